@@ -93,7 +93,7 @@ HOMES = {
         "empty_string_name": "kit: empty_id",
         "error_in_stream": "body: an error event in a 200 (Groq)",
         "finish_reason=function_call": f"{LAWS}test_legacy.py::test_a_third_call_is_blocked",
-        "finish_reason=length": "body: cut by the limit, perhaps in a call",
+        "finish_reason=length": "body: cut by the limit behind a whole call",
         "finish_reason=stop": "body: no id, no index, two calls in one chunk (Gemini)",
         "finish_reason_in_tool_chunk": "kit: finish_with_last",
         "finish_reason_repeated": "body: the finish reason again, with the usage (OpenRouter)",

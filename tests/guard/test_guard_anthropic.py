@@ -8,6 +8,7 @@ from callfuse.policy.settings import Rung
 from tests.guard.driving import play, scene
 from tests.guard.written import (
     ANTHROPIC,
+    ARGUMENTS,
     block,
     body,
     event,
@@ -94,11 +95,13 @@ def test_thinking_of_two_answers_never_meets() -> None:
 
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal", "model_context_window_exceeded"])
 def test_a_call_that_was_cut_off_is_no_evidence(stop: str) -> None:
-    """It leaves as it came, and the reason stays."""
-    whole = message(tool_use(0), stop=stop)
+    """It leaves as it came, and the reason stays; one whose arguments are whole is judged as any other."""
+    whole = message(tool_use(0, piece=ARGUMENTS[:-2]), stop=stop)
     guard = scene(ANTHROPIC, body(ANTHROPIC)).guard()
     assert play(guard, whole).out == b"".join(whole)
     assert guard.record.rounds in ([], [()])
+    guard = scene(ANTHROPIC, body(ANTHROPIC)).guard()
+    assert b"[callfuse]" in play(guard, message(tool_use(0), stop=stop)).out
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["one chunk", "frame by frame"])

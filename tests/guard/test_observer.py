@@ -94,12 +94,14 @@ def test_the_end_marker_stands_for_a_finish_reason() -> None:
 
 
 def test_a_cut_call_is_no_evidence() -> None:
-    """`length` ends the last call before its end; those before it are whole."""
+    """`length` ends the last call before its end; those before it are whole, and so is a last one with its end."""
     calls = [part("call_a", '{"a":1}'), part("call_b", '{"a":', index=1)]
     record = tapped(OPENAI, chunk({"tool_calls": calls}), chunk({}, "length"), DONE)
     assert [[call.id for call in kept] for kept in record.rounds] == [["call_a"]]
-    record = tapped(ANTHROPIC, *message(tool_use(0, "call_a"), tool_use(1, "call_b"), stop="max_tokens"))
-    assert [[call.id for call in kept] for kept in record.rounds] == [["call_a"]]
+    for piece, kept_ids in (('{"a":', ["call_a"]), ("", ["call_a"]), ('{"a":1}', ["call_a", "call_b"])):
+        answer = message(tool_use(0, "call_a"), tool_use(1, "call_b", piece=piece), stop="max_tokens")
+        record = tapped(ANTHROPIC, *answer)
+        assert [[call.id for call in kept] for kept in record.rounds] == [kept_ids]
 
 
 def test_calls_without_a_name_are_no_evidence() -> None:

@@ -164,8 +164,12 @@ def test_the_finish_reason_of_a_block(before: str, setting: str, after: str) -> 
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
 def test_a_cut_call_is_no_evidence(finish: str) -> None:
-    """The last call may lack its end, so it goes through and is not counted."""
-    whole = completion({"content": None, "tool_calls": [CALL]}, finish)
+    """A last call that lacks its end goes through and is not counted; one that has it is judged."""
+    looping = completion({"content": None, "tool_calls": [CALL]}, finish)
+    guard = scene(OPENAI, body(OPENAI, stream=False), stream=False).guard(stream=False)
+    assert MARK.encode() in play(guard, [looping]).out
+    function = CALL["function"] | {"arguments": CALL["function"]["arguments"][:-2]}
+    whole = completion({"content": None, "tool_calls": [CALL | {"function": function}]}, finish)
     guard = scene(OPENAI, body(OPENAI, stream=False), stream=False).guard(stream=False)
     assert play(guard, [whole]).out == whole
     assert [call for round_ in guard.record.rounds for call in round_] == []
@@ -249,7 +253,8 @@ SERVER = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input
         ),
         (anthropic({**USE, "caller": {"type": "code_execution_20250825", "tool_id": "x"}}), ["tool_use"]),
         (anthropic({**USE, "caller": {"type": "direct"}}), ["text"]),
-        (anthropic(USE, stop="max_tokens"), ["tool_use"]),
+        (anthropic(USE, stop="max_tokens"), ["text"]),
+        (anthropic({**USE, "input": {}}, stop="max_tokens"), ["tool_use"]),
     ],
 )
 def test_what_is_blocked_of_a_message(answer: bytes, kinds: list[str]) -> None:
@@ -257,7 +262,8 @@ def test_what_is_blocked_of_a_message(answer: bytes, kinds: list[str]) -> None:
     guard = scene(ANTHROPIC, body(ANTHROPIC, stream=False), stream=False).guard(stream=False)
     found = json.loads(play(guard, [answer]).out)
     assert [block["type"] for block in found["content"]] == kinds
-    assert found["stop_reason"] == ("end_turn" if "text" in kinds else json.loads(answer)["stop_reason"])
+    before = json.loads(answer)["stop_reason"]
+    assert found["stop_reason"] == ("end_turn" if "text" in kinds and before == "tool_use" else before)
 
 
 def test_an_open_server_tool_may_be_steered() -> None:

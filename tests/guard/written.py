@@ -53,10 +53,12 @@ def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[by
     ]
 
 
-def tool_use(index: int, call_id: str = "call_first", kind: str = "tool_use", **more: Any) -> list[bytes]:
+def tool_use(
+    index: int, call_id: str = "call_first", kind: str = "tool_use", piece: str = ARGUMENTS, **more: Any
+) -> list[bytes]:
     """The call once more, or a call of the vendor's own."""
     start = {"type": kind, "id": call_id, "name": "search", "input": {}, **more}
-    return block(index, start, {"type": "input_json_delta", "partial_json": ARGUMENTS})
+    return block(index, start, {"type": "input_json_delta", "partial_json": piece})
 
 
 def text(index: int, said: str) -> list[bytes]:

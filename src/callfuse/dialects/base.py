@@ -19,7 +19,8 @@ from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.typed import OwnAnswer, Speech, TypedMessage
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
-from callfuse.wire.jsontext import Edit, Path
+from callfuse.wire.jsontext import Edit, NotJSON, Path, loads
+from callfuse.wire.values import is_too_much_inside
 
 _NO_PIECES: Final[Any] = ()
 _NOTHING: Final[Payload] = {}
@@ -88,6 +89,19 @@ class OpenCall:
         return ToolCall(self.id, self.name, self.arguments, namespace=self.namespace, kind=self.kind)
 
 
+def has_end(arguments: Any) -> bool:
+    """Whether arguments, of a last call that a limit may have cut off, are whole: the text of an object with its end,
+    or a value. Empty ones are not known to be: vendors give `{}` for arguments that have not come."""
+    if not isinstance(arguments, str):
+        return bool(arguments)
+    if not arguments.rstrip().endswith("}") or is_too_much_inside(arguments):
+        return False
+    try:
+        return isinstance(loads(arguments), dict)
+    except NotJSON:
+        return False
+
+
 class What(Enum):
     """Kinds of events in an answer."""
 
@@ -98,7 +112,7 @@ class What(Enum):
     FINISHED = auto()
     """A choice has its finish reason; all its calls are complete."""
     CUT = auto()
-    """A choice was cut off by a limit or a filter; its last call may be incomplete and is not judged."""
+    """A choice was ended by a limit or a filter; a last call that lacks its end is not judged."""
     ENDED = auto()
     """The answer is over."""
     BROKE = auto()
@@ -138,6 +152,11 @@ class Reader(ABC):
     def __init__(self) -> None:
         self.calls = []
         self.entries = []
+
+    def cut_call(self) -> OpenCall | None:
+        """The last call, where it may lack its end because a limit or a filter has ended the answer."""
+        last = self.calls[-1] if self.calls else None
+        return None if last is None or (last.closed and has_end(last.arguments)) else last
 
     @abstractmethod
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -252,15 +271,21 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeChoice:
-    """The calls of one choice of a whole answer. `cut`: the last one may be incomplete."""
+    """The calls of one choice of a whole answer. `cut`: a limit or a filter has ended it."""
 
     index: int
     calls: tuple[ToolCall, ...]
     cut: bool = False
 
+    @property
+    def whole(self) -> int:
+        """How many of the calls, from the first on, are known to be whole."""
+        lacks_end = self.cut and bool(self.calls) and not has_end(self.calls[-1].arguments)
+        return len(self.calls) - lacks_end
+
     def complete(self) -> tuple[ToolCall, ...]:
         """The calls that are complete and have a name."""
-        return tuple(call for call in (self.calls[:-1] if self.cut else self.calls) if call.name.strip())
+        return tuple(call for call in self.calls[: self.whole] if call.name.strip())
 
 
 class Request(Protocol):

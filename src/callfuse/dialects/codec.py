@@ -187,7 +187,7 @@ class WholeReader(Reader):
         events: list[Event] = []
         choices = self._read_whole(payload)
         for at, choice in enumerate(choices):
-            evidence = len(choice.calls) - choice.cut
+            evidence = choice.whole
             for place, made in enumerate(choice.calls):
                 call = WholeCall(at, place, made, closed=place < evidence and bool(made.name))
                 self.calls.append(call)

@@ -16,7 +16,7 @@ OKAPI = '{"query":"okapi"}'
 class Quirk:
     """One habit. `calls` are those that the client has of the body; `withheld` is what becomes of them the third time.
     `kept` stays in the body all the same. `form` is that of the body: a streamed one, or `json`. `history` is what came
-    before, where that is not `calls`.
+    before, where that is not `calls`. `finish` is the finish reason that stays (empty: that of a block).
     """
 
     name: str
@@ -26,3 +26,4 @@ class Quirk:
     kept: bytes = b""
     form: str = "sse"
     history: Sequence[tuple[str, str]] = ()
+    finish: str = ""

@@ -176,10 +176,10 @@ QUIRKS = [
         kept=ODD,
     ),
     Quirk(
-        "cut by the limit, perhaps in a call",
+        "cut by the limit behind a whole call",
         calls(WHOLE) + delta("length") + DONE,
         [ONE],
-        withheld=False,
+        finish="length",
     ),
     Quirk(
         "an error event in a 200 (Groq)",

@@ -97,7 +97,7 @@ class MessagesReader(Reader):
         """The event for a stop reason, if there is one."""
         self._has_reason |= bool(reason)
         if is_one_of(reason, CUTTING):
-            return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
+            return (Event(What.CUT, 0, self.cut_call()),)
         return (Event(What.FINISHED),) if reason else NO_EVENTS
 
     def _stop(self) -> Sequence[Event]:

@@ -81,7 +81,7 @@ class ConverseReader(Reader):
             return (Event(What.CLOSED, 0, call),)
         if kind == "messageStop":
             if is_one_of(said.get("stopReason"), CUTTING):
-                return (Event(What.CUT, 0, self.calls[-1] if self.calls else None),)
+                return (Event(What.CUT, 0, self.cut_call()),)
             return (Event(What.FINISHED),)
         if kind == "metadata":
             return (Event(What.ENDED),)

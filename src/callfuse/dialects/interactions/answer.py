@@ -74,7 +74,7 @@ class InteractionsReader(Reader):
     def _end(self, status: Any) -> Sequence[Event]:
         """The events for the end."""
         if is_one_of(status, CUTTING):
-            return (Event(What.CUT, 0, self.calls[-1] if self.calls else None), Event(What.ENDED))
+            return (Event(What.CUT, 0, self.cut_call()), Event(What.ENDED))
         return (Event(What.FINISHED), Event(What.ENDED))
 
 

@@ -13,7 +13,7 @@ that nobody is known to want is left out.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice, has_end
 from callfuse.dialects.edits import message_at
 from callfuse.dialects.openai_chat.chunk import choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
@@ -188,7 +188,7 @@ class ChatReader(Reader):
         cut = None
         if cuts:
             self._cut.add(choice)
-            cut = open_calls.pop() if open_calls else None
+            cut = open_calls.pop() if open_calls and not has_end(open_calls[-1].arguments) else None
             self._open_calls[choice] = [cut] if cut else []
         for call in open_calls:
             call.closed = True

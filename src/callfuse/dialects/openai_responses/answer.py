@@ -14,7 +14,18 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import (
+    NO_EVENTS,
+    Block,
+    CannotReplay,
+    Event,
+    Frame,
+    OpenCall,
+    Reader,
+    What,
+    WholeChoice,
+    has_end,
+)
 from callfuse.dialects.edits import edit_event, index_without, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -86,8 +97,9 @@ class ResponsesReader(Reader):
         if kind == "response.completed":
             return self._finish_answer(object_of(payload.get("response")))
         if kind == "response.incomplete":
+            closed = [self._close_call(index) for index, call in [*self._open.items()] if has_end(call.arguments)]
             cut = self.calls[-1] if self.calls and not self.calls[-1].closed else None
-            return (Event(What.CUT, 0, cut), Event(What.ENDED))
+            return (*closed, Event(What.CUT, 0, cut), Event(What.ENDED))
         if kind in _BROKEN or (kind == "response.created" and self.calls):
             return (Event(What.BROKE),)
         if (text := plain_text_of(payload.get(_TEXTS.get(kind, "")))) and (call := self._open.get(index)) is not None:
