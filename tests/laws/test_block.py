@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.config import ACTING
-from tests.support.kits import DialectKit
+from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, Session, ask, every_dialect, in_session, meet, reply, streamed_and_whole
 from tests.support.model import Round
 from tests.support.plain import OTHER_RESULT, RESULT, again, elsewhere, new_call, same_call, saying, spin, thinking
+from tests.support.scripted import Reply, whole
 from tests.support.streams import KNOWN, answers, looping
 
 
@@ -55,6 +56,32 @@ def test_a_successful_steer_says_so_in_a_header(kit: DialectKit) -> None:
     blocked = meet(ask(kit, spin(), stream=False), looping_on, "chance_then_block").client.header(b"x-callfuse-action")
     assert blocked is not None
     assert blocked.startswith(b"block")
+
+
+LIMITED = {
+    "openai-chat": (b'"finish_reason":"tool_calls"', b'"finish_reason":"length"'),
+    "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"max_tokens"'),
+    "ollama": (b'"done_reason":"stop"', b'"done_reason":"length"'),
+    "gemini": (b'"finishReason":"STOP"', b'"finishReason":"MAX_TOKENS"'),
+    "cohere-v2": (b'"finish_reason":"TOOL_CALL"', b'"finish_reason":"MAX_TOKENS"'),
+}
+"""How a dialect ends an answer of calls, and one that the limit to its length has ended."""
+
+
+@every_dialect
+@streamed_and_whole
+def test_a_whole_call_before_the_limit_is_blocked(kit: DialectKit, stream: bool) -> None:
+    """Though the limit to its length ended the answer; the reason for that stays."""
+    if kit.name not in LIMITED:
+        pytest.skip("its end is no text that could be replaced")
+    ended, limited = LIMITED[kit.name]
+    body = (stream_of(kit, again()) if stream else kit.whole(again())).replace(ended, limited)
+    assert limited in body
+    met = meet(ask(kit, spin(), stream=stream), [Reply((body,)) if stream else whole(body)])
+    (view,) = kit.read(met.body, stream=stream)
+    assert view.calls == ()
+    assert MARK in view.text
+    assert limited in met.body
 
 
 @every_dialect
