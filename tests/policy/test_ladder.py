@@ -1,6 +1,7 @@
 """The ladder, rule by rule: from findings and the steps of the past to rungs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -259,19 +260,24 @@ def test_a_lowered_finding_does_not_end_a_streak() -> None:
     ("ladder", "count", "rungs"),
     [
         ((STEER, BLOCK), 10, [STEER, BLOCK, BLOCK]),
-        ((WARN, WARN, BLOCK), 10, [BLOCK, BLOCK]),
-        ((OBSERVE, STEER, FORCE_TEXT, BLOCK), 10, [STEER, FORCE_TEXT, BLOCK, BLOCK]),
+        ((STEER, BLOCK), 6, [WARN, WARN, WARN, WARN, STEER, BLOCK, BLOCK]),
+        ((WARN, WARN, BLOCK), 6, [WARN, WARN, WARN, WARN, WARN, WARN, BLOCK, BLOCK]),
+        ((WARN, WARN, BLOCK), 10, [WARN, WARN, BLOCK, BLOCK]),
+        ((OBSERVE, STEER, FORCE_TEXT, BLOCK), 10, [OBSERVE, STEER, FORCE_TEXT, BLOCK, BLOCK]),
+        ((WARN,), 6, [WARN] * 6),
     ],
 )
-def test_a_kind_that_climbs_begins_where_its_cap_ends(ladder: Ladder, count: int, rungs: list[Rung]) -> None:
-    """From its hard limit on it goes up the ladder: the rungs that its cap had lowered have not been taken, those that
-    it had let stand have."""
+def test_a_kind_that_climbs_begins_at_its_hard_limit(ladder: Ladder, count: int, rungs: list[Rung]) -> None:
+    """There it goes up the ladder from the first rung: its findings below have used up none, also where their cap let
+    one stand. Where the ladder only warns before it blocks, each verdict is the same if the steps have been lost."""
     caps = Detectors()
     step = 0
     for at, rung in enumerate(rungs):
-        found = Finding(
-            "repeat_changing", "a", CHANGING.signature, count + at, 6, 300, hard=True, stretch=Stretch(hard_from=10)
-        )
+        hard = count + at >= 10
+        found = replace(CHANGING, count=count + at, hard=hard)
+        lost = placed(["a=x"] * (count + at - 1), [0] * (count + at - 1))
+        if WARN in ladder:
+            assert decide(lost, call("a"), found, capped(ladder, found, caps)).rung is rung
         past = placed(["a=x"] * (count + at - 1), [0] * (count + at - 2) + [step])
         verdict = decide(past, call("a"), found, capped(ladder, found, caps))
         assert verdict.rung is rung

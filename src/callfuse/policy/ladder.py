@@ -1,7 +1,8 @@
 """From findings to rungs: the n-th finding of a streak takes rung n, the last repeats, a hard one takes the last.
 
 A cap lowers the rung that a finding would take. What it has lowered uses up no rung: neither the streak nor the
-signature moves.
+signature moves. Where a cap lowers any rung of a kind that climbs, none of its findings below the hard limit uses one
+up, so that the kind begins with the first rung there.
 
 A streak is the run of consecutive rounds with a finding of any kind. A signature keeps its step for the timeline, and
 falls back when its outcome changes. Steps come from the ledger; where it has lost them, findings that must have come
@@ -211,7 +212,7 @@ def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: CappedL
     streak, was_lowered = timeline.memoized(_streak, None)
     step = next_step(timeline, finding, ladder, streak)
     rung = ladder.now[step - 1]
-    if rung is not ladder.rungs[step - 1]:
+    if rung is not ladder.rungs[step - 1] or (not finding.hard and _begins_at_hard(finding, ladder)):
         return Verdict(call, finding, rung, streak, first=not was_lowered, lowered=True)
     return Verdict(call, finding, rung, step, first=step > streak)
 
@@ -262,6 +263,11 @@ def _takes_last(finding: Found) -> bool:
     return finding.hard and not KINDS[finding.kind].climbs
 
 
+def _begins_at_hard(finding: Found, ladder: CappedLadder) -> bool:
+    """Whether the kind goes up the ladder only from its hard limit on."""
+    return KINDS[finding.kind].climbs and ladder.below != ladder.rungs
+
+
 def _streak(timeline: Timeline, _: None) -> tuple[int, bool]:
     """The highest step in the consecutive rounds with a finding up to now, and whether a cap has lowered one."""
     step, was_lowered = 0, False
@@ -301,7 +307,9 @@ def _implied_step(finding: Found, ladder: CappedLadder) -> int:
     if finding.in_answer:
         return 0
     since = max(0, finding.count - finding.hard_from) if finding.hard and finding.hard_from else 0
-    before = min(finding.count - since - finding.threshold, _open_rungs(ladder.rungs, ladder.below))
+    before = 0
+    if not _begins_at_hard(finding, ladder):
+        before = min(finding.count - since - finding.threshold, _open_rungs(ladder.rungs, ladder.below))
     return min(before + since, _open_rungs(ladder.rungs, ladder.now)) if since else before
 
 
