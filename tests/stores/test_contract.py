@@ -1,9 +1,11 @@
 """What every ledger does, in memory or elsewhere."""
 
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from redis import Redis
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, SessionState
 from callfuse.observe.bus import Bus
@@ -83,3 +85,19 @@ async def test_a_lane_has_a_longest_state(ledger: Ledger) -> None:
     kept = await rounds_of(ledger, lane(1), 1)
     assert 0 < len(kept) < 60
     assert kept[-1].position == 59
+
+
+async def test_a_forgotten_lane_says_when_it_was_last_used(ledger: Ledger, request: pytest.FixtureRequest) -> None:
+    """Also after others have pushed it out, so that what its client still shows is not taken for new; a lane that
+    nobody has written, and one that is used again, say nothing."""
+    await ledger.write({lane(1): state(), lane(2): state()}, 0)
+    if isinstance(ledger, RedisLedger):  # whose clock is its own: as if the time were up
+        with closing(Redis.from_url(request.getfixturevalue("server").url)) as client:
+            client.flushall()
+    assert (await ledger.read(lane(1), 101))[0] == LaneState(last_used=0)
+    assert (await ledger.read(lane(12), 101))[0] == LaneState()
+    await ledger.write({lane(number): state() for number in range(2, 14)}, 150)
+    assert (await ledger.read(lane(1), 160))[0] == LaneState(last_used=0)
+    await ledger.write({lane(1): state(9)}, 170)
+    found, _ = await ledger.read(lane(1), 180)
+    assert (found.rounds, found.last_used) == (state(9).rounds, None)

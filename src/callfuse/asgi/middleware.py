@@ -24,7 +24,7 @@ from callfuse.asgi.session_settings import ClientHeaders, session_overrides, wri
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Resolved, Source, logged_errors, resolve, with_store
-from callfuse.conversations.ledger import Closable, FindingStore, Ledger, Startable
+from callfuse.conversations.ledger import TIMES_KEPT, Closable, FindingStore, Ledger, Startable
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.access import AccessSink
@@ -41,8 +41,6 @@ from callfuse.stores import open_ledger
 if TYPE_CHECKING:
     from callfuse.observe.webhook import Webhook
 
-TIMES_KEPT = 10
-"""Lanes are kept for this many times `ttl_seconds`."""
 MOST_LAYERS = 100
 """Layers of middleware that are looked through."""
 

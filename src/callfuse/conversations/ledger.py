@@ -19,6 +19,8 @@ from callfuse.policy.tiers import Overrides
 
 SessionKey = tuple[bytes, str]
 """A session: the hash of the credential, and its name, `Lane.owner`."""
+TIMES_KEPT: Final = 10
+"""Lanes, callers of tools and the histories of agents in process are kept for this many times `ttl_seconds`."""
 CallKey = tuple[str, Signature, int]
 """A call in its history: id, signature, and the number of calls with the same id and signature before it."""
 
@@ -144,6 +146,9 @@ class LaneState:
     blocks: BlockMemory = NO_BLOCKS
     told: tuple[Told, ...] = ()
     """What the model was told of and has not answered yet, oldest first."""
+    last_used: float | None = None
+    """Of a lane that the ledger has forgotten, so that all else is empty: when it was last written, in Unix seconds.
+    Rounds that its client still shows are at least as old. Not stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ V = TypeVar("V")
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Bytes of lanes, and an eighth of it of sessions, unless a ledger is given another limit."""
 SHARE_OF_SESSIONS: Final = 8
+FORGOTTEN_PER_LANE: Final = 4
+"""Lanes of which the time of their last use is known when they are gone, for each that may be kept: some 150 bytes."""
 _FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
 _NOTHING_KEPT: Final = LaneState()
 _NOTHING_SET: Final = SessionState()
@@ -26,6 +28,9 @@ class MemoryLedger:
     At most `max_lanes` lanes and as many sessions are kept, for `ttl_s` seconds after their last use; lanes take at
     most `max_bytes` bytes, as far as they can be estimated, and sessions an eighth of it. `on_drop` is called for each
     lane or session that goes before its time, or loses rounds for its own length, with the name of the limit.
+
+    Of lanes that have gone, the last 4 * `max_lanes`, the time of their last use stays: a client may still show their
+    rounds, and nothing else tells these from rounds of a conversation that is new here.
     """
 
     def __init__(
@@ -38,7 +43,9 @@ class MemoryLedger:
     ) -> None:
         self._ttl_s = ttl_s
         self._on_drop = on_drop
-        self._lanes: Shelf[Lane, LaneState] = Shelf(max_lanes, max_bytes, ttl_s, on_drop)
+        self._lanes: Shelf[Lane, LaneState] = Shelf(max_lanes, max_bytes, ttl_s, on_drop, self._forget)
+        self._forgotten: OrderedDict[int, float] = OrderedDict()
+        self._max_forgotten = FORGOTTEN_PER_LANE * max_lanes
         self._sessions: Shelf[SessionKey, SessionState] = Shelf(
             max_lanes, max_bytes // SHARE_OF_SESSIONS, ttl_s, on_drop
         )
@@ -55,7 +62,9 @@ class MemoryLedger:
         """Read the state of a lane and of its session; empty if older than `ttl_s`."""
         used, state, _ = self._lanes.entries.get(lane, (now, _NOTHING_KEPT, 0))
         if now - used > self._ttl_s:
-            state = _NOTHING_KEPT
+            state = LaneState(last_used=used)
+        elif state is _NOTHING_KEPT and (gone := self._forgotten.get(hash(lane))) is not None:
+            state = LaneState(last_used=gone)
         if not self._sessions.entries:  # most processes never see a command
             return state, _NOTHING_SET
         return state, self._session((lane.credential, state.session or lane.owner), now)
@@ -68,6 +77,13 @@ class MemoryLedger:
         entries[key] = now, state, size
         entries.move_to_end(key)
         return state
+
+    def _forget(self, lane: Lane, used: float) -> None:
+        """Keep of a lane that goes only when it was last used."""
+        self._forgotten[hash(lane)] = used
+        self._forgotten.move_to_end(hash(lane))
+        if len(self._forgotten) > self._max_forgotten:
+            self._forgotten.popitem(last=False)
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
         """Write lanes. Expired ones, and the least recently used beyond a limit, are dropped."""
@@ -104,15 +120,26 @@ class MemoryLedger:
 
 
 class Shelf(Generic[K, V]):
-    """Entries by key with the time of their last use and their size in bytes, the one unused for longest first."""
+    """Entries by key with the time of their last use and their size in bytes, the one unused for longest first.
 
-    def __init__(self, max_entries: int, max_bytes: int, ttl_s: float, on_drop: Callable[[str], object]) -> None:
+    `on_gone` is called for each that goes by itself, with its key and the time of its last use.
+    """
+
+    def __init__(
+        self,
+        max_entries: int,
+        max_bytes: int,
+        ttl_s: float,
+        on_drop: Callable[[str], object],
+        on_gone: Callable[[K, float], object] = lambda _key, _used: None,
+    ) -> None:
         self.entries: OrderedDict[K, tuple[float, V, int]] = OrderedDict()
         self.size = 0
         self._max_entries = max_entries
         self._max_bytes = max_bytes
         self._ttl_s = ttl_s
         self._on_drop = on_drop
+        self._on_gone = on_gone
 
     def keep(self, key: K, value: V, size: int, now: float) -> None:
         """Put an entry at the end, and drop what is too old or too much."""
@@ -135,8 +162,9 @@ class Shelf(Generic[K, V]):
         self.size -= size
 
     def _drop_first(self) -> None:
-        _, (_, _, size) = self.entries.popitem(last=False)
+        key, (used, _, size) = self.entries.popitem(last=False)
         self.size -= size
+        self._on_gone(key, used)
 
 
 def is_of_name(session: str, name: str) -> bool:

@@ -21,6 +21,8 @@ signature) in order, so that a replay, a client's retry or a restarted guard nei
   is remembered (`conversations/blocks.py`), until a conversation without a session's id begins afresh.
 - A history that has lost all its rounds and got shorter was compacted: what was kept counts. In a session that the
   client has named, that is so even where its summary stands as a user message.
+- A round whose time is unknown counts as recent. Of a lane that the ledger has forgotten it knows when that was last
+  used, and no round that the request still has is younger: what is older than the ledger's memory is old.
 - Where the vendor has the conversation and the request only what is new (a chain), all that was kept counts, and the
   results that come without their calls find them there.
 """
@@ -161,12 +163,15 @@ def read_conversation(
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
+    if state.last_used is not None:
+        for round_ in timelines[0]:
+            round_.time = state.last_used
     view = _view_of(request, timelines[0], state, chained=chained, named=named)
     match = _match(view, state) if state.rounds else _NOTHING
     merged, kept, is_new = _merge(view, match)
     if view.rounds and not kept:
         newest = view.rounds[0]
-        kept = [keep_round(newest.calls, newest.position, None, view.turn)]
+        kept = [keep_round(newest.calls, newest.position, newest.time, view.turn)]
         is_new = kept[0].has_outcomes
     has_blocks = True in [round_.blocked for round_ in match.kept]
     blocks = _remembered_blocks(view, match, state, request) if state.blocks.count else NO_BLOCKS

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from callfuse.boundary import Boundary
 from callfuse.config import Source, load_config
-from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, Told
+from callfuse.conversations.ledger import NO_BLOCKS, TIMES_KEPT, BlockMemory, Told
 from callfuse.conversations.mending import Course, taught
 from callfuse.detect.repeat import RepeatChanging
 from callfuse.guard.judge import Judge
@@ -63,7 +63,8 @@ class LoopDetector:
 
     One detector is for one run of one agent, whose calls follow each other: agents that share one would end each
     other's streaks. A lock makes every method safe to call from several threads, for tools that run side by side.
-    Memory is bounded: `max_rounds` rounds, and of long arguments and results the beginning.
+    Memory is bounded: `max_rounds` rounds, and of long arguments and results the beginning. After a pause of ten times
+    `ttl_seconds` all is forgotten, blocked calls too.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class LoopDetector:
         self._clock = clock
         self._lock = RLock()
         self._tools: set[str] = set()
+        self._last_check = clock()
         self._start()
 
     def _start(self) -> None:
@@ -134,6 +136,7 @@ class LoopDetector:
             self._calls += len(own)
             self.stats.calls += len(own)
             now = self._clock()
+            self._forget_old(now)
             nothing: list[tuple[Verdict, LoopDetection]] = []
             pairs = self._fail_open(lambda: self._detect(own, now), nothing)
             found = {verdict.call: detection for verdict, detection in pairs}
@@ -149,6 +152,12 @@ class LoopDetector:
             self._tell_course()
             self._history.add(made, now)
             return [found.get(call) for call in own]
+
+    def _forget_old(self, now: float) -> None:
+        """Begin anew after a pause in which the ledger of a middleware would have forgotten the conversation."""
+        if now - self._last_check > TIMES_KEPT * self.settings.ttl_seconds:
+            self._new_history(NO_BLOCKS)
+        self._last_check = now
 
     def _told(self, verdicts: Iterable[Verdict]) -> list[Told]:
         """Those of these verdicts that the model is told of, to do something else; in a holdout, would have been."""

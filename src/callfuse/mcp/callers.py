@@ -4,21 +4,18 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
 
 import anyio
 
 from callfuse.config import Config
 from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import TIMES_KEPT
 from callfuse.conversations.memory import Shelf
 from callfuse.mcp.caller import Caller
 from callfuse.mcp.identity import SESSION
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import LedgerDropped, Where
 from callfuse.observe.labels import MCP
-
-TIMES_KEPT: Final = 10
-"""Callers are kept for this many times `ttl_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
