@@ -252,6 +252,9 @@ class _Match(NamedTuple):
 
 
 _NOTHING: Final = _Match()
+MOST_TRIES: Final = 3
+"""Answers to one request, without ids and all with the call that it shows, that may be tries of its client. After more
+of them the client is taken for one that shows only its newest round: nothing else tells the two apart."""
 MOST_UNKNOWN: Final = 16
 """How many of the newest rounds are searched for one that the ledger knows."""
 
@@ -291,14 +294,41 @@ def _match(view: _RequestView, state: LaneState) -> _Match:
     if anchor is None and view.length < state.length:  # a summary may have taken the place of the user message
         kept = _of_last_turn(state, view.turn)
         at = _find(view.rounds[0], kept, 0, view.unique, only_known=True)
+        if at is None and view.named:
+            at = _newest_without_ids(view.rounds[0], kept)
         anchor = None if at is None else (0, at)
     if anchor is None:
         return _NOTHING
     first, at = anchor
+    tries = _equal_tries(view, kept, at) if first == 0 and at + 1 < len(kept) else []
+    if len(tries) > MOST_TRIES:
+        kept = [*kept[:at], *_one_behind_another([kept[at], *tries])]
+        at, tries = len(kept) - 1, []
     shift = kept[at].position - view.rounds[first].position
     later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < view.length]
     dropped_to = view.length if view.chained or shift else view.turn_at
-    return _Match([*kept[: at + 1], *later], at, first, shift, dropped_to)
+    return _Match([*kept[: at + 1], *later, *tries], at, first, shift, dropped_to)
+
+
+def _equal_tries(view: _RequestView, kept: Sequence[KeptRound], at: int) -> list[KeptRound]:
+    """The answers to this same request, whose newest round is `kept[at]`, that no id tells from that round. They may be
+    tries that the client did not take up, or the rounds of a client that shows only its newest one."""
+    newest = view.rounds[0]
+    answered = view.length + kept[at].position - newest.position
+    return [one for one in kept[at + 1 :] if one.position == answered and one.delivered and _is_same(newest, one)]
+
+
+def _one_behind_another(rounds: Sequence[KeptRound]) -> list[KeptRound]:
+    """Rounds at the places that they have in a history which shows them all, each with its results behind it."""
+    begin = rounds[0].position
+    return [replace(one, position=begin + 2 * number) for number, one in enumerate(rounds)]
+
+
+def _newest_without_ids(round_: Round, kept: Sequence[KeptRound]) -> int | None:
+    """The index of the newest kept round that was delivered, if it is this one, whose calls have no ids."""
+    at = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].delivered), None)
+    is_it = at is not None and _is_same(round_, kept[at]) and not any(one.id for one in round_.calls)
+    return at if is_it else None
 
 
 def _anchor(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
@@ -349,7 +379,7 @@ def _merge(view: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRou
         if at is None:
             rounds.append(round_)
             continue
-        between = match.kept[at + 1 : end][::-1]
+        between = _taken_up(match.kept, at + 1, end)
         kept += between
         rounds += [one.past() for one in between if not one.delivered]
         known, read = _complete(round_, match.kept[at], view.unique)
@@ -357,7 +387,7 @@ def _merge(view: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRou
         kept.append(known)
         rounds.append(_with_withheld(round_, known))
         end = at
-    for one in match.kept[:end][::-1]:
+    for one in _taken_up(match.kept, 0, end):
         kept.append(one)
         if one.position - match.shift <= match.dropped_to or not one.delivered:
             rounds.append(one.past())
@@ -366,6 +396,15 @@ def _merge(view: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRou
     kept.reverse()
     kept += [keep_round(one.calls, one.position, None, view.turn) for one in view.rounds[: match.first][::-1]]
     return rounds, kept, read_any
+
+
+def _taken_up(kept: Sequence[KeptRound], begin: int, end: int) -> list[KeptRound]:
+    """The kept rounds from `begin` on, newest first, without tries in place of which the client took up `kept[end]`."""
+    rounds = [*kept[begin:end]][::-1]
+    if rounds and end < len(kept):
+        place = kept[end].position
+        return [one for one in rounds if one.position != place or not one.delivered]
+    return rounds
 
 
 def _places(view: _RequestView, match: _Match) -> list[int | None]:
@@ -377,7 +416,7 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
     at = match.at
     for round_ in view.rounds[match.first :]:
         if at is None and left and round_.calls[0].signature in known_first:
-            at = _find(round_, left, match.shift, view.unique)
+            at = _find(round_, left, match.shift, view.unique, in_order=True)
         places.append(at)
         if at is not None:
             del left[at:]
@@ -454,14 +493,21 @@ def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, requ
 
 
 def _find(
-    round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str], *, only_known: bool = False
+    round_: Round,
+    kept: Sequence[KeptRound],
+    shift: int,
+    unique: Set[str],
+    *,
+    only_known: bool = False,
+    in_order: bool = False,
 ) -> int | None:
     """The index of the kept round that is this one: the one at the same position, else the newest equal one; None if
     there is none.
 
     Ids may be missing or repeat (`unique`: those that do not in this request), so several kept rounds can be equal. An
     equal round at a position before this one, or with `only_known` at any other position, is accepted only if its ids
-    identify it: it may be another round with an equal call.
+    identify it: it may be another round with an equal call. Not so with `in_order`: a later round of both is known to
+    be the same, so the order of those before it tells which they are.
     """
     there = round_.position + shift
     if kept and kept[-1].position == there and _is_same(round_, kept[-1]):  # as nearly always, walking backwards
@@ -472,7 +518,7 @@ def _find(
     same = [at for at in range(len(kept)) if _is_same(round_, kept[at])]
     if not same:
         return None
-    is_known = len(same) == 1 and unique >= {one.id for one in round_.calls}
+    is_known = in_order or (len(same) == 1 and unique >= {one.id for one in round_.calls})
     return same[-1] if is_known or (kept[same[-1]].position > there and not only_known) else None
 
 
