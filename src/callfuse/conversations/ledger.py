@@ -149,6 +149,8 @@ class LaneState:
     last_used: float | None = None
     """Of a lane that the ledger has forgotten, so that all else is empty: when it was last written, in Unix seconds.
     Rounds that its client still shows are at least as old. Not stored."""
+    revision: str = field(default="", compare=False)
+    """Names this state among those that the lane has had; empty for one that was never written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +159,32 @@ class SessionState:
 
     `overrides` were set by commands or on the admin page, `by_code` by the host (`CallFuseMiddleware.set_session`).
     `reset`: when a command was last run or an operator has reset the session, in Unix seconds. Blocks until then are
-    forgotten in all of its lanes.
+    forgotten in all of its lanes. `revision`: as in `LaneState`.
     """
 
     overrides: Overrides = NO_OVERRIDES
     ran: tuple[bytes, ...] = ()
     reset: float = 0.0
     by_code: Overrides = NO_OVERRIDES
+    revision: str = field(default="", compare=False)
+
+
+class Read(NamedTuple):
+    """What an exchange has read of a lane and of its session."""
+
+    lane: Lane
+    state: LaneState
+    session: SessionState
+
+    @property
+    def session_key(self) -> SessionKey:
+        """The session that was read with the lane."""
+        return self.lane.credential, self.state.session or self.lane.owner
+
+
+def has_moved(there: LaneState | SessionState, read: LaneState | SessionState) -> bool:
+    """Whether the state that is `there` was written after another one was `read`."""
+    return there.revision not in ("", read.revision)
 
 
 class StoreUnavailable(Exception):
@@ -172,7 +193,11 @@ class StoreUnavailable(Exception):
 
 
 class Ledger(Protocol):
-    """A store of lanes and sessions. An exchange reads once and writes at most once. `now` is in Unix seconds."""
+    """A store of lanes and sessions. An exchange reads once and writes once. `now` is in Unix seconds.
+
+    Nothing is lost where exchanges of a lane overlap: who writes says what was read. If that has been written since,
+    under another revision, nothing is written; the writer gets what is there, brings its own to that, and tries again.
+    """
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read the state of a lane and of its session, each empty if unknown; the session then lives longer.
@@ -181,12 +206,15 @@ class Ledger(Protocol):
         """
         ...
 
-    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
-        """Write the lanes of an exchange, all of one credential."""
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
+        """Write the lanes of an exchange, all of one credential and revision: all of them, or none, and what is there is
+        returned, if the lane or the session that were `read` have moved (`has_moved`)."""
         ...
 
-    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
-        """Write what a session has set."""
+    async def write_session(
+        self, session: SessionKey, state: SessionState, now: float, read: SessionState | None = None
+    ) -> SessionState | None:
+        """Write what a session has set; if it has moved since it was `read`, return what is there instead."""
         ...
 
 
@@ -226,8 +254,14 @@ class SharedSessions(Protocol):
         """Note the sessions of this process from now on, so that any process finds them by their names."""
         ...
 
-    async def write_sessions(self, states: Mapping[SessionKey, SessionState], now: float) -> None:
-        """Write what sessions of one credential have set: all of them, or none and StoreUnavailable is raised."""
+    async def write_sessions(
+        self,
+        states: Mapping[SessionKey, SessionState],
+        now: float,
+        read: Mapping[SessionKey, SessionState] | None = None,
+    ) -> Mapping[SessionKey, SessionState]:
+        """Write what sessions of one credential have set: all of them, or none and StoreUnavailable is raised, or
+        those are returned that have moved since they were `read`."""
         ...
 
 

@@ -3,11 +3,11 @@
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import KeptSession, LaneState, SessionKey, SessionState
-from callfuse.conversations.size import bounded_lane, size_of_lane, size_of_session
+from callfuse.conversations.ledger import KeptSession, LaneState, Read, SessionKey, SessionState, has_moved
+from callfuse.conversations.size import bounded_lane, size_of_session
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -20,6 +20,14 @@ FORGOTTEN_PER_LANE: Final = 4
 _FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
 _NOTHING_KEPT: Final = LaneState()
 _NOTHING_SET: Final = SessionState()
+
+
+class BoundedLane(NamedTuple):
+    """The state of a lane as it may be kept, its bytes, and the `whole` state that it was made of."""
+
+    state: LaneState
+    size: int
+    whole: LaneState
 
 
 class MemoryLedger:
@@ -60,11 +68,10 @@ class MemoryLedger:
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read the state of a lane and of its session; empty if older than `ttl_s`."""
-        used, state, _ = self._lanes.entries.get(lane, (now, _NOTHING_KEPT, 0))
-        if now - used > self._ttl_s:
-            state = LaneState(last_used=used)
-        elif state is _NOTHING_KEPT and (gone := self._forgotten.get(hash(lane))) is not None:
-            state = LaneState(last_used=gone)
+        state = self._lanes.find(lane, now)
+        if state is None:
+            gone = self._last_use_of(lane)
+            state = _NOTHING_KEPT if gone is None else LaneState(last_used=gone)
         if not self._sessions.entries:  # most processes never see a command
             return state, _NOTHING_SET
         return state, self._session((lane.credential, state.session or lane.owner), now)
@@ -78,6 +85,11 @@ class MemoryLedger:
         entries.move_to_end(key)
         return state
 
+    def _last_use_of(self, lane: Lane) -> float | None:
+        """When a lane that is not kept any more was last used; None if nothing is known of it."""
+        entry = self._lanes.entries.get(lane)
+        return self._forgotten.get(hash(lane)) if entry is None else entry[0]
+
     def _forget(self, lane: Lane, used: float) -> None:
         """Keep of a lane that goes only when it was last used."""
         self._forgotten[hash(lane)] = used
@@ -85,17 +97,42 @@ class MemoryLedger:
         if len(self._forgotten) > self._max_forgotten:
             self._forgotten.popitem(last=False)
 
-    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
         """Write lanes. Expired ones, and the least recently used beyond a limit, are dropped."""
-        for lane, state in lanes.items():
-            kept = bounded_lane(lane, state)
-            if kept is not state:
-                self._on_drop("lane")
-            self._lanes.keep(lane, kept, size_of_lane(lane, kept), now)
+        return self.write_bounded(self.bounded(lanes), now, read)
 
-    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
+    def bounded(self, lanes: Mapping[Lane, LaneState]) -> dict[Lane, BoundedLane]:
+        """Lanes as they may be kept."""
+        return {lane: BoundedLane(*bounded_lane(lane, state), state) for lane, state in lanes.items()}
+
+    def write_bounded(self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None = None) -> Read | None:
+        """Write lanes that are bounded already."""
+        if read is not None and (there := self._moved(read, now)) is not None:
+            return there
+        for lane, (kept, size, whole) in lanes.items():
+            if kept is not whole:
+                self._on_drop("lane")
+            self._lanes.keep(lane, kept, size, now)
+        return None
+
+    def _moved(self, read: Read, now: float) -> Read | None:
+        """What is there, if it has moved since it was read. What has gone since has not moved."""
+        there = Read(
+            read.lane,
+            self._lanes.find(read.lane, now) or read.state,
+            self._sessions.find(read.session_key, now) or read.session,
+        )
+        return there if has_moved(there.state, read.state) or has_moved(there.session, read.session) else None
+
+    async def write_session(
+        self, session: SessionKey, state: SessionState, now: float, read: SessionState | None = None
+    ) -> SessionState | None:
         """Write a session. Sessions are dropped as lanes are."""
+        there = self._sessions.find(session, now)
+        if read is not None and there is not None and has_moved(there, read):
+            return there
         self._sessions.keep(session, state, size_of_session(state), now)
+        return None
 
     async def sessions(self, now: float) -> list[KeptSession]:
         """List the sessions that have set something, the last used one first."""
@@ -155,6 +192,11 @@ class Shelf(Generic[K, V]):
         while self.size > self._max_bytes:
             self._drop_first()
             self._on_drop("max_ledger_bytes")
+
+    def find(self, key: K, now: float) -> V | None:
+        """The value of an entry; None if there is none, or if it is too old."""
+        used, value, _ = self.entries.get(key, (now, None, 0))
+        return None if now - used > self._ttl_s else value
 
     def drop(self, key: K) -> None:
         """Drop an entry, if it is there."""

@@ -46,16 +46,17 @@ def size_of_session(state: SessionState) -> int:
     return _LANE + _SETTING * settings + 2 * _DIGEST * len(state.ran)
 
 
-def bounded_lane(lane: Lane, state: LaneState) -> LaneState:
-    """A lane's state within `LONGEST_LANE`: as it is, as nearly always; with the newest rounds that fit; or, if not
-    even one does, with nothing but its blocks and its session."""
+def bounded_lane(lane: Lane, state: LaneState) -> tuple[LaneState, int]:
+    """A lane's state within `LONGEST_LANE`, and its bytes: the state as it is, as nearly always; with the newest rounds
+    that fit; or, if not even one does, with nothing but its blocks and its session."""
     rounds = state.rounds
-    while size_of_lane(lane, state) > LONGEST_LANE:
+    while (size := size_of_lane(lane, state)) > LONGEST_LANE:
         if not rounds:
-            return LaneState(length=state.length, session=state.session, blocks=state.blocks)
+            state = LaneState(length=state.length, session=state.session, blocks=state.blocks, revision=state.revision)
+            return state, size_of_lane(lane, state)
         rounds = rounds[(len(rounds) + 1) // 2 :]
         state = replace(state, rounds=rounds)
-    return state
+    return state, size
 
 
 def _calls(calls: Iterable[KeptCall]) -> int:

@@ -22,6 +22,7 @@ from callfuse.conversations.ledger import KeptSession, SessionKey, SessionState,
 from callfuse.conversations.memory import is_of_name
 from callfuse.stores.breaker import Breaker
 from callfuse.stores.keys import CHANGED, name_key, session_key
+from callfuse.stores.replies import Reader, read_number, read_scores, states_of
 from callfuse.stores.server import Script
 
 MOST: Final = 1000
@@ -63,8 +64,9 @@ return found
 """)
 """The value of each key, and for how many milliseconds it lives on."""
 
-Ask = Callable[[str, Script, Sequence[str], Sequence[str | bytes | int]], Awaitable[Any]]
-"""Runs a script, given the name of the operation, keys and arguments; raises StoreUnavailable."""
+Ask = Callable[[str, Script, Sequence[str], Sequence[str | bytes | int], Reader[Any]], Awaitable[Any]]
+"""Runs a script, given the name of the operation, keys, arguments and what reads the reply; raises
+StoreUnavailable."""
 
 
 class SessionIndex:
@@ -111,7 +113,7 @@ class SessionIndex:
         entry = _encode(session), repr(now), repr(now - life_s), MOST, max(1, round(1000 * life_s))
         try:
             for key in (name_key(_base(session[1])), *([CHANGED] if has_set else ())):
-                await self._ask(INDEX, NOTE, [key], entry)
+                await self._ask(INDEX, NOTE, [key], entry, read_number)
         except StoreUnavailable:
             self._noted_at.pop(mark, None)
             self._breaker.record_failure()
@@ -138,10 +140,12 @@ class SessionIndex:
         found = []
         for some in _parts(parts, TOGETHER):
             answers = await asyncio.gather(
-                *(self._ask(INDEX, STATES, [session_key(one.key) for one in part], ()) for part in some)
+                *(
+                    self._ask(INDEX, STATES, [session_key(one.key) for one in part], (), states_of(len(part)))
+                    for part in some
+                )
             )
-            for part, answer in zip(some, answers, strict=True):
-                pairs = zip(answer[::2], answer[1::2], strict=True)
+            for part, pairs in zip(some, answers, strict=True):
                 found += [self._kept(one, *pair, now) for one, pair in zip(part, pairs, strict=True)]
         return found
 
@@ -153,8 +157,8 @@ class SessionIndex:
 
     async def _newest(self, key: str, now: float) -> dict[SessionKey, float]:
         found: dict[SessionKey, float] = {}
-        for member, score in _parts(await self._ask(INDEX, NOTED, [key], (MOST,)), 2):
-            session, at = _decode(member), float(score)
+        for member, at in await self._ask(INDEX, NOTED, [key], (MOST,), read_scores):
+            session = _decode(member)
             if session is not None and now - at < (1 + RENEWAL) * self._ttl_s:
                 found[session] = at
         return found

@@ -12,14 +12,22 @@ People find sessions by their names through an index (`stores/index.py`), which 
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from callfuse.boundary import Boundary
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import KeptSession, LaneState, SessionKey, SessionState, StoreUnavailable
-from callfuse.conversations.memory import MemoryLedger
-from callfuse.conversations.size import bounded_lane
+from callfuse.conversations.ledger import (
+    KeptSession,
+    LaneState,
+    Read,
+    SessionKey,
+    SessionState,
+    StoreUnavailable,
+    has_moved,
+)
+from callfuse.conversations.memory import BoundedLane, MemoryLedger
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import StoreDown, StoreFailed, StoreSkipped, StoreUp, StoreWithoutLoop
 from callfuse.stores import values
@@ -27,6 +35,7 @@ from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
 from callfuse.stores.index import INDEX, MOST, SessionIndex
 from callfuse.stores.keys import PREFIX, finding_key, lane_key, session_key
+from callfuse.stores.replies import Reader, Value, moved_of, read_value, values_of
 from callfuse.stores.server import Script, Server, is_refusal
 
 PROBE_TIMEOUT_S: Final = 1.0
@@ -56,10 +65,31 @@ return {lane, session}
 KEYS: that of the lane, and that of the session ARGV[1]. If the value of the lane begins with the name of another
 session, that session is read; its key has the same hash tag."""
 WRITE: Final = Script("""
-for at, key in ipairs(KEYS) do redis.call('SET', key, ARGV[at + 1], 'PX', ARGV[1]) end
-return #KEYS
+local function revision(value)
+  return type(value) == 'string' and string.match(value, '^[^\\n]*\\n(%x*)\\n') or ''
+end
+local checked, there, moved = tonumber(ARGV[2]), {}, false
+local new = revision(ARGV[3 + checked])
+for at = 1, checked do
+  local value = redis.pcall('GET', KEYS[at])
+  if type(value) == 'table' then
+    if not string.find(value.err, '^WRONGTYPE') then return value end
+    value = false
+  end
+  local found = revision(value)
+  if found ~= '' and found == new then return 0 end
+  there[at], moved = value, moved or (found ~= '' and found ~= ARGV[2 + at])
+end
+if moved then return there end
+for at = checked + 1, #KEYS do redis.call('SET', KEYS[at], ARGV[2 + at], 'PX', ARGV[1]) end
+return #KEYS - checked
 """)
-"""Set all keys, for ARGV[1] milliseconds."""
+"""Set all keys behind the first ARGV[2], for ARGV[1] milliseconds, unless one of these holds another revision than it
+had when it was read: then nothing is set, and what they hold is returned.
+
+KEYS: those to be checked, those to be set. ARGV behind the first two: the revisions that were read, the values to be
+set. A value without a revision, as of an earlier version, has not moved; nor has anything if the script has run before,
+over a connection that broke before its answer came."""
 GET: Final = Script("return redis.call('GET', KEYS[1])")
 SWAP: Final = Script("""
 local before = redis.call('GET', KEYS[1])
@@ -67,6 +97,8 @@ redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[1])
 return before
 """)
 """Set a key, for ARGV[1] milliseconds, and return what it was."""
+LONG_BYTES: Final = 64 * 1024
+"""Longer values are encoded and decoded in a thread: 64 KB take 2 ms, the longest lane some hundred."""
 FINDING_TTL_MS: Final = 24 * 3600 * 1000
 """How long findings are shared."""
 MAX_SENDING: Final = 100
@@ -74,7 +106,10 @@ MAX_SENDING: Final = 100
 MAX_NOTING: Final = 50
 """How much may be on its way for a session to be noted, too; further ones are noted by a later exchange."""
 
-Kept = TypeVar("Kept")
+Kept = TypeVar("Kept", LaneState, SessionState)
+T = TypeVar("T")
+Arguments = tuple[list[str], list[str | bytes | int]]
+"""The keys of a script, and its other arguments."""
 
 
 class RedisLedger:
@@ -120,10 +155,10 @@ class RedisLedger:
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read a lane and its session; from the local copy what the server lacks."""
         keys = lane_key(lane), session_key((lane.credential, lane.owner))
-        found = await self._ask("read", READ, keys, (lane.owner, self._ttl_ms))
+        found = await self._ask("read", READ, keys, (lane.owner, self._ttl_ms), values_of(2))
         if found is None:
             return await self._local.read(lane, now)
-        there = self._decode(values.decode_lane, found[0])
+        there = await self._decode_lane(found[0])
         if there is not None:
             await self._local.write({lane: there}, now)
         here, known = await self._local.read(lane, now)
@@ -150,22 +185,53 @@ class RedisLedger:
             self._index.forget(session)
         return known
 
-    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
         """Write lanes, to the local copy too."""
-        await self._local.write(lanes, now)
         for lane, state in lanes.items():
             self._note((lane.credential, state.session or lane.owner), now)
-        found = {lane_key(lane): values.encode_lane(bounded_lane(lane, state)) for lane, state in lanes.items()}
-        await self._ask("write", WRITE, *self._arguments(found))
+        bounded = self._local.bounded(lanes)
+        moved = await self._write_there(bounded, read)
+        if moved is None:
+            return self._local.write_bounded(bounded, now, read)
+        if moved and read is not None:
+            return Read(
+                read.lane,
+                self._or_known(await self._decode_lane(moved[0]), moved[0], read.state),
+                self._or_known(self._decode(values.decode_session, moved[1]), moved[1], read.session),
+            )
+        self._local.write_bounded(bounded, now)
+        return None
 
-    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
+    async def _write_there(self, lanes: Mapping[Lane, BoundedLane], read: Read | None) -> list[Value] | None:
+        """Write lanes to the server. Returns what it holds in place of what was read, empty if they are written; None
+        if it fails."""
+        checks: dict[str, LaneState | SessionState] = {}
+        if read is not None:
+            checks = {lane_key(read.lane): read.state, session_key(read.session_key): read.session}
+        loop = self._running_loop()
+        if loop is None:
+            return None
+        encode = partial(self._encode_lanes, lanes)
+        found = await self._work(encode, sum(one.size for one in lanes.values()))
+        return await self._ask("write", WRITE, *self._arguments(found, checks), moved_of(len(checks)))
+
+    async def write_session(
+        self, session: SessionKey, state: SessionState, now: float, read: SessionState | None = None
+    ) -> SessionState | None:
         """Write what a session has set, to the local copy too; kept for the probe if the server fails."""
-        await self._local.write_session(session, state, now)
-        found = await self._ask("write", WRITE, *self._session_arguments(session, state))
+        key = session_key(session)
+        arguments = self._arguments({key: values.encode_session(state)}, {} if read is None else {key: read})
+        moved = await self._ask("write", WRITE, *arguments, moved_of(read is not None))
+        if moved and read is not None:
+            return self._or_known(self._decode(values.decode_session, moved[0]), moved[0], read)
+        there = await self._local.write_session(session, state, now, read if moved is None else None)
+        if there is not None:
+            return there
         self._unsent.pop(session, None)
-        if found is None:
+        if moved is None:
             self._keep_unsent(session, state)
         self._note(session, now, has_set=bool(state.overrides))
+        return None
 
     def index_sessions(self) -> None:
         """Note the sessions of this process from now on, so that any process finds them by their names."""
@@ -186,32 +252,47 @@ class RedisLedger:
             return here
         return await self._index.read(_joined(here, await self._index.of_name(name, now)), now)
 
-    async def write_sessions(self, states: Mapping[SessionKey, SessionState], now: float) -> None:
+    async def write_sessions(
+        self,
+        states: Mapping[SessionKey, SessionState],
+        now: float,
+        read: Mapping[SessionKey, SessionState] | None = None,
+    ) -> Mapping[SessionKey, SessionState]:
         """Write what sessions of one credential have set, in one script. Raises StoreUnavailable."""
+        known = read or {}
         if self._running_loop() is not None:
             found = {session_key(session): values.encode_session(state) for session, state in states.items()}
-            await self._demand("write", WRITE, *self._arguments(found))
+            arguments = self._arguments(found, {session_key(session): one for session, one in known.items()})
+            moved = await self._demand("write", WRITE, *arguments, moved_of(len(known)))
+            pairs = zip(known.items(), moved, strict=False)
+            there = {
+                session: self._or_known(self._decode(values.decode_session, raw), raw, one)
+                for (session, one), raw in pairs
+            }
+            if there:
+                return {session: one for session, one in there.items() if has_moved(one, known[session])}
         for session, state in states.items():
             self._unsent.pop(session, None)
             await self._local.write_session(session, state, now)
             self._note(session, now, has_set=bool(state.overrides))
+        return {}
 
     def share_finding(self, finding_id: str, value: bytes) -> None:
         """Send a finding to the server, in a task of its own: no exchange waits for that."""
-        self._send(partial(self._ask, "finding", WRITE, [finding_key(finding_id)], [FINDING_TTL_MS, value]))
+        arguments = [FINDING_TTL_MS, 0, value]
+        self._send(partial(self._ask, "finding", WRITE, [finding_key(finding_id)], arguments, moved_of(0)))
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
         """What a process has sent of a finding; None if the server does not know it. Raises StoreUnavailable."""
         if self._running_loop() is None:
             return None
-        found = await self._demand("finding", GET, [finding_key(finding_id)], ())
-        return found if isinstance(found, bytes) else None
+        return await self._demand("finding", GET, [finding_key(finding_id)], (), read_value)
 
     async def say_of_finding(self, finding_id: str, said: str) -> str:
         """Keep what is said of a finding; returns what was said before."""
         key = f"{finding_key(finding_id)}:said"
-        before = await self._ask("finding", SWAP, [key], [FINDING_TTL_MS, said])
-        return before.decode("utf-8", "replace") if isinstance(before, bytes) else ""
+        before = await self._ask("finding", SWAP, [key], [FINDING_TTL_MS, said], read_value)
+        return before.decode("utf-8", "replace") if before is not None else ""
 
     def start(self) -> None:
         """Look for the server in the background, so that one that cannot be reached is told before it is needed."""
@@ -256,13 +337,28 @@ class RedisLedger:
         while len(self._unsent) > MAX_UNSENT:
             del self._unsent[next(iter(self._unsent))]
 
-    def _session_arguments(self, session: SessionKey, state: SessionState) -> tuple[list[str], list[bytes | int]]:
-        return self._arguments({session_key(session): values.encode_session(state)})
+    def _arguments(
+        self, found: Mapping[str, bytes], checks: Mapping[str, LaneState | SessionState] | None = None
+    ) -> Arguments:
+        """The arguments of `WRITE`: values by key, and what was read under the keys that are to be checked."""
+        checks = checks or {}
+        revisions = [one.revision for one in checks.values()]
+        return [*checks, *found], [self._ttl_ms, len(checks), *revisions, *found.values()]
 
-    def _arguments(self, found: Mapping[str, bytes]) -> tuple[list[str], list[bytes | int]]:
-        return [*found], [self._ttl_ms, *found.values()]
+    @staticmethod
+    def _encode_lanes(lanes: Mapping[Lane, BoundedLane]) -> dict[str, bytes]:
+        return {lane_key(lane): values.encode_lane(one.state) for lane, one in lanes.items()}
 
-    def _decode(self, read: Callable[[bytes], Kept], value: bytes | None) -> Kept | None:
+    async def _decode_lane(self, value: Value) -> LaneState | None:
+        """Decode the value of a lane as `_decode` does: in a thread, if it is long."""
+        return await self._work(partial(self._decode, values.decode_lane, value), len(value or b""))
+
+    @staticmethod
+    async def _work(work: Callable[[], T], size: int) -> T:
+        """Do work on a value of so many bytes, in a thread if it is long."""
+        return work() if size <= LONG_BYTES else await asyncio.to_thread(work)
+
+    def _decode(self, read: Callable[[bytes], Kept], value: Value) -> Kept | None:
         """Decode a value; None if it is missing, or unreadable, which is counted."""
         if value is None:
             return None
@@ -272,19 +368,34 @@ class RedisLedger:
             self._bus.emit(StoreFailed(self._address.label, "value"))
             return None
 
+    @staticmethod
+    def _or_known(there: Kept | None, value: Value, known: Kept) -> Kept:
+        """What is there; where that is nothing or unreadable, what is known, as if it were that."""
+        return there or (known if value is None else replace(known, revision=values.revision_of(value)))
+
     async def _ask(
-        self, operation: str, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]
-    ) -> Any:
-        """Run a script and return its answer; None if the server fails, or if the circuit is open."""
+        self,
+        operation: str,
+        script: Script,
+        keys: Sequence[str],
+        arguments: Sequence[str | bytes | int],
+        read: Reader[T],
+    ) -> T | None:
+        """Run a script and read its reply; None if the server fails, or if the circuit is open."""
         loop = self._running_loop()
-        return None if loop is None else (await self._try(loop, operation, script, keys, arguments))[0]
+        return None if loop is None else (await self._try(loop, operation, script, keys, arguments, read))[0]
 
     async def _demand(
-        self, operation: str, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]
-    ) -> Any:
-        """Run a script and return its answer. Raises StoreUnavailable."""
+        self,
+        operation: str,
+        script: Script,
+        keys: Sequence[str],
+        arguments: Sequence[str | bytes | int],
+        read: Reader[T],
+    ) -> T:
+        """Run a script and read its reply. Raises StoreUnavailable."""
         loop = asyncio.get_running_loop()
-        found, problem = await self._try(loop, operation, script, keys, arguments)
+        found, problem = await self._try(loop, operation, script, keys, arguments, read)
         if problem:
             raise StoreUnavailable(f"the store {self._address.label} does not answer as it should: {problem}")
         return found
@@ -296,8 +407,9 @@ class RedisLedger:
         script: Script,
         keys: Sequence[str],
         arguments: Sequence[str | bytes | int],
+        read: Reader[T],
     ) -> tuple[Any, str]:
-        """Run a script; its answer, and why there is none."""
+        """Run a script; what is read of its reply, and why there is none."""
         server = self._servers.get(loop) or self._open(loop)
         if self._unsent or not self._breaker.closed:
             self._probe_if_due(server)
@@ -307,7 +419,7 @@ class RedisLedger:
         began = loop.time()
         with Boundary() as boundary:  # the client library may raise anything, and the exchange must go on
             async with asyncio.timeout(self._timeout_s):
-                return await server.run(script, keys, arguments), ""
+                return read(await server.run(script, keys, arguments)), ""
         self._bus.emit(StoreFailed(self._address.label, operation))
         error = boundary.error or TimeoutError()
         # A timeout that fires late means that this process was busy, not that the server is down.
@@ -361,7 +473,7 @@ class RedisLedger:
                 await touch(server)
                 while self._unsent:
                     session, state = next(iter(self._unsent.items()))
-                    await server.run(WRITE, *self._session_arguments(session, state))
+                    await server.run(WRITE, *self._arguments({session_key(session): values.encode_session(state)}))
                     if self._unsent.get(session) is state:
                         del self._unsent[session]
         if boundary.error is not None:
@@ -388,4 +500,4 @@ def _joined(here: Iterable[KeptSession], there: Mapping[SessionKey, float]) -> l
 
 async def touch(server: Server) -> None:
     """Check that a server can write, with a value that is gone at once. Raises what the client library raises."""
-    await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, b""])
+    await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, 0, b""])

@@ -15,6 +15,7 @@ from callfuse.observe.events import StoreFailed
 from callfuse.observe.ring import MOST_EVENTS, EventId
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
+from callfuse.stores.replies import read_entries
 from callfuse.stores.server import Script, Server
 
 KEY: Final = "callfuse:{events}:feed"
@@ -64,11 +65,12 @@ class SharedStream:
         with Boundary():  # the client library may raise anything
             async with asyncio.timeout(self._timeout_s):
                 server = self._server = self._server or Server(self._address)
-                found = await server.run(EXCHANGE, [KEY], [begin, most, MOST_EVENTS, 1000 * KEPT_S, *data])
+                reply = await server.run(EXCHANGE, [KEY], [begin, most, MOST_EVENTS, 1000 * KEPT_S, *data])
+                # Those of other programs, too, without data: what is behind them is asked for by their ids.
+                found = read_entries(reply)
                 if not self._breaker.closed:
                     self._breaker.close()
-                # Those of other programs, too, without data: what is behind them is asked for by their ids.
-                return [(id_.decode(), fields[1] if len(fields) == 2 else b"") for id_, fields in found]
+                return found
         self._breaker.record_failure()
         await self.aclose()
         self._bus.emit(StoreFailed(self._address.label, "feed"))

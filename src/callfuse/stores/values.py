@@ -2,8 +2,9 @@
 
 Decoding bytes of another version, or of another program, raises `UnreadableError`.
 
-The value of a lane begins with the name of its session and a newline, so that a script can find the session without
-parsing the rest. Digests are base64. Many rounds have the same turn, so turns are a list that rounds refer to by index.
+A value begins with two lines that scripts can find without parsing the rest: the session that a lane names (empty for
+none, and for sessions), and the revision. Digests are base64. Many rounds have the same turn, so turns are a list that
+rounds refer to by index.
 """
 
 from binascii import a2b_base64, b2a_base64
@@ -21,8 +22,9 @@ from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides, explicit_values
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
-VERSION: Final = 6
-"""Increased with every change of the shapes below. Values of versions 4 and 5, which ended earlier, are read too."""
+VERSION: Final = 7
+"""Increased with every change of the shapes below. Values of versions 4 to 6 are read too: those of 4 and 5 ended
+earlier, and none of them had a revision."""
 
 _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
 """Stored by index. DROPPED is not stored: each request shows which calls its client has dropped."""
@@ -31,7 +33,7 @@ _PENDING, _TRANSIENT, _UNKNOWN_TOOL = 1, 2, 4
 Text = InstanceOf[str]
 """Any string, also with lone surrogates, which pydantic's `str` refuses."""
 Base64 = str
-Version = Literal[6]
+Version = Literal[7, 6]
 OldVersion = Literal[5]
 OlderVersion = Literal[4]
 Flags = Annotated[int, Field(ge=0, le=7)]
@@ -102,13 +104,31 @@ def encode_lane(state: LaneState) -> bytes:
         None if state.blocks == NO_BLOCKS else _encode_blocks(state.blocks),
         [_encode_told(one) for one in state.told],
     )
-    return state.session.encode() + b"\n" + dumps(shape)
+    return _join(state.session, state.revision, dumps(shape))
+
+
+def _join(session: str, revision: str, text: bytes) -> bytes:
+    """A value of two lines and a JSON text, which has no newline."""
+    return b"\n".join((session.encode(), revision.encode(), text))
+
+
+def _split(value: bytes) -> tuple[str, str, bytes]:
+    """Session, revision and text of a value, the first two empty where it has none. Raises ValueError."""
+    *head, text = value.split(b"\n", 2)
+    session, revision = [one.decode() for one in (*head, b"", b"")[:2]]
+    return session, revision, text
+
+
+def revision_of(value: bytes) -> str:
+    """The revision of a value that need not be readable; empty if it has none."""
+    _, *rest = value.split(b"\n", 2)
+    return rest[0].decode("ascii", "replace") if len(rest) == 2 else ""
 
 
 def decode_lane(value: bytes) -> LaneState:
     """Decode the state of a lane. Raises UnreadableError."""
-    session, _, text = value.partition(b"\n")
     try:
+        session, revision, text = _split(value)
         shape = _LANE.validate_python(loads(text))
         length, turns, rounds, notes, known = shape[1:6]
         blocks = shape[6] if len(shape) > 6 else None
@@ -119,9 +139,10 @@ def decode_lane(value: bytes) -> LaneState:
             {(id_, _decode_bytes(signature), before): text for id_, signature, before, text in notes},
             length,
             continuation=NO_DIFFERENCE if known is None else _decode_continuation(*known),
-            session=session.decode(),
+            session=session,
             blocks=NO_BLOCKS if blocks is None else _decode_blocks(blocks),
             told=tuple([_decode_told(*one) for one in told]),
+            revision=revision,
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:
         raise UnreadableError(type(error).__name__) from None
@@ -131,7 +152,8 @@ def encode_session(state: SessionState) -> bytes:
     """Encode what a session has set."""
     turns = [_encode_bytes(turn) for turn in state.ran]
     shape = (VERSION, *_encode_overrides(state.overrides), turns, state.reset)
-    return dumps((*shape, _encode_overrides(state.by_code)) if state.by_code else shape)
+    text = dumps((*shape, _encode_overrides(state.by_code)) if state.by_code else shape)
+    return _join("", state.revision, text)
 
 
 def _encode_overrides(overrides: Overrides) -> tuple[Any, Any]:
@@ -149,12 +171,13 @@ def _decode_overrides(set_: ModelSettings, tools: Mapping[str, ToolSettings]) ->
 def decode_session(value: bytes) -> SessionState:
     """Decode what a session has set. Raises UnreadableError."""
     try:
-        shape = _SESSION.validate_python(loads(value))
+        _, revision, text = _split(value)
+        shape = _SESSION.validate_python(loads(text))
         set_, tools, ran = shape[1:4]
         reset = shape[4] if len(shape) > 4 else 0.0
         by_code = _decode_overrides(*shape[5]) if len(shape) == 6 else NO_OVERRIDES
         turns = tuple([_decode_bytes(turn) for turn in ran])
-        return SessionState(_decode_overrides(set_, tools), turns, reset, by_code)
+        return SessionState(_decode_overrides(set_, tools), turns, reset, by_code, revision)
     except (NotJSON, ValidationError, ValueError) as error:
         raise UnreadableError(type(error).__name__) from None
 

@@ -1,0 +1,88 @@
+"""Read what a server replies to scripts. Raises UnexpectedReplyError for a reply of any other shape.
+
+A server, or what stands in its place, may answer with anything: such a reply counts as a failure of the store, as an
+answer that never comes does. So replies are read here, where failures are caught (`stores/redis.py`).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+Value = bytes | None
+"""What a key holds."""
+T = TypeVar("T")
+Reader = Callable[[Any], T]
+
+
+class UnexpectedReplyError(TypeError):
+    """A reply that no script of callfuse gives."""
+
+
+def read_value(reply: Any) -> Value:
+    """What a key holds."""
+    if reply is None or isinstance(reply, bytes):
+        return reply
+    raise UnexpectedReplyError(f"not a value but {type(reply).__name__}")
+
+
+def read_number(reply: Any) -> int:
+    """A whole number."""
+    if type(reply) is int:
+        return reply
+    raise UnexpectedReplyError(f"not a number but {type(reply).__name__}")
+
+
+def values_of(count: int) -> Reader[list[Value]]:
+    """Reads what so many keys hold."""
+    return partial(_read_values, count)
+
+
+def moved_of(count: int) -> Reader[list[Value]]:
+    """Reads the reply to a write that `count` keys are checked for: empty if it was done, else what these hold."""
+    return partial(_read_moved, count)
+
+
+def states_of(count: int) -> Reader[list[tuple[Value, int]]]:
+    """Reads what so many keys hold, each with a number."""
+    return partial(_read_states, count)
+
+
+def read_scores(reply: Any) -> list[tuple[bytes, float]]:
+    """The members of a sorted set, each with its score. Raises ValueError for a score that is no number."""
+    items = _list(reply)
+    if len(items) % 2 or not all(isinstance(item, bytes) for item in items):
+        raise UnexpectedReplyError("not members with their scores")
+    return [(member, float(score)) for member, score in zip(items[::2], items[1::2], strict=True)]
+
+
+def read_entries(reply: Any) -> list[tuple[str, bytes]]:
+    """The entries of a stream: the id and the value of each, which is empty where it has not one field. Raises
+    ValueError for an id that is no text."""
+    entries = []
+    for item in _list(reply):
+        id_, fields = _list(item, 2)
+        if not isinstance(id_, bytes):
+            raise UnexpectedReplyError("an entry without an id")
+        known = _list(fields) if fields is not None else []
+        entries.append((id_.decode(), read_value(known[1]) or b"" if len(known) == 2 else b""))
+    return entries
+
+
+def _read_values(count: int, reply: Any) -> list[Value]:
+    return [read_value(one) for one in _list(reply, count)]
+
+
+def _read_moved(count: int, reply: Any) -> list[Value]:
+    return [] if type(reply) is int else _read_values(max(1, count), reply)
+
+
+def _read_states(count: int, reply: Any) -> list[tuple[Value, int]]:
+    items = _list(reply, 2 * count)
+    return [(read_value(value), read_number(number)) for value, number in zip(items[::2], items[1::2], strict=True)]
+
+
+def _list(reply: Any, length: int | None = None) -> list[Any]:
+    """A list of this length (None: of any)."""
+    if not isinstance(reply, list) or length not in (None, len(reply)):
+        raise UnexpectedReplyError(f"not a list of the expected length but {type(reply).__name__}")
+    return reply
