@@ -1,13 +1,14 @@
 """Read what the admin page shows: the settings in effect for a query, and the sessions that have set something."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from callfuse.admin.access import Access
 from callfuse.asgi import CallFuseMiddleware
+from callfuse.asgi.changes import change_sessions
 from callfuse.asgi.commands import merge_overrides, settings_change
 from callfuse.commands import Command, run_commands
 from callfuse.commands.run import ALLOWED, KEYS, closed_settings
@@ -21,7 +22,6 @@ from callfuse.conversations.ledger import (
     SessionList,
     SessionSearch,
     SessionState,
-    SharedSessions,
     StoreUnavailable,
 )
 from callfuse.harness import MARKER
@@ -164,7 +164,11 @@ async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     if not found:
         raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
     _check_is_one_client(query, found, access)
-    await _write(middleware.ledger, {one.key: replace(one.state, reset=now) for one in found}, now)
+
+    def forget_blocks(state: SessionState) -> SessionState:
+        return replace(state, reset=max(state.reset, now))
+
+    await _change(middleware.ledger, {one.key: one.state for one in found}, forget_blocks, now)
     names = [one.key[1] for one in found]
     middleware.bus.emit(FuseReset(tuple(names)))
     return names
@@ -196,15 +200,17 @@ async def change(
     _check_is_one_client(query, found, access)
     typed = [Command("unset" if value is None else "set", ((key, value),)) for key, value in values.items()]
     keys, locked = open_keys(middleware), middleware.settings.commands.locked
-    states: dict[SessionKey, SessionState] = {}
-    changed: SettingsChanged | None = None
-    for one in found:
-        ran = run_commands(typed, one.state.overrides, keys=keys, locked=locked, status=lambda _: ())
+
+    def set_values(state: SessionState) -> SessionState:
+        ran = run_commands(typed, state.overrides, keys=keys, locked=locked, status=lambda _: ())
         if ran.failed:
             raise BadQuery(ran.text.removeprefix(MARKER).strip())
-        states[one.key] = replace(one.state, overrides=ran.overrides)
-        changed = settings_change(session_name(query.session), one.state.overrides, ran.overrides, by="page") or changed
-    await _write(middleware.ledger, states, now)
+        return replace(state, overrides=ran.overrides)
+
+    changed: SettingsChanged | None = None
+    name = session_name(query.session)
+    for before, after in await _change(middleware.ledger, {one.key: one.state for one in found}, set_values, now):
+        changed = settings_change(name, before.overrides, after.overrides, by="page") or changed
     if changed is not None:
         middleware.bus.emit(changed)
     return [one.key[1] for one in found]
@@ -252,14 +258,15 @@ async def _find(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     return sorted(found, key=lambda one: one.used, reverse=True)
 
 
-async def _write(ledger: Ledger, states: Mapping[SessionKey, SessionState], now: float) -> None:
-    """Write sessions of one client. Raises NoStore."""
-    if not isinstance(ledger, SharedSessions):
-        for key, state in states.items():
-            await ledger.write_session(key, state, now)
-        return
+async def _change(
+    ledger: Ledger,
+    states: Mapping[SessionKey, SessionState],
+    change_one: Callable[[SessionState], SessionState],
+    now: float,
+) -> list[tuple[SessionState, SessionState]]:
+    """Change sessions of one client; returns each as it was and as it is. Raises NoStore."""
     try:
-        await ledger.write_sessions(states, now)
+        return await change_sessions(ledger, states, change_one, now)
     except StoreUnavailable as down:
         raise NoStore(f"{down}; ask again whether it holds") from None
 

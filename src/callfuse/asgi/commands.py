@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from callfuse.asgi import headers
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.changes import change_session
 from callfuse.asgi.scopes import call
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import FoundCommands, PrefixSearch, find_commands, run_commands
@@ -97,10 +98,14 @@ class ChatCommands:
         self._bus.emit(CommandsRun(name, refused=ran.failed))
         after = before
         if not ran.failed:
-            known = [one for one in before.ran if one != turn]
-            turns = (*known[1 - TURNS_KEPT :], turn)
-            after = replace(before, overrides=ran.overrides, ran=turns, reset=session.now)
-            await self._ledger.write_session(session.key, after, session.now)
+
+            def change(kept: SessionState) -> SessionState:
+                known = [one for one in kept.ran if one != turn]
+                overrides = self._run(found.commands, kept.overrides, status=status).overrides
+                reset = max(kept.reset, session.now)
+                return replace(kept, overrides=overrides, ran=(*known[1 - TURNS_KEPT :], turn), reset=reset)
+
+            after = await change_session(self._ledger, session.key, before, change, session.now)
             if (changed := settings_change(name, before.overrides, ran.overrides)) is not None:
                 self._bus.emit(changed)
         if not (found.only or ran.failed):

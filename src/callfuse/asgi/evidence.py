@@ -91,6 +91,7 @@ class ExchangeEvidence:
     """
 
     __slots__ = (
+        "_begun_with",
         "_conversation",
         "_judge",
         "_lane",
@@ -120,6 +121,7 @@ class ExchangeEvidence:
         hold_all: bool,
     ) -> None:
         self.request = request
+        self._begun_with = state
         self._lane = lane
         self._now = now
         self.settings = settings
@@ -159,6 +161,19 @@ class ExchangeEvidence:
                 new_id=new_finding_id,
             )
         return self._judge
+
+    def reread(self, state: LaneState) -> None:
+        """Read the request again over a state that other exchanges have written meanwhile: `kept` goes on from that.
+        The verdicts of this exchange stay, so no judge may be asked any more."""
+        self._conversation = conversation = read_conversation(
+            self.request.get(),
+            state,
+            self._now,
+            self.settings,
+            named=self._lane.named,
+            begun_with=self._begun_with,
+        )
+        self._judge, self.kept = None, conversation.evidence
 
     def revive(self) -> None:
         """Parse again what a judge needs: reads the whole request."""

@@ -31,6 +31,7 @@ async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> Syn
     outcome = last.outcome.text if last and last.outcome else None
     text = texts.blown(last.name if last else "", outcome, in_a_row, settings, request.model)
     answer = request.synthetic_reply(text)
-    await host.ledger.write({prepared.lane: prepared.state}, prepared.now)  # so that it does not mend by being asked
+    # So that it does not mend by being asked. Whoever has written meanwhile has done the same.
+    await host.ledger.write({prepared.lane: prepared.state}, prepared.now, prepared.read)
     host.bus.emit(FuseBlown(prepared.where, in_a_row))
     return SyntheticReply(answer, ACTION)

@@ -5,11 +5,13 @@ from dataclasses import replace
 from functools import partial
 
 from callfuse.asgi import off_loop
+from callfuse.asgi.changes import MOST_TRIES, new_revision
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.asgi.traced import TracedApp
 from callfuse.asgi.types import ASGIApp
+from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.mending import Course, taught
@@ -71,9 +73,9 @@ class Keeper:
     async def settle(self, record: ExchangeRecord) -> None:
         """Report and keep the record of a delivered answer."""
         course: Course | None = None
+        verdicts = tuple(record.verdicts)
         with self.fail_open.stage("while reporting"):
-            course = Course(self._evidence.kept.told)
-            self._follow(course, record)
+            course = self._follow(record, verdicts)
         if self._evidence.hindsight is not None:
             with self.fail_open.stage("while reporting"):
                 self._report_verdict(self._evidence.hindsight)
@@ -82,22 +84,24 @@ class Keeper:
             for told, result in course.take_decided() if course is not None else ():
                 self.bus.emit(CourseMended(self._prepared.where, told.finding_id, result, told.arm))
         with self.fail_open.stage("while keeping"):
-            await self._keep(record, course.waiting if course is not None else ())
+            await self._keep(record, verdicts, course.waiting if course is not None else ())
 
-    def _follow(self, course: Course, record: ExchangeRecord) -> None:
+    def _follow(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> Course:
         """See what came of what the model was told: before this exchange, with its request, and within it."""
         kept, hindsight = self._evidence.kept, self._evidence.hindsight
-        if self._prepared.request.choices != 1 or not (course.waiting or record.verdicts or hindsight):
-            return
+        course = Course(kept.told)
+        if self._prepared.request.choices != 1 or not (course.waiting or verdicts or hindsight):
+            return course
         if kept.spoken:
             course.speak()
         elif kept.is_new:
             course.see_results(hindsight.finding.kind if hindsight is not None else "")
         if hindsight is not None and kept.rounds:  # told with the newest results
             course.add(self._taught([hindsight], kept.rounds[-1].position))
-        course.follow(filter(None, record.rounds), partial(self._taught_with, record.verdicts))
+        course.follow(filter(None, record.rounds), partial(self._taught_with, verdicts))
         if course.is_text and not (record.is_incomplete or record.fail_open):
             course.end()
+        return course
 
     def _taught_with(self, verdicts: Iterable[Verdict], calls: Sequence[PastCall]) -> list[Told]:
         """What the model is told of, of these calls of an answer, by the last verdict on each."""
@@ -163,8 +167,12 @@ class Keeper:
                 if call.outcome is not None:
                     self._host.bus.emit(ResultSeen(self._prepared.where, call.id, call.signature, call.outcome))
 
-    async def _keep(self, record: ExchangeRecord, told: Sequence[Told]) -> None:
-        """Write the rounds and notes to the ledger, and what the model was `told`, if there is anything new."""
+    async def _keep(self, record: ExchangeRecord, verdicts: Sequence[Verdict], told: Sequence[Told]) -> None:
+        """Write the rounds and notes to the ledger, and what the model was `told`, if there is anything new.
+
+        Where another exchange of the lane has written since this one has read, nothing of that is lost: the request is
+        read once more over what is there then, and what this exchange brings is added to that.
+        """
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
         goes_on = prepared.keeps_place and bool(record.answers)
@@ -173,17 +181,26 @@ class Keeper:
         is_new = evidence.kept.is_new or tuple(told) != evidence.kept.state.told
         if not (rounds or notes or evidence.hindsight or goes_on or is_new):
             return
-        state_after = partial(evidence.after, rounds, notes, now, told)
-        lanes = await off_loop.run(partial(self._lanes, record, len(rounds), state_after), len(prepared.request.body))
-        await self._host.ledger.write(lanes, now)
+        size = len(prepared.request.body)
+        read = prepared.read
+        for _ in range(MOST_TRIES):
+            state_after = partial(evidence.after, rounds, notes, now, told)
+            lanes = await off_loop.run(partial(self._lanes, record, len(rounds), state_after), size)
+            there = await self._host.ledger.write(lanes, now, read)
+            if there is None:
+                return
+            read = there
+            await off_loop.run(partial(evidence.reread, after_reset(read.state, read.session)), size)
+            told = self._follow(record, verdicts).waiting
+        self.fail_open.report("busy lane: other exchanges of it have always written first")
 
     def _lanes(
         self, record: ExchangeRecord, rounds: int, state_after: Callable[[], LaneState]
     ) -> dict[Lane, LaneState]:
         """The state after this exchange, under each lane where it is kept. May read the request again."""
         prepared = self._prepared
-        state = state_after()
-        gone = len(prepared.state.rounds) + rounds - len(state.rounds)
+        state = replace(state_after(), revision=new_revision())
+        gone = len(self._evidence.kept.state.rounds) + rounds - len(state.rounds)
         log.pruned(gone, kept=len(state.rounds), session=self.session)
         if prepared.request.continues and (chain := prepared.request.get().chain) is not None:
             return self._places(chain, state, record)
@@ -193,8 +210,9 @@ class Keeper:
         """The state under each lane where the next request may look: the request's own, or the one of the answer's
         id."""
         lane = self._prepared.lane
-        session = self._prepared.state.session or lane.owner
-        known = chain.continuation(self._prepared.state.continuation, record.answers)
+        before = self._evidence.kept.state
+        session = before.session or lane.owner
+        known = chain.continuation(before.continuation, record.answers)
         opening = chain.after(record.answers[0].id) if record.answers else ()
         lanes: dict[Lane, LaneState] = {}
         if opening:

@@ -5,7 +5,7 @@ callfuse answers itself; an `Unjudged` if only commands were removed; or None if
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -20,8 +20,9 @@ from callfuse.asgi.review import Callback
 from callfuse.asgi.tally import DISABLED, Tally
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
+from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
-from callfuse.conversations.ledger import NO_BLOCKS, LaneState, Ledger, SessionState
+from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
 from callfuse.model.ids import bounded_id
@@ -78,16 +79,17 @@ class Host:
 class Prepared:
     """One request that is judged.
 
-    `state`: the ledger's state of its lane. `settings`: those of this exchange. `signed`: the body must not be changed.
-    `observed`: another callfuse guards it, so this one only observes. `changed`: commands were removed, so the body
-    differs from the original. `keeps_place`: the session has settings, or the lane a state, that must be found again
-    where a chain continues, even after an answer without calls. `tally`: the account of the exchange. `arm`: that of
-    its session, where some are only observed to measure against.
+    `state`, `session`: the ledger's states of its lane and session. `settings`: those of this exchange. `signed`: the
+    body must not be changed. `observed`: another callfuse guards it, so this one only observes. `changed`: commands
+    were removed, so the body differs from the original. `keeps_place`: the session has settings, or the lane a state,
+    that must be found again where a chain continues, even after an answer without calls. `tally`: the account of the
+    exchange. `arm`: that of its session, where some are only observed to measure against.
     """
 
     request: KeptRequest
     lane: Lane
     state: LaneState
+    session: SessionState
     now: float
     settings: LoopSettings
     where: Where
@@ -97,6 +99,11 @@ class Prepared:
     keeps_place: bool
     tally: Tally
     arm: Arm
+
+    @property
+    def read(self) -> Read:
+        """What was read of the ledger."""
+        return Read(self.lane, self.state, self.session)
 
 
 class Incoming(NamedTuple):
@@ -208,9 +215,7 @@ class _Preparation:
             if not isinstance(done, tuple):
                 return done
             request, kept = done
-        if kept.reset and state.blocks.time <= kept.reset and state.blocks is not NO_BLOCKS:
-            state = replace(state, blocks=NO_BLOCKS)
-        return self._build(request, lane, state, kept, now)
+        return self._build(request, lane, after_reset(state, kept), kept, now)
 
     def _read(self, encoding: str) -> tuple[Request, FoundCommands, Lane] | None:
         """Read the body: the request, its commands and its lane; None if it passes as it came."""
@@ -263,6 +268,7 @@ class _Preparation:
             KeptRequest(incoming.dialect, request, incoming.target),
             lane,
             state,
+            kept,
             now,
             arm.settings,
             self._tally.where,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from callfuse.asgi.changes import change_session
 from callfuse.asgi.commands import settings_change
 from callfuse.config import load_config
 from callfuse.conversations.identity import FINGERPRINT, NO_CREDENTIAL, Lane, credential_of, session_name
@@ -52,7 +53,7 @@ async def write_session(
     name = session_name(session)
     for key in await _keys(ledger, name, credential_of(_read(headers), further=server.further_credentials), now):
         _, state = await ledger.read(Lane(*key, b"", FINGERPRINT), now)
-        await ledger.write_session(key, replace(state, by_code=overrides or NO_OVERRIDES), now)
+        await change_session(ledger, key, state, lambda one: replace(one, by_code=overrides or NO_OVERRIDES), now)
         changed = settings_change(name, state.by_code, overrides, by="code") or changed
     return changed
 

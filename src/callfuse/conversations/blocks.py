@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
-from callfuse.conversations.ledger import BlockMemory, KeptRound
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, KeptRound, LaneState, SessionState
 from callfuse.model import Delivery, EarlierBlocks, PastCall, Timeline
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
@@ -81,6 +81,13 @@ def earlier_blocks(memory: BlockMemory) -> EarlierBlocks | None:
         call.signature: PastCall(call.call(), outcome=call.outcome, delivery=Delivery.DROPPED) for call in memory.calls
     }
     return EarlierBlocks(calls, must_wait=memory.count >= MUST_WAIT_FROM and memory.in_a_row > 0)
+
+
+def after_reset(state: LaneState, session: SessionState) -> LaneState:
+    """The state of a lane without blocks that a command or an operator has ended for its session."""
+    if session.reset and state.blocks.time <= session.reset and state.blocks is not NO_BLOCKS:
+        return replace(state, blocks=NO_BLOCKS)
+    return state
 
 
 def is_typed_since(memory: BlockMemory, turns: Collection[bytes]) -> bool:

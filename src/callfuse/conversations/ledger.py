@@ -207,7 +207,7 @@ class Ledger(Protocol):
         ...
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
-        """Write the lanes of an exchange, all of one credential and revision: all of them, or none, and what is there is
+        """Write the lanes of an exchange, of one credential and revision: all of them, or none, and what is there is
         returned, if the lane or the session that were `read` have moved (`has_moved`)."""
         ...
 

@@ -69,8 +69,9 @@ class LaneEvidence:
     `state` is the lane's state as it was; `rounds` are those of this timeline with all outcomes read so far, oldest
     first, at their places in this request; `length` is the number of messages in the request, `turn` the digest of its
     last real user message. `is_new`: a result has been read that the ledger does not have. `blocks`: what the lane
-    remembers of its blocks, `said` what identifies the text of that user message there. `told`: findings that the model
-    knows of and has not answered yet; `spoken`: a person has spoken since.
+    remembers of its blocks, `said` what identifies the text of that user message there. `left`: rounds of other
+    exchanges that are left out here, so that the lane has to remember what was blocked in them. `told`: findings that
+    the model knows of and has not answered yet; `spoken`: a person has spoken since.
     """
 
     state: LaneState
@@ -79,6 +80,7 @@ class LaneEvidence:
     turn: bytes
     is_new: bool
     blocks: BlockMemory = NO_BLOCKS
+    left: tuple[KeptRound, ...] = ()
     said: tuple[bytes, ...] = ()
     told: tuple[Told, ...] = ()
     spoken: bool = False
@@ -103,7 +105,7 @@ class LaneEvidence:
         if blocks.count or any(one.blocked for one in brought):
             past = timeline or Timeline([one.past() for one in reversed(self.rounds)])
             brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
-            blocks = self._blocks_after(brought, past.window(window), now)
+            blocks = remember(self._blocks_after(brought, past.window(window), now), self.left)
         kept = [*self.rounds, *brought]
         texts = dict(self.state.notes)
         for key, text in notes:
@@ -152,10 +154,17 @@ class Conversation(NamedTuple):
 
 
 def read_conversation(
-    request: Request, state: LaneState, now: float, settings: LoopSettings, *, named: bool = False
+    request: Request,
+    state: LaneState,
+    now: float,
+    settings: LoopSettings,
+    *,
+    named: bool = False,
+    begun_with: LaneState | None = None,
 ) -> Conversation:
     """The conversation of a request, as the ledger's `state` of its lane completes it. `named`: the client gave the
-    session its id; `now` is in seconds."""
+    session its id; `now` is in seconds. `begun_with`: the state that its exchange has begun with, where other
+    exchanges have written meanwhile: what these have blocked, a request that begins a conversation does not end."""
     chain = request.chain
     chained = chain is not None and chain.chained
     if chain is not None and state.rounds:
@@ -174,7 +183,7 @@ def read_conversation(
         kept = [keep_round(newest.calls, newest.position, newest.time, view.turn)]
         is_new = kept[0].has_outcomes
     has_blocks = True in [round_.blocked for round_ in match.kept]
-    blocks = _remembered_blocks(view, match, state, request) if state.blocks.count else NO_BLOCKS
+    blocks = _remembered_blocks(view, match, state, request, begun_with) if state.blocks.count else NO_BLOCKS
     earlier = earlier_blocks(blocks)
     declares = request.declares if request.lists_tools else None
     return Conversation(
@@ -189,6 +198,7 @@ def read_conversation(
             view.turn,
             is_new=is_new,
             blocks=blocks,
+            left=_left_of_others(match, state, begun_with) if begun_with is not None else (),
             said=_said(view, request, blocks),
             told=_still_told(view, match, state, request) if state.told else (),
             spoken=bool(state.told and state.rounds and not match.kept) and view.turn != state.rounds[-1].turn,
@@ -475,13 +485,17 @@ def _still_told(view: _RequestView, match: _Match, state: LaneState, request: Re
     return tuple([one._replace(position=one.position - match.shift) for one in state.told if one.position in there])
 
 
-def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, request: Request) -> BlockMemory:
+def _remembered_blocks(
+    view: _RequestView, match: _Match, state: LaneState, request: Request, begun_with: LaneState | None
+) -> BlockMemory:
     """What the lane remembers of its blocks, with those that the last user message of this request has ended.
 
-    A try that the client did not take up was made for the same user message, so none of it is ended.
+    A try that the client did not take up was made for the same user message, so none of it is ended. The beginning of a
+    new conversation ends all, but not what others have blocked since it has begun.
     """
     dropped = _has_dropped_all(view, state, request)
-    if not dropped and _begins_anew(view, state, request):
+    ends_all = begun_with is None or begun_with.blocks == state.blocks
+    if ends_all and not dropped and _begins_anew(view, state, request):
         return NO_BLOCKS
     current = {one.position for one in match.kept}
     ended = [
@@ -490,6 +504,13 @@ def _remembered_blocks(view: _RequestView, match: _Match, state: LaneState, requ
         if one.position not in current and (dropped or not (one.turn == view.turn and one.position > view.turn_at))
     ]
     return remember(state.blocks, ended)
+
+
+def _left_of_others(match: _Match, state: LaneState, begun_with: LaneState) -> tuple[KeptRound, ...]:
+    """The rounds that other exchanges have brought since this one has begun, and that its request leaves out: they are
+    no tries of its client."""
+    known = {id(one) for one in match.kept}
+    return tuple([one for one in state.rounds if id(one) not in known and one not in begun_with.rounds])
 
 
 def _find(

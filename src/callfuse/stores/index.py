@@ -146,7 +146,7 @@ class SessionIndex:
                 )
             )
             for part, pairs in zip(some, answers, strict=True):
-                found += [self._kept(one, *pair, now) for one, pair in zip(part, pairs, strict=True)]
+                found += [self._kept(one, value, left, now) for one, (value, left) in zip(part, pairs, strict=True)]
         return found
 
     def _kept(self, known: KeptSession, value: bytes | None, left_ms: int, now: float) -> KeptSession:

@@ -279,7 +279,7 @@ class RedisLedger:
 
     def share_finding(self, finding_id: str, value: bytes) -> None:
         """Send a finding to the server, in a task of its own: no exchange waits for that."""
-        arguments = [FINDING_TTL_MS, 0, value]
+        arguments: list[str | bytes | int] = [FINDING_TTL_MS, 0, value]
         self._send(partial(self._ask, "finding", WRITE, [finding_key(finding_id)], arguments, moved_of(0)))
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
@@ -398,7 +398,8 @@ class RedisLedger:
         found, problem = await self._try(loop, operation, script, keys, arguments, read)
         if problem:
             raise StoreUnavailable(f"the store {self._address.label} does not answer as it should: {problem}")
-        return found
+        reply: T = found
+        return reply
 
     async def _try(
         self,
