@@ -8,6 +8,8 @@ READY := .venv/ready
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 PROGRAMS = $(subst /,.,$(basename $(shell grep -l '^if __name__ == "__main__"' benchmarks/*.py)))
+# Compiled modules are kept: hundreds of tests start a process that imports callfuse.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve quick test hosts lowest lint type bench fuzz site clean

@@ -32,7 +32,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
 
 _ROOMS = ("admin", "cli", "faults", "frameworks", "node", "proxy", "sdk", "stores")
 _HERE = Path(__file__).parent
-SLOW_ROOMS = [_HERE / name for name in _ROOMS]
+SLOW_ROOMS = {_HERE / name for name in _ROOMS}
 """The rooms whose tests start processes, go through SDKs and sockets, or weigh memory; each test is marked `slow`."""
 _FAST = "not slow"
 """The marks that `make quick` asks for; the rooms need not be imported then, which takes seconds."""
@@ -45,9 +45,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of slow rooms."""
+    slow_files = {path for path in {item.path for item in items} if not SLOW_ROOMS.isdisjoint(path.parents)}
     for item in items:
-        if any(room in item.path.parents for room in SLOW_ROOMS):
+        if item.path in slow_files:
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of each later collection and count of objects: the SDKs alone are a million."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -61,8 +68,7 @@ def log_levels() -> Iterator[None]:
 
 
 @pytest.fixture
-def frozen_heap() -> Iterator[None]:
-    """Leave out of each collection and count of objects what was there before: the SDKs alone are a million."""
+def frozen_heap() -> None:
+    """Leave out of each collection and count of objects what was there before the test."""
+    gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
