@@ -83,7 +83,7 @@ def history_of(way: str) -> History:
 @every_dialect
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_of_an_exchange_stays(kit: DialectKit, way: str) -> None:
-    """However it ends, its buffers, frames and calls are gone, and a hundred of them leave what one does."""
+    """However it ends, its buffers, frames and calls are gone, and twenty of them leave what one does."""
     app = ScriptedApp(())
     guarded = guard(app, "chance_then_block")
 
@@ -98,7 +98,7 @@ def test_nothing_of_an_exchange_stays(kit: DialectKit, way: str) -> None:
         return living()
 
     once = run(1)
-    assert run(100) == once
+    assert run(20) == once
 
 
 @pytest.fixture
