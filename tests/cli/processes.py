@@ -1,17 +1,38 @@
-"""callfuse as a process of its own, in an environment without any of its variables."""
+"""callfuse in an environment without any of its variables: in this process, or as one of its own."""
 
+import io
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from subprocess import CompletedProcess
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from callfuse.__main__ import main
 
 CLEAN = {name: text for name, text in os.environ.items() if not name.startswith(("CALLFUSE_", "TOOL_LOOP_"))}
 # Wide and plain, so that a terminal's width or a colour never decides a test.
 PLAIN = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
 
 
-def callfuse(*arguments: str, code: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    """`python -m callfuse` with these arguments; or some code that ends in calling it."""
+PROCESSES = {"serve", "run", "demo", "top"}
+"""Commands that serve, follow, take signals or start programs."""
+
+
+def callfuse(*arguments: str, code: str | None = None, here: bool | None = None, **env: str) -> CompletedProcess[str]:
+    """Run the command line with these arguments, or some code that ends in calling it.
+
+    A process of its own imports everything, which is what most tests would take: other commands than `PROCESSES`, and
+    any command's help, run in this one. `here` decides it.
+    """
+    if here is None:
+        here = not code and (arguments[:1] == () or arguments[0] not in PROCESSES or arguments[-1] in ("-h", "--help"))
+    if here:
+        return _run_here(arguments, {**CLEAN, **PLAIN, **env})
     program = ["-c", code] if code else ["-m", "callfuse"]
     return subprocess.run(
         [sys.executable, *program, *arguments],
@@ -21,6 +42,22 @@ def callfuse(*arguments: str, code: str | None = None, **env: str) -> subprocess
         timeout=60,
         check=False,
     )
+
+
+def _run_here(arguments: Sequence[str], env: Mapping[str, str]) -> CompletedProcess[str]:
+    """Call `main` with an environment and standard streams of its own."""
+    out, err, nothing = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(3))
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ, env, clear=True):
+        patch.setattr(sys, "argv", ["callfuse", *arguments])
+        for name, stream in (("stdin", nothing), ("stdout", out), ("stderr", err)):
+            patch.setattr(sys, name, stream)
+        try:
+            main()
+            status: Any = 0
+        except SystemExit as ended:
+            status = ended.code
+    printed, told = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return CompletedProcess(["callfuse", *arguments], status or 0, printed, told)
 
 
 def on_terminal(*arguments: str, content: bytes = b"") -> tuple[str, str]:

@@ -152,7 +152,7 @@ def test_version_is_the_package_s() -> None:
 )
 def test_bad_settings_exit_with_2(arguments: list[str], env: dict[str, str], expected: list[str]) -> None:
     """Wrong settings are named on stderr, a line each, without a traceback or a credential."""
-    ended = callfuse("serve", *arguments, **env)
+    ended = callfuse("serve", *arguments, here=True, **env)
     first, *lines = ended.stderr.splitlines()
     assert (ended.returncode, ended.stdout) == (2, "")
     assert first == "callfuse: cannot start with these settings:"
@@ -165,7 +165,8 @@ def test_a_bad_file_exits_with_2(tmp_path: Path) -> None:
     """What YAML cannot read is named with its place, whichever way the file is named."""
     file = tmp_path / "callfuse.yaml"
     file.write_text("tool_call_loop:\n  mode: warn: block\n")
-    for ended in (callfuse("serve", "--config", str(file)), callfuse("serve", CALLFUSE_CONFIG=str(file))):
+    for more, env in ((("--config", str(file)), {}), ((), {"CALLFUSE_CONFIG": str(file)})):
+        ended = callfuse("serve", *more, here=True, **env)
         assert ended.returncode == 2
         assert f"  {file}, line 2, column 13: this is no YAML" in ended.stderr
         assert "Traceback" not in ended.stderr
@@ -174,7 +175,7 @@ def test_a_bad_file_exits_with_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["serve", "--nope"], ["srve"]])
 def test_what_is_no_command_exits_with_2(arguments: list[str]) -> None:
     """Unknown commands and options are usage errors."""
-    ended = callfuse(*arguments)
+    ended = callfuse(*arguments, here=True)
     assert ended.returncode == 2
     assert arguments[-1] in ended.stderr
     assert "Traceback" not in ended.stderr
