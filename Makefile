@@ -47,7 +47,7 @@ bench: $(READY) ## Run every program of benchmarks/; some minutes, on a quiet ma
 	@for program in $(PROGRAMS); do printf "\n%s\n" $$program && $(BIN)/python -m $$program || exit 1; done
 
 fuzz: $(READY) ## Search every property with hundreds of examples, then 500,000 damaged bodies; takes hours
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m hypothesis --timeout 3600 $(ARGS)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m 'hypothesis or search' --timeout 3600 $(ARGS)
 	$(BIN)/python -m tests.fuzz --seed "$$(date +%s)" --count 500000
 
 site: $(READY) ## Build the documentation as pages, in build/site; a broken link is an error

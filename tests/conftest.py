@@ -2,10 +2,15 @@
 
 The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a property gets:
 
-`quick` takes 10 and reports the first failure as it was found (`make quick`), `dev` takes 20 (the default), `ci` the
-same 20 in every run (the default where `CI` is true), `once` the same 40 and reports as `quick` does, `thorough` 500
-(`make fuzz`). A law runs once a dialect, and often once for streams and once for whole answers, so that it sees 140 to
-280 of `dev`. A property that needs more states it as a multiple, with `tests.support.examples.more_examples`.
+`quick` takes 5 and reports the first failure as it was found (`make quick`), `dev` takes 10 (the default), `ci` the
+same 10 in every run (the default where `CI` is true), `once` the same 40 and reports as `quick` does, `thorough` 500
+(`make fuzz`, which is where long searches are made). A law runs once a dialect, and often once for streams and once for
+whole answers, so that it sees 70 to 140 of `dev`. A property that needs more states it as a multiple, with
+`tests.support.examples.more_examples`.
+
+A test that starts a process, a server or a browser, or takes half a second, is marked `slow`; whole rooms are. `make
+quick` leaves these out. A process that imports callfuse takes half a second of CPU: ask the function in its place, or
+start one for all tests of a file.
 """
 
 import gc
@@ -19,10 +24,10 @@ from hypothesis import HealthCheck, Phase, settings
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
-settings.register_profile("dev", deadline=None, max_examples=20, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("dev", deadline=None, max_examples=10, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile(
-    "quick", parent=settings.get_profile("dev"), max_examples=10, phases=(Phase.explicit, Phase.generate)
+    "quick", parent=settings.get_profile("dev"), max_examples=5, phases=(Phase.explicit, Phase.generate)
 )
 settings.register_profile("once", parent=settings.get_profile("quick"), max_examples=40, derandomize=True)
 settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=500)

@@ -17,7 +17,7 @@ from callfuse.conversations.memory import MemoryLedger
 from tests.laws.test_split_blind import SHAPES, outcome
 from tests.support.asgi import Request, run
 from tests.support.config import LADDERS, settings
-from tests.support.examples import more_examples
+from tests.support.examples import more_examples, some
 from tests.support.kits import DialectKit, stream_of
 from tests.support.kits.bedrock import event, message
 from tests.support.meeting import Meeting, ask, every_dialect, given_log
@@ -94,6 +94,7 @@ def test_the_order_of_bytes_decides_and_never_the_chunk(kit: DialectKit, data: s
     assert one == other
 
 
+@pytest.mark.search
 @every_dialect
 @pytest.mark.parametrize(
     ("ladder", "asked"), [("block", False), ("chance_then_block", False), ("chance_then_block", True)]
@@ -104,8 +105,8 @@ def test_one_broken_frame_anywhere(kit: DialectKit, ladder: str, asked: bool) ->
     frames = [frame.raw for frame in kit.frames(elsewhere() if asked else again())]
     last = stream_of(kit, elsewhere(tag="third"))
     request = ask(kit, spin(), stream=True)
-    for bad in (*BROKEN[form_of(frames[0])], kit.error()):
-        for at in range(len(frames) + 1):
+    for number, bad in enumerate((*BROKEN[form_of(frames[0])], kit.error())):
+        for at in some(range(len(frames) + 1), 3, number):
             spoiled = (*frames[:at], bad, *frames[at:])
             joined = b"".join(spoiled)
             ways = [spoiled, (joined,)]

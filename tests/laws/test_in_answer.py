@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from callfuse.testing import violations
 from tests.support.config import ONLY_REPEATS
+from tests.support.examples import some
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import (
     MARK,
@@ -240,13 +241,14 @@ def test_the_sdks_replay_of_a_cut_answer_is_accepted(kit: DialectKit, history: H
     assert violations(kit.name, json.loads(following)) == []
 
 
+@pytest.mark.search
 @every_dialect
 @pytest.mark.parametrize("limit", [600, 1000, 1500, 2000, 3000])
 def test_a_limit_at_the_handover_loses_no_byte(kit: DialectKit, limit: int) -> None:
     """What has come of a frame when a guard goes on is the guard's: it may be too long for who has watched so far."""
     long = Call("call_longQ", "search", ('{"query": "' + "x" * 4000 + '"}',))
     body = stream_of(kit, saying("Let me look.", *equal(2), *equal(1, "call_f"), long))
-    for cut in range(200, len(body), 97):
+    for cut in some(range(200, len(body), 97), 3, limit // 500):
         reply_ = Reply((body[:cut], body[cut:]))
         if kit.name == "bedrock-converse":
             reply_ = Reply(reply_.chunks, headers=((b"content-type", b"application/vnd.amazon.eventstream"),))
