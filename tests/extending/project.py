@@ -14,11 +14,10 @@ from tests.project.sources import PROJECT
 
 COPIED = ("src", "tests", "docs", "benchmarks", "examples", "README.md", "pyproject.toml", "Makefile")
 TOYS = Path(__file__).parent / "toys"
-_CACHES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 
 
 class Copy:
-    """A copy of the project below an empty folder."""
+    """A copy of the project below an empty folder, with compiled modules: these hold for files of the same time."""
 
     def __init__(self, folder: Path) -> None:
         self._root = folder / "project"
@@ -26,7 +25,7 @@ class Copy:
         for name in COPIED:
             source = PROJECT / name
             if source.is_dir():
-                shutil.copytree(source, self._root / name, ignore=_CACHES)
+                shutil.copytree(source, self._root / name)
             elif source.exists():
                 shutil.copy(source, self._root / name)
 

@@ -15,7 +15,7 @@ import pytest
 import callfuse
 from tests.support.regex import Machine, attacks, steps
 
-LENGTH = 600
+LENGTH = 300
 CHEAP = 20
 """Steps a character that need no second look: what is quadratic takes more at this length."""
 ATTACKS = 40
