@@ -1,6 +1,5 @@
 """What a parent process hands to its workers, how long it waits for them, and what it says of those that end."""
 
-import gc
 import logging
 import signal
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import uvicorn
 
 from callfuse.cli import workers
 from callfuse.cli.reload import Origin
-from callfuse.cli.serve import ServeSetup, decode_setup, encode_setup, freeze_heap
+from callfuse.cli.serve import ServeSetup, decode_setup, encode_setup
 from callfuse.cli.workers import SILENCE_S, Pulse, Workers, how_it_ended
 from callfuse.config import resolve
 
@@ -42,14 +41,6 @@ def test_a_worker_has_what_its_parent_resolved(given: dict[str, object], origin:
     config, taken = settled.resolved.config, decode_setup(encode_setup(settled)).resolved.config
     assert taken.tool_call_loop.model_fields_set == config.tool_call_loop.model_fields_set
     assert taken.tool_call_loop.model_fields_set == set(given.get("tool_call_loop", {}))  # type: ignore[call-overload]
-
-
-@pytest.mark.usefixtures("frozen_heap")
-def test_the_collector_runs_as_often_as_python_wants() -> None:
-    """A high threshold would let cycles of libraries keep bodies: it counts objects, not bytes."""
-    before = gc.get_threshold()
-    freeze_heap()
-    assert gc.get_threshold() == before
 
 
 class Clock:

@@ -7,7 +7,6 @@ Logs are one line a record on stderr, as text or JSON: callfuse at the chosen le
 query of a request is logged: some vendors take their key there.
 """
 
-import gc
 import inspect
 import json
 import logging
@@ -31,6 +30,7 @@ from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
 from callfuse.admin.readiness import Readiness
 from callfuse.cli.greeting import admin_notice, greeting, hints
+from callfuse.cli.heap import settle_heap
 from callfuse.cli.patience import PatientConfig
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
 from callfuse.cli.upkeep import Upkeep
@@ -86,20 +86,10 @@ def build_app(setup: ServeSetup, *sinks: Sink) -> App:
     return HostGate(AdminMount(Upkeep(app, metrics, page.stop), page, config.admin), proxy)
 
 
-def freeze_heap() -> None:
-    """Exclude the objects of the start from the cyclic garbage collector, whose runs are then short.
-
-    How often it runs stays Python's own choice: it counts objects, not bytes, and a few cycles of a library may hold
-    large bodies.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 def create_app() -> App:
     """Build the app of a worker process from the setup that its parent has passed."""
     take_place(os.environ[FOLDER])
-    freeze_heap()
+    settle_heap()
     return build_app(decode_setup(os.environ[WORKER_CONFIG]))
 
 
@@ -134,7 +124,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     setup = ServeSetup(resolved, origin, token or secrets.token_urlsafe())
     keep_in_memory()
     app = build_app(setup)
-    freeze_heap()
+    settle_heap()
     try:
         listener = open_listener(settings)
     except OSError as error:
