@@ -54,6 +54,14 @@ def test_every_promise_has_a_test() -> None:
         assert [row for row in table if not named_in(row[-1])] == []
 
 
+def test_no_promise_is_made_twice() -> None:
+    """Each stands in one row, and no row names a test twice."""
+    table = rows(PAGE, "Promises")
+    promises = [row[1] for row in table]
+    assert len(promises) == len(set(promises))
+    assert [row[-1] for row in table if len(named_in(row[-1])) != len(set(named_in(row[-1])))] == []
+
+
 def named_in(cell: str) -> list[str]:
     """The tests in a cell."""
     return [text for text in quoted(cell) if text.startswith("tests/")]

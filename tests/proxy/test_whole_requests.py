@@ -11,7 +11,9 @@ from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import Recorder, through
 from tests.proxy.strict import GUARDED, HIDDEN, OWN, SERVERS, Strict, owned, strictly
 from tests.proxy.wire import END, chunk, client, get, upstream
-from tests.support.asgi import Message
+from tests.support.asgi import Message, Receive, Send
+from tests.support.config import guard
+from tests.support.serving import serve
 
 every_server = pytest.mark.parametrize("server", SERVERS)
 every_own_server = pytest.mark.parametrize("server", OWN)
@@ -163,6 +165,32 @@ async def test_an_upgrade_without_its_body(server: str) -> None:
                 await honest(base_url)
     assert strict.strangers() == []
     assert [head for head, _ in strict.requests if b"hidden" in head.line] == []
+
+
+@pytest.mark.parametrize("http", ["httptools", "h11"])
+async def test_what_a_mounted_app_gets(http: str) -> None:
+    """Behind the middleware, under plain uvicorn: over httptools no body with an upgrade, and trailers as headers."""
+    seen: list[tuple[dict[bytes, bytes], bytes]] = []
+
+    async def app(scope: Message, receive: Receive, send: Send) -> None:
+        body = (await receive())["body"]
+        seen.append((dict(scope["headers"]), body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    trailers = b"0\r\nauthorization: Bearer other\r\n\r\n"
+    async with serve(guard(app), http=http, interface="asgi3", lifespan="off") as base_url:
+        for sent in (
+            owned(b"one", *UPGRADES["h2c"]),
+            owned(b"one", b"transfer-encoding: chunked", words=0, length=-1) + chunk(b"one") + trailers,
+        ):
+            async with client(base_url) as peer:
+                await peer.send(sent)
+                await peer.response()
+    (upgraded, body), (trailed, _) = seen
+    assert upgraded[b"content-length"] == b"11"
+    assert body == (b"" if http == "httptools" else b"one one one")
+    assert (b"authorization" in trailed) is (http == "httptools")
 
 
 EARLY = ["200", "201", "204", "301", "304", "400", "401", "408", "413", "429", "500", "503", "599"]
