@@ -162,12 +162,6 @@ def test_a_body_of_another_format_says_which(tmp_path: Path) -> None:
     assert check.advice.startswith("it looks like gemini, which is sent to a path such as /v1beta/models/")
 
 
-def test_an_answer_is_no_request(tmp_path: Path) -> None:
-    """The file may be the wrong one of the two."""
-    answer = {"id": "a", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}}]}
-    assert last(explained(tmp_path, answer))[1] == "this is an answer in the format openai-chat"
-
-
 def test_a_recorded_request_has_path_and_headers(tmp_path: Path) -> None:
     """They count: session, codings, signatures and another callfuse."""
     body = chat("it", "it", "it")

@@ -205,7 +205,10 @@ def doctor(
         bool, typer.Option("--request", help="Ask each vendor for its models, with the key of the environment.")
     ] = False,
     explain: Annotated[
-        str, typer.Option(metavar="FILE", help="Say whether this request would be guarded; - for standard input.")
+        str,
+        typer.Option(
+            metavar="FILE", help="Say whether this request would be guarded, or what this answer calls; - for stdin."
+        ),
     ] = "",
     path: Annotated[
         str, typer.Option(metavar="PATH", help="Where that request was sent to; default: what its body tells.")
@@ -215,7 +218,7 @@ def doctor(
     """Say what is wrong with settings, packages, port, upstream and store, and what to do about it.
 
     Upstreams are reached as `callfuse serve` would reach them, with the same HTTP proxies and certificates. FILE is the
-    body of a request, or an object with its body, path and headers.
+    body of a request or an answer, or an object with its body, path and headers.
 
     The exit code is 0 if all is well, 1 if there is something to do; a note asks for nothing.
     """

@@ -58,7 +58,8 @@ def _settings(home: Path, profile: str) -> str:
 
 def _without_profile(arguments: Sequence[str]) -> tuple[list[str], str]:
     """The arguments without the choice of a profile, and the profile; empty if there is none. Options end at `--`."""
-    rest, chosen = [], ""
+    rest: list[str] = []
+    chosen = ""
     given = iter(arguments)
     for argument in given:
         if argument == "--":

@@ -1,4 +1,5 @@
 """`callfuse doctor --explain`: whether a given request would be guarded, why not, and what a repeated call would meet.
+Of a recorded answer: what stands in it (`explain_answer`).
 
 The request runs through the middleware itself, with a scripted vendor behind it and these settings. Nothing leaves the
 process: store, webhook and OpenTelemetry of the settings are left out.
@@ -18,9 +19,10 @@ from callfuse.asgi.prepare import NO_TOOLS
 from callfuse.asgi.tally import DISABLED, OWN_ERROR
 from callfuse.asgi.types import Message, Receive, Scope, Send
 from callfuse.cli.diagnosis import Check, State, counted, failed, note, ok, warning
+from callfuse.cli.explain_answer import explain_answer, read_answer
 from callfuse.config import Resolved
 from callfuse.conversations.identity import FINGERPRINT, OWN_HEADER
-from callfuse.dialects import DIALECTS, Dialect, dialect_of, recognise_answer, recognise_request, unread_api
+from callfuse.dialects import DIALECTS, Dialect, dialect_of, recognise_request, unread_api
 from callfuse.dialects.base import Request
 from callfuse.model import ToolCall
 from callfuse.model.secrets import star_secrets
@@ -56,7 +58,7 @@ ADVICE: Final = {
     OTHER_BODY: "the body is not of the format that its path serves: is it the right path, and is the body whole?",
     DISABLED: "set tool_call_loop.enabled: true; a model's entry under `models`, or a command in the chat, may be off",
     OWN_ERROR: "this is a fault of callfuse; please report it with the request",
-    "request not JSON": "is the file the body alone, without headers?",
+    "request not JSON": "is the file the body alone, of a request or an answer, without headers?",
     "request encoding": "gzip, deflate and zstd are read (br with the package brotli): is content-encoding right?",
     "request values": "it has more than 100,000 JSON values, which nobody could parse while others wait",
     "max_request_bytes": "raise tool_call_loop.max_request_bytes",
@@ -111,15 +113,17 @@ def explain(file: str, path: str, resolved: Resolved) -> list[Check]:
 
 def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
     encoding = given.headers.get("content-encoding", "")
+    settings, body = resolved.config.tool_call_loop, given.body
     try:
-        limit = resolved.config.tool_call_loop.max_request_bytes
-        value = loads(as_utf8(unpack(given.body, encoding, limit) if encoding else given.body))
+        body = unpack(given.body, encoding, settings.max_request_bytes) if encoding else given.body
+        value = loads(as_utf8(body))
     except (NotJSON, UnreadableBodyError):
         value = None
-    if value is not None and recognise_request(value) is None and (answer := recognise_answer(value)):
-        yield failed(AREA, f"this is an answer in the format {answer[0].name}", "give the body of a request")
-        return
     recognised = recognise_request(value) if value is not None else None
+    of_path = dialect_of(given.path.partition("?")[0])
+    if recognised is None and (answer := read_answer(body, value, [of_path] if of_path else DIALECTS)):
+        yield from explain_answer(answer, len(body), settings)
+        return
     if isinstance(value, list) and recognised is not None:
         given = replace(given, body=dumps(recognised[1]))
     looks_like = recognised[0] if recognised else _by_shape(value)
@@ -131,8 +135,8 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
         advice = f"{api} is not read yet; {NO_PATH}" if api else NO_PATH
         yield failed(AREA, f"no format is known for the path {plain(shown)}", advice)
         return
-    of_path = "" if given.path else ", as --path does not say otherwise"
-    yield ok(AREA, f"{len(given.body):,} bytes of {dialect.name}, sent to {plain(shown)}{of_path}")
+    guessed = "" if given.path else ", as --path does not say otherwise"
+    yield ok(AREA, f"{len(given.body):,} bytes of {dialect.name}, sent to {plain(shown)}{guessed}")
     request = _read(dialect, value, given, path)
     call = _last_call(request)
     told = asyncio.run(_run(replace(given, path=path), resolved, call))

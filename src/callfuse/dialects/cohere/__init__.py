@@ -8,7 +8,7 @@ from callfuse.dialects.cohere.answer import CohereReader, model_turn, model_turn
 from callfuse.dialects.cohere.request import CohereRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
-from callfuse.dialects.recorded import Recorded
+from callfuse.dialects.recorded import Recorded, answer_in
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
@@ -49,5 +49,5 @@ class Cohere(EventDialect):
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """None: recorded messages look like those of OpenAI chat completions."""
-        return None
+        """An answer by an object `message` beside a `finish_reason`; recorded messages look like OpenAI chat's."""
+        return answer_in(value, "message", dict) if isinstance(value, dict) and "finish_reason" in value else None

@@ -70,5 +70,7 @@ class Ollama(EventDialect):
         return dumps({"error": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """A request by results with a `tool_name`; an answer by an object `message`."""
+        """A request by results with a `tool_name`; an answer by an object `message`, but for Cohere's."""
+        if isinstance(value, dict) and "finish_reason" in value:
+            return None
         return body_in(value, "messages", lambda one: "tool_name" in one) or answer_in(value, "message", dict)

@@ -1,0 +1,106 @@
+"""`callfuse doctor --explain` of a recorded answer, whole or streamed: its format, its calls, what would be held.
+
+Each dialect tries to read it, in each form in which answers are streamed; the one that finds most in it has it. What an
+answer alone says is judged as `callfuse replay` judges it: there is no conversation before it.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from callfuse.boundary import Boundary
+from callfuse.cli.diagnosis import Check, counted, ok
+from callfuse.dialects import DIALECTS, Dialect, recognise_answer
+from callfuse.dialects.base import OpenCall
+from callfuse.dialects.codec import codec_of
+from callfuse.model import PastCall, Round, ToolCall
+from callfuse.model.secrets import star_secrets
+from callfuse.observe.printable import plain
+from callfuse.offline.judging import Judged, judge_run
+from callfuse.offline.runs import Run
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire import AWS_CHUNKS, AWS_EVENTS, EVENTS, JSON_ARRAY, WHOLE, Format, Payload
+from callfuse.wire.ndjson import NDJSON
+
+AREA: Final = "answer"
+STREAMS: Final[tuple[tuple[Format, str], ...]] = (
+    (EVENTS, "server-sent events"),
+    (AWS_EVENTS, "an AWS event stream"),
+    (AWS_CHUNKS, "an AWS event stream"),
+    (NDJSON, "lines of JSON"),
+    (JSON_ARRAY, "a JSON array"),
+)
+"""The forms of a stream, with what a person calls them."""
+LONGEST: Final = 120
+"""Characters of a call that are shown."""
+MOST_CALLS: Final = 20
+"""Calls that are shown."""
+
+
+class ReadAnswer(NamedTuple):
+    """An answer as a dialect has read it. `form`: what it is streamed as, empty if it is whole. `cut`: calls without an
+    end, which are no evidence."""
+
+    dialect: Dialect
+    form: str
+    found: int
+    calls: Sequence[Sequence[ToolCall]]
+    cut: int
+
+
+def read_answer(body: bytes, value: Any, among: Sequence[Dialect] = DIALECTS) -> ReadAnswer | None:
+    """The answer in a body, as one of these dialects reads it; None if it is no answer. `value`: the body's JSON value,
+    None if it is no JSON."""
+    if value is not None and (known := recognise_answer(value)) is not None:
+        return _read(known[0], WHOLE, "", [known[1]])
+    best: ReadAnswer | None = None
+    for form, name in STREAMS:
+        for dialect in among:
+            with Boundary():  # a reader meets what may be of any format, or of none
+                found = _read(dialect, form, name, codec_of(dialect, form).payloads([body]))
+                if found.found > (best.found if best else 0):
+                    best = found
+    return best
+
+
+def _read(dialect: Dialect, form: Format, name: str, payloads: Sequence[Payload]) -> ReadAnswer:
+    reader = codec_of(dialect, form).reader(trace=True)
+    events = sum(len(reader.read(payload)) for payload in payloads)
+    choices: dict[int, list[OpenCall]] = {}
+    for call in reader.calls:
+        choices.setdefault(call.choice, []).append(call)
+    calls = [[call.complete() for call in of_choice if call.closed] for _, of_choice in sorted(choices.items())]
+    return ReadAnswer(dialect, name, events, calls, sum(not call.closed for call in reader.calls))
+
+
+def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Iterator[Check]:
+    """What there is to say of an answer of so many bytes."""
+    form = f"streamed as {answer.form}" if answer.form else "whole"
+    yield ok(AREA, f"{size:,} bytes: an answer of {answer.dialect.name}, {form}")
+    total = sum(map(len, answer.calls))
+    cut = f"; {answer.cut} without an end, which is no evidence" if answer.cut else ""
+    yield ok(AREA, f"{counted(total, 'complete call') if total else 'no complete call'}{cut}")
+    judged = (one for calls in answer.calls if calls for one in judge_run(_run(calls), settings))
+    yield from (_told(one) for one in islice(judged, MOST_CALLS))
+    if total > MOST_CALLS:
+        yield ok(AREA, f"and {total - MOST_CALLS:,} more")
+    if total:
+        yield ok(AREA, "what came before it counts as well: --explain its request, or `callfuse replay` the run")
+
+
+def _run(calls: Sequence[ToolCall]) -> Run:
+    """A run of one round."""
+    return Run("", "", "", None, [[Round(tuple(map(PastCall, calls)), 0)]])
+
+
+def _told(judged: Judged) -> Check:
+    """What becomes of a call."""
+    call = judged.call.call
+    shown = plain(star_secrets(f"{call.full_name} {call.text}", LONGEST))
+    verdict = judged.verdict
+    if verdict is not None:
+        found = verdict.finding
+        return ok(
+            AREA, f"{shown} meets: {verdict.rung} ({found.kind}, {found.count} with a limit of {found.threshold})"
+        )
+    return ok(AREA, f"{shown} {'waits until it is complete, and passes' if judged.held else 'passes, and is not held'}")
