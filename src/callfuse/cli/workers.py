@@ -74,7 +74,7 @@ class Workers(Multiprocess):
                 return
             pulse = self._pulses.setdefault(worker, Pulse(worker.parent_conn))
             if not worker.process.is_alive():
-                self._replace(at, how_it_ended(worker.exitcode))
+                self._replace(at, how_it_ended(worker.process.exitcode))
             elif pulse.is_silent():
                 self._replace(at, f"it has not answered for {SILENCE_S:g} s, and is killed")
             elif pulse.is_ready and self._on_ready is not None:
@@ -87,7 +87,7 @@ class Workers(Multiprocess):
         worker.kill()  # it also closes the pipe, if the worker has ended already
         worker.join()
         was_ready = self._pulses.pop(worker).is_ready
-        if self._on_ready is not None and not was_ready and (worker.exitcode or 0) > 0:
+        if self._on_ready is not None and not was_ready and (worker.process.exitcode or 0) > 0:
             logger.error("worker %s does not start: %s; callfuse serve ends", worker.pid, why)
             self.exit_code = FAILED_START
             self.should_exit.set()
