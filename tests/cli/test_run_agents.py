@@ -27,7 +27,7 @@ pytestmark = [asked_for, pytest.mark.timeout(INSTALL_S + RUN_S)]
 @dataclass(frozen=True)
 class Agent:
     """An agent: its package, its program with arguments, its script to install a binary, its variables, the call that
-    its model makes again and again, and a file of settings at home."""
+    its model makes again and again, and a file of settings at home. `{url}` in a variable is the vendor's."""
 
     package: str
     command: tuple[str, ...]
@@ -74,6 +74,13 @@ AGENTS = {
         {"OPENAI_API_KEY": "none", "OPENAI_MODEL": "qwen3-coder"},
         Call("list_directory", {"path": "nowhere"}),
     ),
+    "copilot": Agent(
+        "@github/copilot@1.0.102",
+        ("copilot", "-p", "List the files.", "--allow-all-tools"),
+        "",
+        {"COPILOT_PROVIDER_BASE_URL": "{url}/v1", "COPILOT_MODEL": "gpt-4.1", "COPILOT_OFFLINE": "true"},
+        Call("glob", {"pattern": "nowhere*"}),
+    ),
 }
 
 
@@ -116,6 +123,7 @@ def run(agent: Agent, programs: Path, home: Path, script: Any) -> subprocess.Com
         (home / name).write_text(content, encoding="utf-8")
     command: Sequence[str] = [str(programs / agent.command[0]), *agent.command[1:]]
     with served(ScriptedVendor(script, judge=False)) as url:
+        env |= {name: value.replace("{url}", url) for name, value in agent.env.items()}
         return subprocess.run(
             [sys.executable, "-m", "callfuse", "run", "--upstream", url, "--", *command],
             env=env,

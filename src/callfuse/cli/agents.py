@@ -59,10 +59,12 @@ IF_SET: Final = (
     "ANTHROPIC_FOUNDRY_BASE_URL",
     "ANTHROPIC_VERTEX_BASE_URL",
     "AZURE_OPENAI_ENDPOINT",
+    "COPILOT_PROVIDER_BASE_URL",
     "GOOGLE_VERTEX_BASE_URL",
     "GROQ_BASE_URL",
 )
-"""Variables without an upstream that fits everybody: they lead through the guard only where the user has set them."""
+"""Variables without an upstream that fits everybody: they lead through the guard only where the user has set them.
+GitHub Copilot CLI's is one: without it the CLI asks GitHub's own models, which no variable leads elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)

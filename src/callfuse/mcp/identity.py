@@ -62,8 +62,8 @@ _INDIFFERENT_KINDS: Final = (b"mcp-param-", b"sec-fetch-", b"x-b3-", b"x-datadog
 """How names of further such headers begin; the first mirror arguments."""
 
 _OF_A_MESSAGE: Final = frozenset(
-    b"accept accept-encoding connection content-encoding content-length content-type date expect keep-alive te trailer "
-    b"transfer-encoding last-event-id mcp-method mcp-name "
+    b"accept accept-encoding cache-control connection content-encoding content-length content-type date expect "
+    b"keep-alive pragma te trailer transfer-encoding last-event-id mcp-method mcp-name "
     b"b3 request-id sentry-trace traceparent tracestate uber-trace-id x-amzn-trace-id x-cloud-trace-context "
     b"x-correlation-id x-request-id cf-ray dpop idempotency-key x-request-start x-stainless-retry-count".split()
 )
