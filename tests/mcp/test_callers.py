@@ -8,9 +8,10 @@ import pytest
 
 from callfuse.config import load_config
 from callfuse.conversations.identity import Lane
-from callfuse.mcp.caller import RESULTS_BYTES, Caller
+from callfuse.mcp.caller import Caller
 from callfuse.mcp.callers import Callers
 from callfuse.mcp.messages import CallRequest, read_post, read_responses
+from callfuse.mcp.results import RESULTS_BYTES
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import NOWHERE, LedgerDropped
 from tests.mcp.server import META, NEW, OLD, ToolServer, call, call_message, dumps, guarded, notices, post, text
@@ -467,7 +468,8 @@ def test_who_takes_up_a_stream_reads_no_text_about_others() -> None:
         (pending,) = one.begin([request], b"")
         one.await_later(pending)
         taken = one.take_awaited(request.key, reader)
-        told = one.settle(answer_of(request, "secret"), lambda _, taken=taken: taken)
+        assert taken is not None
+        told = one.settle(answer_of(request, "secret"), {request.key: taken}.get)
         assert (b"before: secret" in told, b"before: (unknown)" in told) == (not reader, bool(reader))
 
 

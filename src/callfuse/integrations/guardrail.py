@@ -173,7 +173,7 @@ def _most(request: Request, max_rounds: int) -> int:
     Where not all are, the first one moves in steps of half as many messages as there may be rounds: while it stays, all
     that was judged before is known.
     """
-    calls, positions = 0, []
+    calls, positions = 0, list[int | None]()
     for at, round_ in enumerate(islice(request.rounds(), max_rounds + 1)):
         calls += 0 if round_ is None else len(round_.calls)
         if at == max_rounds or (calls > MOST_CALLS and at):

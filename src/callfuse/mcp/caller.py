@@ -18,10 +18,10 @@ from callfuse.config import Config
 from callfuse.inprocess import LoopDetection, LoopDetector
 from callfuse.inprocess.detection import detection_of
 from callfuse.inprocess.detector import OnLoop
-from callfuse.inprocess.history import RESULT_KEPT, RESULTS_KEPT
 from callfuse.mcp import messages
 from callfuse.mcp.identity import Identity
 from callfuse.mcp.messages import CallRequest, Kept, Kind, Response
+from callfuse.mcp.results import Results
 from callfuse.model import ToolCall
 from callfuse.model.signature import Signature
 from callfuse.observe.bus import Bus
@@ -36,10 +36,6 @@ LONGEST_WAITING: Final = 20_000
 """Characters of the arguments of such a call."""
 TIMES_KEPT: Final = 256
 """Calls of which is known when they last ran."""
-LONGEST_RESULT: Final = 1024 * 1024
-"""Bytes of a result that is kept to be given again."""
-RESULTS_BYTES: Final = 4 * LONGEST_RESULT
-"""Bytes of all results of one caller that are kept."""
 RUNS_KEPT: Final = 64
 """Runs of one call of which is known in which POST they were."""
 OF_SEVERAL: Final = frozenset({"cycle", "no_news"})
@@ -58,8 +54,6 @@ _CALL: Final = 1500
 """Bytes of a call with its outcome, about."""
 _TIME: Final = 1000
 _LONGEST_ARGUMENTS: Final = 20_000
-_PARSED: Final = 4
-"""A result that is kept parsed takes about so many times its length."""
 
 
 class _Detector(LoopDetector):
@@ -125,9 +119,7 @@ class Caller:
         self._ran: OrderedDict[Signature, _Ran] = OrderedDict()
         self._posts = self._began = 0
         self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
-        self._results: OrderedDict[Signature, tuple[Identity, Kept]] = OrderedDict()
-        self._first: Identity | None = None
-        self._is_shared = False
+        self._results = Results()
         self._running: Counter[Signature] = Counter()
         self._in_flight: dict[bytes, Pending] = {}
         self._awaited: OrderedDict[bytes, Pending] = OrderedDict()
@@ -136,12 +128,8 @@ class Caller:
     @property
     def size(self) -> int:
         """See the class."""
-        kept = sum(size + _PARSED * min(size, RESULT_KEPT) for size in self._kept_sizes())
         waiting = len(self._awaited) + len(self._suspended)
-        return _CALLER + sum(self._rounds) + kept + waiting * LONGEST_WAITING + _TIME * len(self._ran)
-
-    def _kept_sizes(self) -> list[int]:
-        return [len(kept.text) for _, kept in self._results.values()]
+        return _CALLER + sum(self._rounds) + self._results.size + waiting * LONGEST_WAITING + _TIME * len(self._ran)
 
     def begin(self, requests: Iterable[CallRequest], client: bytes) -> list[Pending]:
         """Judge the calls of one POST. Raises what a detector raises under `fail_closed`. `client`: see `Identity`."""
@@ -149,7 +137,7 @@ class Caller:
         if self._clock() - self._last_run > self.detector.settings.ttl_seconds:
             self.detector.clear()
             self._began = self._posts
-            self._first, self._is_shared = None, False
+            self._results.forget_readers()
         pending = [self._pending(request, client) for request in requests]
         judged = [one for one in pending if one.counts and not one.request.continues]
         found = self.detector.check_round([one.call for one in judged])
@@ -229,21 +217,16 @@ class Caller:
             self._keep_waiting(self._suspended, pending.call.signature, pending)
             return ""
         content, is_error = messages.content_of(response) if response.kind is Kind.FINAL else (STILL_RUNNING, None)
-        self._note_reader(pending.identity)
+        self._results.note_reader(pending.identity)
         late = self.detector.record(content, pending.call, is_error=is_error)
         if response.kind is Kind.FINAL:
-            self._keep(pending, messages.result_to_keep(response))
+            self._results.keep(pending.call.signature, pending.identity, messages.result_to_keep(response))
         found = (self.notice(pending, one) for one in (pending.found, late) if one is not None)
         return "\n\n".join(notice for notice in found if notice)
 
-    def _note_reader(self, identity: Identity) -> None:
-        """A result of this identity is part of what is known from now on."""
-        self._is_shared |= self._first is not None and identity != self._first
-        self._first = self._first or identity
-
     def notice(self, pending: Pending, found: LoopDetection) -> str:
         """The text for a finding. It quotes no result if any that is known may be another user's."""
-        if self._first == pending.identity and not self._is_shared:
+        if self._results.are_all_of(pending.identity):
             return found.message
         finding, settings = found.verdict.finding, self.detector.settings
         own = replace(finding, previous=None, stretch=finding.stretch._replace(found_nothing=False))
@@ -281,8 +264,7 @@ class Caller:
 
     def previous(self, pending: Pending) -> Kept | None:
         """The result that the same call has brought the same identity before, if it is kept."""
-        identity, kept = self._results.get(pending.call.signature, (None, None))
-        return kept if identity == pending.identity else None
+        return self._results.of(pending.call.signature, pending.identity)
 
     def _close(self, pending: Pending) -> None:
         pending.is_open = False
@@ -306,16 +288,6 @@ class Caller:
         among[key] = pending
         while len(among) > WAITING_KEPT:
             self._record_nothing(among.popitem(last=False)[1])
-
-    def _keep(self, pending: Pending, result: Kept | None) -> None:
-        """Keep a result to give it again, the newest ones of those that are not too long."""
-        signature = pending.call.signature
-        self._results.pop(signature, None)
-        if result is None or len(result.text) > LONGEST_RESULT:
-            return
-        self._results[signature] = pending.identity, result
-        while len(self._results) > RESULTS_KEPT or sum(self._kept_sizes()) > RESULTS_BYTES:
-            self._results.popitem(last=False)
 
 
 def reply(caller: Caller, pending: Pending, *, is_modern: bool, says_read_only: bool) -> bytes:

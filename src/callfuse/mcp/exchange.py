@@ -6,7 +6,7 @@ One caller's calls are judged one after another, and the work on a long body is 
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from callfuse.asgi import headers, off_loop
 from callfuse.asgi.body import RequestBody
@@ -29,26 +29,23 @@ _NO_SESSION: Final = 404
 _OK: Final = 200
 
 
-class Exchange:
-    """One POST with calls. `known`: its caller. `client`: that of `Identity`. `says_read_only`: whether the server has
-    said so of a tool. `is_modern`: of a revision whose results have a type."""
+class Asked(NamedTuple):
+    """One POST with calls as it was asked. `client`: that of `Identity`. `says_read_only`: whether the server has said
+    of a tool to this client that it changes nothing. `is_modern`: of a revision whose results have a type."""
 
-    def __init__(
-        self,
-        posted: Posted,
-        known: Known,
-        client: bytes,
-        bus: Bus,
-        *,
-        says_read_only: Callable[[str], bool],
-        is_modern: bool,
-    ) -> None:
+    posted: Posted
+    client: bytes
+    says_read_only: Callable[[str], bool]
+    is_modern: bool
+
+
+class Exchange:
+    """One POST with calls, and its answer. `known`: its caller."""
+
+    def __init__(self, asked: Asked, known: Known, bus: Bus) -> None:
         self.known = known
-        self._client = client
-        self._says_read_only = says_read_only
-        self._posted = posted
+        self._asked = asked
         self._bus = bus
-        self._is_modern = is_modern
         self._fail_open = FailOpen(bus, known.caller.where.session)
         self._pending: list[Pending] = []
         self._withheld: dict[int, CallRequest] = {}
@@ -70,29 +67,27 @@ class Exchange:
 
     def _judge(self) -> None:
         caller = self.known.caller
-        self._pending = caller.begin(self._posted.calls, self._client)
+        self._pending = caller.begin(self._asked.posted.calls, self._asked.client)
         held = [one for one in self._pending if one.withheld]
-        self._replies = [
-            reply(caller, one, is_modern=self._is_modern, says_read_only=self._says_read_only(one.call.name))
-            for one in held
-        ]
+        says, is_modern = self._asked.says_read_only, self._asked.is_modern
+        self._replies = [reply(caller, one, is_modern=is_modern, says_read_only=says(one.call.name)) for one in held]
         self._withheld = {one.request.at: one.request for one in held}
         self._cause = ""
 
     def _refuse_all(self) -> None:
         """Let no call run, because they could not be judged."""
-        self._withheld = {one.at: one for one in self._posted.calls}
-        refuse = partial(messages.reply, kept=None, is_error=True, is_modern=self._is_modern)
-        self._replies = [refuse(one.id, notice=texts.unchecked_call(one.name)) for one in self._posted.calls]
+        self._withheld = {one.at: one for one in self._asked.posted.calls}
+        refuse = partial(messages.reply, kept=None, is_error=True, is_modern=self._asked.is_modern)
+        self._replies = [refuse(one.id, notice=texts.unchecked_call(one.name)) for one in self._asked.posted.calls]
 
     @property
     def is_answered(self) -> bool:
         """Whether nothing is left for the app."""
-        return not self._posted.rest and len(self._withheld) == len(self._posted.calls)
+        return not self._asked.posted.rest and len(self._withheld) == len(self._asked.posted.calls)
 
     async def answer(self, found: Mapping[bytes, bytes], send: Send) -> None:
         """Answer in place of the app. `found`: the headers of the request."""
-        body = b"[" + b",".join(self._replies) + b"]" if self._posted.is_batch else self._replies[0]
+        body = b"[" + b",".join(self._replies) + b"]" if self._asked.posted.is_batch else self._replies[0]
         accepted, content_type = found.get(b"accept", JSON), JSON
         if STREAM in accepted and JSON not in accepted and b"*/*" not in accepted:
             body, content_type = event(body, "message"), STREAM
@@ -153,7 +148,7 @@ class Exchange:
                 "client gone" if gone else self._ending,
                 self._cause or unread,
                 self._status,
-                len(self._posted.calls),
+                len(self._asked.posted.calls),
                 next((action_of(one.found.verdict) for one in self._pending[::-1] if one.found is not None), ""),
                 perf_counter() - self._began,
                 0.0,

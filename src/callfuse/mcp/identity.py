@@ -105,20 +105,16 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
     """The lane of a request. `scope`: that of ASGI, `headers`: its headers by name in lower case, `further`: names of
     those that are credentials, too."""
     query = scope.get("query_string", b"")
-    keys: tuple[str, ...] = CONVERSATIONS
-    if SESSION not in headers or credential_of(headers, query, further) != NO_CREDENTIAL:
-        keys += OF_OTHERS
-    named = next((value for key in keys if isinstance(value := meta.get(key), str) and value.strip()), None)
+    is_known = credential_of(headers, query, further) != NO_CREDENTIAL
+    named = _conversation(meta, CONVERSATIONS if SESSION in headers and not is_known else CONVERSATIONS + OF_OTHERS)
     baggage = meta.get(_BAGGAGE)
     if isinstance(baggage, str) and b"baggage" not in headers:
         headers = {**headers, b"baggage": baggage.encode("utf-8", "replace")}
     payload = {} if named is None else {"session_id": named}
     url = headers.get(b"host", b""), scope["path"].encode("utf-8", "surrogatepass"), query
     lane = lane_of(headers, _Place(*url, *_authentication(scope.get("user"))), query, payload, further=further)
-    if user := [part for name in sorted(headers) if _names_user(name) for part in (name, headers[name])]:
+    if user := _user(headers):
         lane = lane._replace(fingerprint=_digest((lane.fingerprint, *user)))
-    if cookies := session_cookies(headers):
-        lane = lane._replace(fingerprint=_digest((lane.fingerprint, *cookies)))
     session = headers.get(SESSION, b"").decode("latin-1")
     if not lane.named and session:
         return lane._replace(session=session_name(session), source=SESSION.decode())
@@ -128,6 +124,11 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
     if lane.named:  # anybody may use the name: what an equal client does not send counts apart
         return lane._replace(fingerprint=fingerprint)
     return lane._replace(session=fingerprint.hex(), fingerprint=fingerprint)
+
+
+def _conversation(meta: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    """The first of these keys of `_meta` that has a name, or None."""
+    return next((value for key in keys if isinstance(value := meta.get(key), str) and value.strip()), None)
 
 
 def client_of(scope: Mapping[str, Any]) -> bytes:
@@ -151,9 +152,10 @@ def _is_of_a_message(name: bytes) -> bool:
     return name in _OF_A_MESSAGE or name.startswith(_KINDS_OF_A_MESSAGE)
 
 
-def _names_user(name: bytes) -> bool:
-    """Whether a header of this name says who its user is."""
-    return name not in _INDIFFERENT and _NAMES_A_USER.search(name) is not None
+def _user(headers: Headers) -> list[bytes]:
+    """What headers say of who the user is, by their names: themselves and their values, and cookies of sessions."""
+    names = [name for name in sorted(headers) if name not in _INDIFFERENT and _NAMES_A_USER.search(name)]
+    return [*(part for name in names for part in (name, headers[name])), *session_cookies(headers)]
 
 
 def _authentication(user: object) -> Iterable[bytes]:

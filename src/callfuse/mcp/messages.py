@@ -136,10 +136,15 @@ def read_post(content: bytes) -> Posted:
         len(messages) - len(calls),
         sum(map(_asks_for_task, messages)),
         [key_of(one["requestId"]) for one in params if "requestId" in one],
-        [key_of(message.get("id")) for message in messages if _method(message) == LIST],
+        _lists(messages),
         any(_method(message) in OPENING for message in messages),
         _meta(messages[0]) if messages else _NOTHING,
     )
+
+
+def _lists(messages: Iterable[Any]) -> list[bytes]:
+    """The keys of requests for the list of tools."""
+    return [key_of(message.get("id")) for message in messages if _method(message) == LIST]
 
 
 def key_of(id_: object) -> bytes:

@@ -15,7 +15,7 @@ from callfuse.config import Source, load_config, logged_errors
 from callfuse.conversations.identity import FINGERPRINT, Lane
 from callfuse.mcp.answer import JSON, STREAM, Answer
 from callfuse.mcp.callers import Callers, Known
-from callfuse.mcp.exchange import Exchange, settle
+from callfuse.mcp.exchange import Asked, Exchange, settle
 from callfuse.mcp.identity import SESSION, caller_of, client_of
 from callfuse.mcp.listings import Listing, Listings
 from callfuse.mcp.messages import CALL, CANCELLED, LIST, MODERN, OPENING, Posted, read_post
@@ -147,9 +147,8 @@ class MCPMiddleware:
             return None
         is_modern = found.get(VERSION, b"").decode("latin-1") >= MODERN or posted.is_modern
         client = client_of(scope)
-        says = partial(self._listings.says_read_only, client)
-        known = self._callers.of(lane)
-        return Exchange(posted, known, client, self.bus, says_read_only=says, is_modern=is_modern)
+        asked = Asked(posted, client, partial(self._listings.says_read_only, client), is_modern)
+        return Exchange(asked, self._callers.of(lane), self.bus)
 
     def _reading(self, scope: Scope, posted: Posted, body: RequestBody, send: Send) -> Send:
         """A `send` that reads the list of tools in the answer."""
