@@ -634,3 +634,32 @@ def test_a_lifted_cap_acts_on_the_call_that_goes_on(keys: dict[str, Any]) -> Non
     plain = detector()
     failing(plain, 4)
     assert plain.check(ToolCall("", "query", {"at": 9})) is None
+
+
+def test_what_is_said_counts_what_ran() -> None:
+    """Nine results that change, a steer, a block: every sentence has the number of calls so far and the pending one."""
+    guard, said = detector(), []
+    for at in range(12):
+        found = guard.check(A)
+        said.append(found.message if found else "")
+        if found is None or found.action is Rung.WARN:
+            guard.record(f"result {chr(ord('a') + at) * 3}")
+    assert said[:5] == [""] * 5
+    for number, text in enumerate(said[5:11], 6):
+        assert f"call {number} of search in a row with the same arguments, whatever came back" in text
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [{"output": "Output: a.py\nProcess Group PGID: {}"}, "a.py\n<shellId: {} completed with exit code 0>"],
+)
+def test_a_shell_that_is_numbered_loops_all_the_same(frame: Any) -> None:
+    """The third equal command is found, though its harness writes another process or shell into each result."""
+    guard = detector()
+    for at in range(2):
+        assert guard.check(A) is None
+        text = str(8763 + 40 * at)
+        guard.record({"output": frame["output"].format(text)} if isinstance(frame, dict) else frame.format(text))
+    found = guard.check(A)
+    assert found is not None
+    assert (found.kind, found.count) == ("repeat", 3)
