@@ -4,7 +4,8 @@ In: a history and the calls of one pending answer. Out: the pending calls that a
 rounds since the last user message, every call answered, equal calls of one round answered equally, no pollers.
 
     in one answer     the n-th equal call and those behind it, whatever the history and the other calls are
-    repeat            n rounds in a row bring the call, the n-th being the pending one, all with the same outcome
+    repeat            n rounds in a row bring the call, the n-th being the pending one, all with the same outcome; after
+                      rounds with another outcome there must be two
     repeat_changing   the same, whatever the outcomes
     progress          a round that brings a call not seen before ends the streaks of the others and counts for none;
                       for that new call it is the first round of its own streak
@@ -73,7 +74,6 @@ def may_be_too_many(pending: Sequence[Call], *, repeats: int = 3) -> tuple[Call,
 
 def _goes_on(rounds: Sequence[Outcomes], call: Signature, *, repeats: int, changing: int) -> bool:
     """Whether one more round with this call would be a loop."""
-    return (
-        1 + streak(rounds, call, equal_outcomes=True) >= repeats
-        or 1 + streak(rounds, call, equal_outcomes=False) >= changing
-    )
+    equal = streak(rounds, call, equal_outcomes=True)
+    whole = streak(rounds, call, equal_outcomes=False)
+    return (1 + equal >= repeats and (equal == whole or equal > 1)) or 1 + whole >= changing
