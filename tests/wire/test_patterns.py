@@ -33,7 +33,7 @@ PIECES = (
     b"\n {\n",
 )
 PATTERNS = [*(bytes([byte]) for byte in range(256)), *PIECES]
-FORMATS = {"events": EVENTS, "lines": NDJSON, "array": JSON_ARRAY, "aws": AWS_EVENTS, "whole": WHOLE}
+FORMATS: dict[str, Format] = {"events": EVENTS, "lines": NDJSON, "array": JSON_ARRAY, "aws": AWS_EVENTS, "whole": WHOLE}
 
 
 def read(form: Format, body: bytes, size: int) -> None:

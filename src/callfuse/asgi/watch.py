@@ -113,7 +113,17 @@ class Watch:
             return self._send(message)
         if type(chunk) is bytes and len(chunk) > SLICE_BYTES and self._reads_stream:
             return self._send_long(chunk, message)
-        return self._send_read(message, message)
+        led = self._leading(message) if self._rest.has_begun else None
+        return self._send_read(message, message) if led is None else self._send_blanks(*led)
+
+    def _leading(self, message: Message) -> tuple[bytes, Message] | None:
+        """The white space before a whole answer, whose start has left, and the rest of its message; None for any other
+        message."""
+        if self._rest.delayed != [] or message["type"] != BODY:
+            return None
+        blanks, rest = split_blanks(message.get("body", b""))
+        leads = blanks or (message.get("more_body") and not rest)
+        return (blanks, {**message, "body": rest}) if leads else None
 
     @property
     def _reads_stream(self) -> bool:
@@ -144,10 +154,6 @@ class Watch:
         """Read what is left of a message, then pass it on whole."""
         if self._rest.taken is not None:
             return self._rest.taken.take(message)
-        if self._rest.has_begun and self._rest.delayed == [] and message["type"] == BODY:
-            blanks, rest = split_blanks(message.get("body", b""))
-            if blanks or (message.get("more_body") and not rest):
-                return self._send_blanks(blanks, {**message, "body": rest})
         ended: Observer | None = None
         handover: Handover | None = None
         waiting = 0

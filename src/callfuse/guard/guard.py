@@ -518,11 +518,8 @@ class Guard:
         queue = self._queue
         for event in events:
             self._calls.apply(event)
-            if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
-                self._fail_before_verdict(raw, "error in the stream")
-                return
-            if queue.width > MOST_CHOICES:
-                self._fail_before_verdict(raw, _TOO_WIDE)
+            if cause := self._end_of_hold(event):
+                self._fail_before_verdict(raw, cause)
                 return
         self._calls.compare(choices)
         queue.put(raw, choices, entries)
@@ -534,6 +531,13 @@ class Guard:
             self._calls.end()
             if not self.needs_verdict:
                 self._pass_rest()
+
+    def _end_of_hold(self, event: Event) -> str:
+        """Why nothing can be held any longer after this event; empty if it can."""
+        queue = self._queue
+        if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
+            return "error in the stream"
+        return _TOO_WIDE if queue.width > MOST_CHOICES else ""
 
     def _pass_broken(self, raw: bytes, cause: str) -> None:
         """A frame that cannot be parsed: it ends a hold, and so does one with a call that a client may read. No frame
