@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from callfuse.asgi.review import LoopEvent
 from tests.support.asgi import JSON_REQUEST
 from tests.support.kits import DialectKit
 from tests.support.meeting import (
@@ -153,3 +154,34 @@ def test_failing_in_circles_is_told(kit: DialectKit) -> None:
     met = meet(request, [reply(kit, saying("Done."), stream=True)], "block")
     results = [text for _, text in kit.results(met.app.heard[0].body)]
     assert [f"round {LIMIT} in which" in text for text in results] == [False] * (2 * LIMIT - 1) + [True]
+
+
+@every_dialect
+@pytest.mark.parametrize(
+    ("ladder", "answer", "is_told"),
+    [
+        ("chance_then_block", None, True),
+        ("chance_then_block", "allow", False),
+        ("chance_then_block", "observe", False),
+        ("chance_then_block", "block", True),
+        ("observe", "warn", True),
+    ],
+)
+def test_a_callback_decides_first(kit: DialectKit, ladder: str, answer: str | None, *, is_told: bool) -> None:
+    """It sees the finding before the model does, once, and what it decides holds for later requests."""
+    seen: list[LoopEvent] = []
+
+    def on_loop(found: LoopEvent) -> str | None:
+        seen.append(found)
+        return answer
+
+    async def talk(session: Session) -> None:
+        for rounds in (LIMIT, LIMIT, LIMIT + 1):
+            request = ask(kit, failing(rounds), stream=True)
+            await session.exchange(request, reply(kit, saying(next_call(rounds)), stream=True))
+
+    first, again, later = in_session(talk, ladder, on_loop=on_loop).meetings
+    assert [found.finding.kind for found in seen] == ["same_error", "same_error"]
+    for at, (met, count) in enumerate(((first, 1), (again, 1), (later, 2))):
+        told = [MARK in text for _, text in kit.results(met.app.heard[0].body)]
+        assert (at, told) == (at, [False] * (LIMIT - 1) + [is_told] * count)

@@ -6,16 +6,19 @@ body and `LaneEvidence`, nothing parsed. If more is needed at the end of the ans
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import LaneState, Told
-from callfuse.conversations.notes import note_keys
+from callfuse.conversations.ledger import CallKey, LaneState, Told
+from callfuse.conversations.notes import newest_result, note_keys
 from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
 from callfuse.model import PastCall, ToolCall
 from callfuse.observe.events import new_finding_id
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import Format
 from callfuse.wire.aws_events import MEDIA_TYPE
@@ -87,7 +90,8 @@ class ExchangeEvidence:
     finding if it comes alone. `holds`: such a call may have to be withheld. `room`: how many calls the answer may have
     before one could have a finding because of the others; `hands_over`: then it may have to be withheld.
     `brings_results`: the request shows results of the newest round for the first time. `hindsight`: a verdict on the
-    newest round by its results, to be reported with the answer.
+    newest round by its results, to be reported with the answer; `decided`: the text that a callback wants instead of
+    its own, by the key of its call.
     """
 
     __slots__ = (
@@ -98,6 +102,7 @@ class ExchangeEvidence:
         "_limits",
         "_now",
         "brings_results",
+        "decided",
         "hands_over",
         "hindsight",
         "holds",
@@ -136,6 +141,7 @@ class ExchangeEvidence:
         self.hands_over = self.judge.may_withhold_any and request.choices == 1
         self.brings_results = conversation.brings_results
         self.hindsight = self.judge.hindsight() if self.brings_results else None
+        self.decided: dict[CallKey, str] = {}
 
     @property
     def conversation(self) -> Conversation:
@@ -175,6 +181,25 @@ class ExchangeEvidence:
         )
         self._judge, self.kept = None, conversation.evidence
 
+    @property
+    def asks_callback(self) -> bool:
+        """Whether a callback decides about findings."""
+        return self._limits[2]
+
+    def decide(self, verdict: Verdict) -> bool:
+        """Take a callback's verdict on the newest round: a warning or none, for its calls have run. Whether that is a
+        change."""
+        found, rung = self.hindsight, verdict.rung
+        if rung not in (None, Rung.OBSERVE):
+            rung = self.judge.allowed(Rung.WARN)
+        if found is None or rung is found.rung:
+            return False
+        self.hindsight = replace(verdict, rung=rung)
+        if carrier := newest_result(self.conversation):
+            key, call = carrier
+            self.decided[key] = self.judge.warning(replace(verdict, call=call)) if rung is Rung.WARN else ""
+        return True
+
     def revive(self) -> None:
         """Parse again what a judge needs: reads the whole request."""
         _ = self.judge
@@ -200,7 +225,7 @@ class ExchangeEvidence:
     ) -> LaneState:
         """The lane's state with the new rounds and notes of this exchange, and what the model was told of and has not
         answered yet. `now`: seconds."""
-        keyed = note_keys(self.conversation, notes) if notes else []
+        keyed = [*(note_keys(self.conversation, notes) if notes else ()), *self.decided.items()]
         settings = self.settings
         blocked = any(one.blocked for calls in rounds for one in calls)
         timeline = self.conversation.timeline if blocked else None

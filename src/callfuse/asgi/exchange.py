@@ -83,6 +83,17 @@ class Exchange:
         """What the ledger needs of the conversation."""
         return self._evidence.kept
 
+    async def review(self) -> None:
+        """Let the callback decide about what the newest results show, before the model is told of it."""
+        host, prepared, found = self._host, self._prepared, self._evidence.hindsight
+        if found is None or not self._evidence.asks_callback:
+            return
+        with self._keeper.fail_open.stage("while adding texts"):
+            review = Review(host.on_loop, self._evidence.judge, prepared.where, host.bus)
+            (decided,) = await review.review([found])
+            if self._evidence.decide(decided):
+                self._first = await off_loop.run(self._content, len(prepared.request.body))
+
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app. For a healthy answer this returns the app's own awaitable, so that its chunks cost no extra
         coroutine."""
@@ -177,8 +188,9 @@ class Exchange:
         if prepared.signed:
             return None
         request = prepared.request.get()
+        request.body = prepared.request.body
         with self._keeper.fail_open.stage("while adding texts"):
-            if notes := notes_for(self._evidence.conversation):
+            if notes := notes_for(self._evidence.conversation, self._evidence.decided):
                 request.body = request.with_notes(notes)
             if request.chain is not None:
                 request.body = request.chain.resume(prepared.state.continuation)

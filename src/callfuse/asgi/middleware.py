@@ -321,6 +321,7 @@ class CallFuseMiddleware:
         exchange = await off_loop.run(partial(Exchange, host, prepared), weight)
         if exchange.kept.blocks.in_a_row and (reply := await blown_reply(host, prepared, exchange.kept)):
             return reply
+        await exchange.review()
         return exchange
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:

@@ -5,14 +5,14 @@ has every round whose results show a loop, in earlier timelines too, so that the
 prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from callfuse.conversations.ledger import CallKey
 from callfuse.conversations.timeline import Conversation
 from callfuse.detect import Engine, can_fire, hindsight_can_fire, rounds_again
 from callfuse.dialects.base import Note
-from callfuse.model import NOWHERE, Round, Timeline, ToolCall
+from callfuse.model import NOWHERE, PastCall, Round, Timeline, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
@@ -20,18 +20,20 @@ from callfuse.policy.ladder import capped, would_have_warned
 from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 
+NOTHING_DECIDED: Final[Mapping[CallKey, str]] = {}
 MAX_ROUNDS_BEFORE: Final = 1000
 """At most this many rounds before a call count for its warning, so that a long history costs linear time. The longest
 streak of a default limit is 100 rounds."""
 
 
-def notes_for(conversation: Conversation) -> list[Note]:
-    """What is to be added to the results of a request: texts with the calls whose results carry them."""
+def notes_for(conversation: Conversation, decided: Mapping[CallKey, str] = NOTHING_DECIDED) -> list[Note]:
+    """What is to be added to the results of a request: texts with the calls whose results carry them. `decided`: what a
+    callback has just decided, as the ledger keeps it."""
     notes = [*_warnings(conversation)] if conversation.settings.warns else []
     if late := [*_hindsight_notes(conversation)]:
         warned_at = {note.position for note in notes}
         notes += [note for note in late if note.position not in warned_at]
-    kept = conversation.evidence.state.notes
+    kept = {**conversation.evidence.state.notes, **decided}
     if not kept:
         return notes
     index = _CallIndex(conversation)
@@ -44,6 +46,21 @@ def notes_for(conversation: Conversation) -> list[Note]:
         elif there is not None:
             silent.add((there[0], signature))
     return [note for note in notes if (note.position, note.call.signature) not in silent] + own
+
+
+def newest_result(conversation: Conversation) -> tuple[CallKey, ToolCall] | None:
+    """The call whose result carries what the results of the newest round show, behind its key in the ledger."""
+    rounds = conversation.timeline.rounds
+    past = _last_known(rounds[0]) if rounds else None
+    if past is None:
+        return None
+    id_ = bounded_id(past.id)
+    return (id_, past.signature, _CallIndex(conversation).count(id_, past.signature) - 1), past.call
+
+
+def _last_known(round_: Round) -> PastCall | None:
+    """The last executed call of a round whose result is known."""
+    return next((one for one in reversed(round_.calls) if not one.withheld and one.outcome is not None), None)
 
 
 def note_keys(conversation: Conversation, notes: Sequence[tuple[ToolCall, str]]) -> list[tuple[CallKey, str]]:
@@ -147,9 +164,9 @@ def _hindsight_notes(conversation: Conversation) -> Iterator[Note]:
             continue
         engine = Engine(_timeline(conversation, rounds), settings)
         for round_, finding in zip(engine.past.rounds, engine.hindsights(), strict=True):
-            if finding is None or round_.position == NOWHERE:
+            past = _last_known(round_)
+            if finding is None or past is None or round_.position == NOWHERE:
                 continue
-            past = next(one for one in reversed(round_.calls) if not one.withheld and one.outcome is not None)
             own = settings.for_tool(past.full_name).settings
             cap = own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)
             if not own.observes and cap is not Rung.OBSERVE:
