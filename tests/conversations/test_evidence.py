@@ -31,17 +31,17 @@ View = str
 
 
 def told(
-    rounds: Sequence[str], views: Sequence[View], settings: LoopSettings = SETTINGS
+    rounds: Sequence[str], views: Sequence[View], settings: LoopSettings = SETTINGS, *, ids: bool = True
 ) -> list[list[tuple[Any, ...]]]:
     """What is found in each answer of a conversation whose requests show their rounds as these views say."""
     state = LaneState()
     verdicts = []
     for at, word in enumerate(rounds):
-        turns = shown(rounds[:at], views[at % len(views)])
+        turns = shown(rounds[:at], views[at % len(views)], ids=ids)
         body = json.dumps({"model": "m", "messages": turns, "tools": [{"type": "function"}]}).encode()
         conversation = read_conversation(read(OPENAI, body), state, 10.0 * at, SETTINGS, named=True)
         judge = Judge(conversation.timeline, SETTINGS)
-        calls = [past(one, f"id{at}.{n}").call for n, one in enumerate(word.split())]
+        calls = [past(one, f"id{at}.{n}" if ids else "").call for n, one in enumerate(word.split())]
         found = judge.verdicts(calls)
         late = judge.hindsight()
         verdicts.append(
@@ -52,22 +52,22 @@ def told(
     return verdicts
 
 
-def shown(rounds: Sequence[str], view: View) -> list[dict[str, Any]]:
-    """The messages of a request that shows so much of its rounds."""
+def shown(rounds: Sequence[str], view: View, *, ids: bool = True) -> list[dict[str, Any]]:
+    """The messages of a request that shows so much of its rounds, with or without the ids of calls."""
     turns = messages([HELLO, *rounds], ids=lambda number, name: "")
     number = 0
     for at, word in enumerate(rounds):  # ids of their own, the same in every view
         for n, _ in enumerate(word.split()):
             turn = [one for one in turns if one["role"] == "assistant"][at]
-            turn["tool_calls"][n]["id"] = f"id{at}.{n}"
+            turn["tool_calls"][n]["id"] = f"id{at}.{n}" if ids else ""
             number += 1
     by_round: list[list[dict[str, Any]]] = []
     for turn in turns[1:]:
         if turn["role"] == "assistant":
             by_round.append([turn])
-            ids = iter([call["id"] for call in turn["tool_calls"]])
+            own = iter([call["id"] for call in turn["tool_calls"]])
         else:
-            by_round[-1].append(turn | {"tool_call_id": next(ids)})
+            by_round[-1].append(turn | {"tool_call_id": next(own)})
     kept = {"whole": by_round, "cut": by_round[-2:], "newest": by_round[-1:], "cleared": by_round}[view.split(":")[0]]
     if view == "cleared":
         kept = [*([old[0], *({**one, "content": "[Old tool result content cleared]"} for one in old[1:])]
@@ -113,28 +113,50 @@ def test_an_outcome_that_was_read_stays() -> None:
     assert told(rounds, ["cleared"]) == told(rounds, ["whole"])
 
 
-def test_a_summary_in_place_of_the_user_s_words() -> None:
-    """The newest round, known by its id, stands behind another user message than it was made for: it goes on."""
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_summary_in_place_of_the_user_s_words(ids: bool) -> None:
+    """The newest round, known by its id or, without ids, as the last one of the session, stands behind another user
+    message than it was made for: it goes on."""
     state = LaneState()
     for at in range(3):
-        turns = shown(["a=x"] * at, "whole")
-        state = after(turns, state, at)
-    turns = shown(["a=x"] * 3, "newest")
+        turns = shown(["a=x"] * at, "whole", ids=ids)
+        state = after(turns, state, at, ids=ids)
+    turns = shown(["a=x"] * 3, "newest", ids=ids)
     turns[0] = {"role": "user", "content": "In short: a was called, and nothing came of it."}
-    found = Judge(conversation_of(turns, state, 40.0).timeline, LoopSettings()).verdicts([past("a", "id3.0").call])
+    found = Judge(conversation_of(turns, state, 40.0).timeline, LoopSettings()).verdicts([past("a").call])
     assert [one.finding.count for one in found] == [4]
+    other = Judge(conversation_of(turns, state, 40.0, named=False).timeline, LoopSettings()).verdicts([past("a").call])
+    assert bool(other) is ids
 
 
-def conversation_of(turns: list[dict[str, Any]], state: LaneState, now: float) -> Any:
+@pytest.mark.parametrize("view", ["newest", "cut"])
+def test_a_client_without_ids_that_shows_its_newest_rounds(view: View) -> None:
+    """Nothing tells its next request from a try of the one before; it is told after a few of them, and from then on the
+    count is that of the whole run."""
+    rounds = ["a=x"] * 12
+    found = [one[0][2] if one else 0 for one in told(rounds, [view], ids=False)]
+    assert found[6:] == [one[0][2] for one in told(rounds, ["whole"])[6:]]
+
+
+@pytest.mark.parametrize("view", ["newest:summed", "cut:summed", "cleared"])
+def test_a_history_that_is_compacted_once_without_ids(view: View) -> None:
+    """Its rounds are known by what they call, and by their order."""
+    rounds = ["a=x"] * 5
+    assert (
+        told(rounds, ["whole", "whole", "whole", view, "whole"], ids=False)[3] == told(rounds, ["whole"], ids=False)[3]
+    )
+
+
+def conversation_of(turns: list[dict[str, Any]], state: LaneState, now: float, *, named: bool = True) -> Any:
     """The conversation of a request with these messages."""
     body = json.dumps({"model": "m", "messages": turns, "tools": [{"type": "function"}]}).encode()
-    return read_conversation(read(OPENAI, body), state, now, LoopSettings(), named=True)
+    return read_conversation(read(OPENAI, body), state, now, LoopSettings(), named=named)
 
 
-def after(turns: list[dict[str, Any]], state: LaneState, at: int) -> LaneState:
+def after(turns: list[dict[str, Any]], state: LaneState, at: int, *, ids: bool = True) -> LaneState:
     """The lane once the call `a` has been answered to these messages."""
     conversation = conversation_of(turns, state, 10.0 * at)
     kept: LaneState = conversation.evidence.after(
-        [past_round([past("a", f"id{at}.0").call], [])], [], 10.0 * at + 5, max_rounds=128
+        [past_round([past("a", f"id{at}.0" if ids else "").call], [])], [], 10.0 * at + 5, max_rounds=128
     )
     return kept

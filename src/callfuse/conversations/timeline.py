@@ -16,6 +16,9 @@ signature) in order, so that a replay, a client's retry or a restarted guard nei
 - A kept round at or behind the request's end is a try that the client did not take up: it is left out.
 - Kept rounds among which the request's newest is not found belong to another timeline, unless the history has been
   rewritten: then the newest round stands in a shorter history, behind another user message than it was made for.
+- Calls without ids are told by their signatures and their order: rounds before one that both know are matched in order,
+  wherever they stand. An answer to the same request once more may be a try, or the next round of a client that shows
+  only its newest rounds: the first few count as tries, and all of them once there are more.
 - A kept round from before the oldest one that the request still has was dropped by the client: it counts.
 - A withheld call was never in any request: it counts where it stood. One that was blocked before the last user message
   is remembered (`conversations/blocks.py`), until a conversation without a session's id begins afresh.
@@ -264,7 +267,8 @@ class _Match(NamedTuple):
 _NOTHING: Final = _Match()
 MOST_TRIES: Final = 3
 """Answers to one request, without ids and all with the call that it shows, that may be tries of its client. After more
-of them the client is taken for one that shows only its newest round: nothing else tells the two apart."""
+of them, or where it has dropped rounds before, the client is taken for one that shows only its newest rounds: nothing
+else tells the two apart."""
 MOST_UNKNOWN: Final = 16
 """How many of the newest rounds are searched for one that the ledger knows."""
 
@@ -303,15 +307,14 @@ def _match(view: _RequestView, state: LaneState) -> _Match:
     anchor = _anchor(view, kept)
     if anchor is None and view.length < state.length:  # a summary may have taken the place of the user message
         kept = _of_last_turn(state, view.turn)
-        at = _find(view.rounds[0], kept, 0, view.unique, only_known=True)
-        if at is None and view.named:
-            at = _newest_without_ids(view.rounds[0], kept)
+        at = _newest_without_ids(view.rounds[0], kept) if view.named else None
+        at = _find(view.rounds[0], kept, 0, view.unique, only_known=True) if at is None else at
         anchor = None if at is None else (0, at)
     if anchor is None:
         return _NOTHING
     first, at = anchor
     tries = _equal_tries(view, kept, at) if first == 0 and at + 1 < len(kept) else []
-    if len(tries) > MOST_TRIES:
+    if len(tries) > (0 if _has_dropped(view, kept, at) else MOST_TRIES):
         kept = [*kept[:at], *_one_behind_another([kept[at], *tries])]
         at, tries = len(kept) - 1, []
     shift = kept[at].position - view.rounds[first].position
@@ -326,6 +329,11 @@ def _equal_tries(view: _RequestView, kept: Sequence[KeptRound], at: int) -> list
     newest = view.rounds[0]
     answered = view.length + kept[at].position - newest.position
     return [one for one in kept[at + 1 :] if one.position == answered and one.delivered and _is_same(newest, one)]
+
+
+def _has_dropped(view: _RequestView, kept: Sequence[KeptRound], at: int) -> bool:
+    """Whether the client has dropped rounds of this timeline before: none could stand where the ledger has them."""
+    return at > 0 and kept[0].position - kept[at].position + view.rounds[0].position <= view.turn_at
 
 
 def _one_behind_another(rounds: Sequence[KeptRound]) -> list[KeptRound]:
