@@ -75,6 +75,7 @@ def _is_found(name: str, rounds: Sequence[str], at: int, pause: float) -> bool:
 @given(rounds=ROUNDS, place=st.floats(0, 1))
 @example(rounds=["a=x", "a=x"], place=1.0)
 @example(rounds=["a=x"] * 6, place=0.5)
+@example(rounds=["a=x", "a=x", "b=x", "a=x"], place=0.0)
 def test_a_longer_pause_finds_no_more(
     judge: Callable[[Sequence[str], int, float], list[int]], rounds: list[str], place: float
 ) -> None:

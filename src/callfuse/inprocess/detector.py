@@ -64,7 +64,7 @@ class LoopDetector:
     One detector is for one run of one agent, whose calls follow each other: agents that share one would end each
     other's streaks. A lock makes every method safe to call from several threads, for tools that run side by side.
     Memory is bounded: `max_rounds` rounds, and of long arguments and results the beginning. After a pause of ten times
-    `ttl_seconds` all is forgotten, blocked calls too.
+    `ttl_seconds` blocks are forgotten.
     """
 
     def __init__(
@@ -154,9 +154,12 @@ class LoopDetector:
             return [found.get(call) for call in own]
 
     def _forget_old(self, now: float) -> None:
-        """Begin anew after a pause in which the ledger of a middleware would have forgotten the conversation."""
+        """After a pause in which the ledger of a middleware would have forgotten the conversation, forget what that
+        knows of it: blocks, and places on the ladder."""
         if now - self._last_check > TIMES_KEPT * self.settings.ttl_seconds:
-            self._new_history(NO_BLOCKS)
+            self._history.forget()
+            self._course = Course(())
+            self._has_message = False
         self._last_check = now
 
     def _told(self, verdicts: Iterable[Verdict]) -> list[Told]:

@@ -67,6 +67,18 @@ class History:
         older = list(self._waiting)[-UNRECORDED_KEPT:]
         self._waiting = dict.fromkeys([*older, *(call for call in calls if not call.withheld)])
 
+    def forget(self) -> None:
+        """Keep only what a client would still show of its conversation: the calls that ran, and what they brought."""
+        self._blocks = NO_BLOCKS
+        self._blocked.clear()
+        for _ in range(len(self._rounds)):
+            round_ = self._rounds.popleft()
+            ran = tuple([call for call in round_.calls if not call.withheld])
+            for call in ran:
+                call.step = 0
+            if ran:
+                self._rounds.append(Round(ran, NOWHERE, round_.time))
+
     def _count_blocks(self, calls: Sequence[PastCall], now: float) -> None:
         is_blocked = any(call.blocked for call in calls)
         if not (is_blocked or self._blocks.in_a_row):
