@@ -257,6 +257,16 @@ def test_bytes_are_counted_about_as_they_are(lanes: int, calls: int) -> None:
     assert real < 1.2 * watched._size + 200_000
 
 
+def test_the_names_of_a_call_are_counted_once() -> None:
+    """A longer name, and a longer id, count for as much as they are longer."""
+    sizes = []
+    for name in ("x", "x" * 81):
+        watched = Activity("names")
+        watched.take(events.CallSeen(WHERE, ToolCall(name, name, "{}"), "none"))
+        sizes.append(watched._size)
+    assert sizes[1] - sizes[0] == 2 * 80
+
+
 def test_foreign_texts_are_safe() -> None:
     """Nothing of them turns the text around it; nothing is longer than a screen."""
     watched = Watched("full")

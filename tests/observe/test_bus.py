@@ -1,6 +1,7 @@
 """The bus gives each event to each sink that takes it, and no sink can harm another, or the exchange."""
 
 import logging
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -91,6 +92,21 @@ def test_a_failing_sink_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     assert record.levelno == logging.ERROR
     assert "ValueError of Broken at 'blown'" in record.getMessage()
     assert "secret" not in caplog.text
+
+
+def test_each_sink_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Also one that comes after another has gone, which may have had its place in memory; one that has gone is not
+    kept."""
+    bus = Bus()
+    for _ in range(20):
+        sink = Broken()
+        gone = weakref.ref(sink)
+        bus.add(sink)
+        bus.emit(BLOWN)
+        bus.remove(sink)
+        del sink
+        assert gone() is None
+    assert len(caplog.records) == 20
 
 
 def test_a_failing_sink_and_a_failing_log_harm_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -479,7 +479,6 @@ class Activity:
         tool = told.text(names.TOOL) or UNNAMED
         call_id, signature = told.text(names.CALL_ID), told.text(names.SIGNATURE)
         bead = Bead(self._next_id(told), told.now, session.name, tool, told.text(names.ACTION), call_id, signature)
-        bead.size += _size_of(tool) + _size_of(call_id)
         bead.sign = lane.number(signature)
         bead.held, lane.unplaced = lane.unplaced, None
         lane.calls += 1

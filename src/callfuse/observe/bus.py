@@ -34,7 +34,7 @@ class Bus:
     def __init__(self, *sinks: Sink) -> None:
         self._sinks: tuple[tuple[Sink, frozenset[type[Event]]], ...] = ()
         self._of_kind: dict[type[Event], tuple[Sink, ...]] = {}
-        self._failed: set[int] = set()
+        self._failed: tuple[Sink, ...] = ()
         self._lock = Lock()
         for sink in sinks:
             self.add(sink)
@@ -51,6 +51,7 @@ class Bus:
         """Give a sink no further events; nothing happens if it gets none."""
         with self._lock:
             self._sinks = tuple(one for one in self._sinks if one[0] is not sink)
+            self._failed = tuple(one for one in self._failed if one is not sink)
             self._of_kind = {}
 
     def wants(self, kind: type[Event]) -> bool:
@@ -75,9 +76,11 @@ class Bus:
 
     def _report(self, sink: Sink, event: Event, error: Exception) -> None:
         """Log the first error of a sink, without its message, which may quote what the event is about."""
-        if id(sink) in self._failed:
-            return
-        self._failed.add(id(sink))
+        with self._lock:
+            if any(one is sink for one in self._failed):
+                return
+            if any(one is sink for one, _ in self._sinks):  # one that was removed meanwhile is not kept
+                self._failed = (*self._failed, sink)
         with Boundary():  # the log itself may be what fails
             what = f"{type(error).__name__} of {type(sink).__name__} at {event.name!r}"
             _logger.error("an observer of callfuse failed, and further errors of it are not logged: %s", what)
