@@ -16,6 +16,7 @@ from callfuse.observe.events import (
     CallSeen,
     Event,
     ExchangeEnded,
+    FailedOpen,
     FindingSeen,
     FuseBlown,
     HoldBegan,
@@ -185,6 +186,49 @@ async def test_a_hold_that_lasts_too_long_has_failed() -> None:
     await drive(guarded, ask(CHAT, spin(), stream=True), on_bytes=watch.feed)
     assert seen.one(HoldEnded).how == "failed"
     assert seen.one(ExchangeEnded).cause == "max_hold_s"
+
+
+@pytest.mark.parametrize("limit", [{"max_hold_s": 0.01}, {"max_held_bytes": 900}], ids=["seconds", "bytes"])
+async def test_a_hold_that_a_limit_releases_is_told_at_once(limit: dict[str, Any]) -> None:
+    """Not at the end of the answer, which may be minutes away; and once, where the host cancels the exchange then."""
+    watch, is_out = Watch(), asyncio.Event()
+    listed = CHAT.frames(saying("Wait.", *again().choices[0][1:]))
+
+    async def gate(at: int) -> None:
+        if at == len(listed) - 1:
+            await watch.until(b"call_first")
+            is_out.set()
+            await asyncio.Event().wait()
+
+    app = play(Reply(tuple(frame.raw for frame in listed), gate=gate))
+    guarded, seen = observed(app, **limit)
+    exchange = asyncio.create_task(drive(guarded, ask(CHAT, spin(), stream=True), on_bytes=watch.feed))
+    await is_out.wait()
+    assert seen.one(FailedOpen).cause == next(iter(limit))
+    assert seen.names().index("fail_open") == seen.names().index("hold") + 1
+    exchange.cancel()
+    await asyncio.wait([exchange])
+    assert seen.one(FailedOpen)
+    assert seen.one(ExchangeEnded).cause == next(iter(limit))
+
+
+async def test_a_cancelled_exchange_tells_what_went_unjudged() -> None:
+    """Also what has failed without a hold."""
+    is_out = asyncio.Event()
+    listed = CHAT.frames(saying("Wait.", *again().choices[0][1:]))
+
+    async def gate(at: int) -> None:
+        if at == len(listed) - 1:
+            is_out.set()
+            await asyncio.Event().wait()
+
+    app = play(Reply(tuple(frame.raw for frame in listed), gate=gate))
+    guarded, seen = observed(app, max_held_bytes=1)
+    exchange = asyncio.create_task(drive(guarded, ask(CHAT, spin(), stream=True)))
+    await is_out.wait()
+    exchange.cancel()
+    await asyncio.wait([exchange])
+    assert seen.one(FailedOpen).cause == "max_held_bytes"
 
 
 async def test_a_client_that_leaves_during_a_hold() -> None:

@@ -194,10 +194,10 @@ class GuardedExchange:
                     failure = error
                 if self._timer is not None:
                     self._timer.stop()
-                self._answer.report()
             if failure is not None:
                 raise failure
         finally:  # and break reference cycles: tasks, the app's frames and the traceback refer to this object
+            self._answer.report()  # also where the host has cancelled the exchange
             hand_back(scope, self._given)
             for call in self._calls:
                 call.close()
@@ -245,7 +245,7 @@ class GuardedExchange:
             self._timer.held_since = None
         if answer.guard is not None:
             if self._timer is None:
-                meter = answer.keeper.tally.measure_holds(answer.guard)
+                meter = answer.keeper.tally.measure_holds(answer.guard, answer.tell)
                 self._timer = HoldTimer(answer.guard, answer.client, answer.settings, answer.dialect.heartbeat, meter)
             if self._tasks is not None and self._timer.update():
                 self._tasks.start_soon(self._timer.run, self._cancel_call)

@@ -334,6 +334,11 @@ class GuardedAnswer:
             await self.client.abandon(self.guard.cut())
         await self._pass_delayed()
 
+    def tell(self) -> None:
+        """Log and count what is on record now, while the answer goes on."""
+        if self.guard is not None:
+            self.keeper.tell(self.guard.record)
+
     def report(self) -> None:
         """Log and count what is still on record, e.g. after an answer that broke off."""
         if self.guard is not None:

@@ -34,7 +34,7 @@ class TakenOver:
         if guard is not None:
             tally = answer.keeper.tally
             tally.mode = "guarded"
-            meter = tally.measure_holds(guard)
+            meter = tally.measure_holds(guard, answer.tell)
             self._timer = HoldTimer(guard, answer.client, answer.settings, answer.dialect.heartbeat, meter)
             answer.before_verdict = self._after_message
 
@@ -85,6 +85,7 @@ class TakenOver:
     def close(self) -> None:
         """The exchange is over: drop what is kept of the answer."""
         self.stop()
+        self._answer.report()
         self._answer.close()
 
 

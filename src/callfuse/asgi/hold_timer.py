@@ -73,8 +73,9 @@ class HoldTimer:
             if self._guard.pending:
                 cancel_call()
             else:
-                await self._client.write(self._guard.fail("max_hold_s"))
-                self._meter.note()
+                out = self._guard.fail("max_hold_s")
+                self._meter.note()  # first, because a write may never come back
+                await self._client.write(out)
             return
         if now >= self._client.last_sent + self._settings.heartbeat_s:
             self._client.last_sent = now

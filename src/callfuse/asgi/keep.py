@@ -47,7 +47,7 @@ class Keeper:
         self._host = host
         self._prepared = prepared
         self._evidence = evidence
-        self._told = (0, 0)
+        self._told = (0, 0, 0)
         self._known = set[str]()
 
     @property
@@ -118,23 +118,19 @@ class Keeper:
         """Tell all of a record, and clear what has been told."""
         self.tell(record)
         stage = self.fail_open.stage("while reporting")
-        for cause in record.fail_open:
-            with stage:
-                self.fail_open.report(cause)
-                self.tally.failures += 1
-                self.tally.cause = cause
         with stage:
             for part in record.unasked:
                 self._host.bus.emit(NotAsked(part, self._prepared.where))
         with stage:
             record.clear_reported()
-            self._told = (0, 0)
+            self._told = (0, 0, 0)
 
     def tell(self, record: ExchangeRecord) -> None:
-        """Tell of the calls and verdicts of a record; each once, however often this is called."""
+        """Tell of the calls, verdicts and failures of a record; each once, however often this is called."""
         stage = self.fail_open.stage("while reporting")
         calls, verdicts = record.calls[self._told[0] :], record.verdicts[self._told[1] :]
-        self._told = (len(record.calls), len(record.verdicts))
+        failures = record.fail_open[self._told[2] :]
+        self._told = (len(record.calls), len(record.verdicts), len(record.fail_open))
         self.tally.calls += len(calls)
         with stage:
             done = {verdict.call: action_of(verdict) for verdict in verdicts}
@@ -143,6 +139,11 @@ class Keeper:
         for verdict in verdicts:
             with stage:
                 self._report_verdict(verdict)
+        for cause in failures:
+            with stage:
+                self.fail_open.report(cause)
+                self.tally.failures += 1
+                self.tally.cause = cause
 
     def _report_verdict(self, verdict: Verdict) -> None:
         """Tell of a finding and what is done about it, perhaps for the second time: a rung may fail."""

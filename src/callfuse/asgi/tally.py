@@ -10,7 +10,7 @@
 Nothing of it is on the way of a text chunk: who reads the answer anyway notes its status.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final
 
@@ -91,9 +91,10 @@ class Tally:
         self._bus.emit(Decided(self.where, perf_counter() - began))
         return step
 
-    def measure_holds(self, guard: SafeGuard) -> "HoldMeter":
-        """Measure the holds of a guard from now on; one that has not ended ends with the exchange."""
-        self._hold = HoldMeter(self, self._bus, guard)
+    def measure_holds(self, guard: SafeGuard, tell: Callable[[], None]) -> "HoldMeter":
+        """Measure the holds of a guard from now on; one that has not ended ends with the exchange. `tell`: called when
+        one ends unjudged, to tell of the failure."""
+        self._hold = HoldMeter(self, self._bus, guard, tell)
         return self._hold
 
     def end(self, *, gone: bool) -> None:
@@ -118,10 +119,11 @@ class Tally:
 class HoldMeter:
     """Measures how long bytes of one client's answer wait: until they leave, or those of another answer do."""
 
-    __slots__ = ("_asked", "_before", "_bus", "_guard", "_since", "_size", "_tally")
+    __slots__ = ("_asked", "_before", "_bus", "_guard", "_since", "_size", "_tally", "_tell")
 
-    def __init__(self, tally: Tally, bus: Bus, guard: SafeGuard) -> None:
+    def __init__(self, tally: Tally, bus: Bus, guard: SafeGuard, tell: Callable[[], None]) -> None:
         self._tally = tally
+        self._tell = tell
         self._bus = bus
         self._guard = guard
         self._since: float | None = None
@@ -165,3 +167,5 @@ class HoldMeter:
             how = "withheld" if self._asked or withheld > self._before[0] else "released"
             how = "failed" if failures > self._before[1] else how
         self._bus.emit(HoldEnded(self._tally.where, seconds, self._size, how))
+        if failures > self._before[1]:  # the answer may go on for minutes, or be cancelled
+            self._tell()
