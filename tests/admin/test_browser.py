@@ -169,14 +169,14 @@ async def test_a_loop_is_seen_while_it_happens(tmp_path: Path) -> None:
         for kit in THREE:
             for times in range(2):
                 await loops.turn(url, kit, times)
-            await browser.until(f"{beads(kit, 'c0')} === 2", within_s=5)
+            await browser.until(f"{beads(kit, 'c0')} === 2")
         third = [asyncio.create_task(loops.turn(url, kit, 2)) for kit in THREE]
         for kit in THREE:
-            await browser.until(f"{beads(kit, 'steer')} === 1 && {beads(kit, 'waiting')} === 1", within_s=5)
+            await browser.until(f"{beads(kit, 'steer')} === 1 && {beads(kit, 'waiting')} === 1")
         loops.go_on.set()
         await asyncio.gather(*third)
         for kit in THREE:
-            await browser.until(f"{beads(kit, 'block')} === 1 && {beads(kit, 'held')} >= 1", within_s=5)
+            await browser.until(f"{beads(kit, 'block')} === 1 && {beads(kit, 'held')} >= 1")
             assert await browser.run(beads(kit, "waiting")) == 0
         await browser.run("document.querySelector('.bead.steer:not(.legend *)').click()")
         await browser.until("document.querySelector('#call table')")
@@ -229,9 +229,9 @@ async def test_a_page_that_never_hears_silence_is_drawn(tmp_path: Path) -> None:
     async with logged_in(guarded, tmp_path) as (browser, _):
         await browser.until("document.querySelector('#state').innerText === 'Live'")
         news = asyncio.create_task(emit())
-        await browser.until("document.querySelectorAll('#list .bead').length > 0", within_s=5)
+        await browser.until("document.querySelectorAll('#list .bead').length > 0")
         shown = await browser.run("document.querySelectorAll('#list .bead').length")
-        await browser.until(f"document.querySelectorAll('#list .bead').length > {shown}", within_s=5)
+        await browser.until(f"document.querySelectorAll('#list .bead').length > {shown}")
         news.cancel()
 
 
@@ -339,7 +339,7 @@ async def test_two_workers_that_answer_in_turns(tmp_path: Path, monkeypatch: pyt
                     turn = asyncio.create_task(loops.turn(url, kit, times))
                     loops.go_on.set()
                     await turn
-                    await browser.until(f"{beads(kit, 'c0')} > {times}", within_s=10)
+                    await browser.until(f"{beads(kit, 'c0')} > {times}")
             await browser.until(" && ".join(f"{beads(kit, 'steer')} === 1" for kit in THREE))
             await browser.run("document.querySelector('#list .bead.steer').click()")
             await browser.until("document.querySelector('#call table')")

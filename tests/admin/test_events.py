@@ -39,7 +39,7 @@ class Frames:
     async def next(self) -> dict[str, str]:
         """The fields of the next frame; comments are skipped."""
         found: dict[str, str] = {}
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for line in self._lines:
                 if line and not line.startswith(":"):
                     name, _, value = line.partition(": ")
@@ -59,7 +59,7 @@ class Frames:
 async def reading(base: str, query: str = "", **headers: str) -> AsyncIterator[Frames]:
     """The feed at a base URL, read."""
     url = f"{base}{PATH}/events{query}"
-    async with httpx.AsyncClient(timeout=10) as client, client.stream("GET", url, headers=AUTHORIZED | headers) as got:
+    async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", url, headers=AUTHORIZED | headers) as got:
         assert got.status_code == 200, await got.aread()
         yield Frames(got)
 
@@ -156,7 +156,7 @@ async def test_there_are_only_so_many_readers() -> None:
                 503,
                 {"error": "there are 1 readers already (admin.max_readers)"},
             )
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while feed_in(it).readers:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
         async with reading(base) as frames:

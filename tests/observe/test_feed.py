@@ -37,7 +37,7 @@ EVENT = Refused("websocket")
 async def read(reader: Reader, least: int = 1) -> list[dict[str, Any]]:
     """The data of at least so many frames."""
     found: list[dict[str, Any]] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for chunk in reader.chunks():
             frames = chunk.decode().split("\n\n")[:-1]
             found += [json.loads(frame.partition("data: ")[2]) for frame in frames]
@@ -207,7 +207,7 @@ async def test_without_readers_no_task_runs() -> None:
     task = feed._task._task
     assert task is not None
     feed.close(reader)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await task
 
 

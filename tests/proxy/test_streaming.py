@@ -10,6 +10,8 @@ from tests.proxy.wire import CHUNKED, END, OK, Peer, chunk, get, unchunked
 from tests.proxy.wire import client as connect
 
 BIG_BYTES = 50_000_000
+"""More than the system keeps of one connection of the proxy (32 MB on Linux, on a busy machine); the other one's end
+is a test's, which has it keep little."""
 BLOCK = bytes(range(256)) * 256
 STALL_S = 1.0
 """A write that takes longer is taken for blocked; on a slow machine that is only seen too early."""
@@ -133,7 +135,7 @@ async def test_a_big_answer_waits_for_a_slow_client(framing: bytes) -> None:
     async with through(script) as client:
         await client.send(get("/"))
         head = await client.head()
-        assert await asyncio.wait_for(stalled, 60) < BIG_BYTES // 2
+        assert await asyncio.wait_for(stalled, 60) < BIG_BYTES
         body = await client.body(head)
     assert (len(body), hashlib.sha256(body).hexdigest()) == (SIZE, digest(SIZE))
 
@@ -152,7 +154,7 @@ async def test_a_big_request_waits_for_a_slow_upstream() -> None:
     async with through(script) as client:
         await client.send(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % SIZE)
         pushed = await push(client)
-        assert pushed < BIG_BYTES // 2
+        assert pushed < BIG_BYTES
         go_on.set()
         while pushed < SIZE:
             await client.send(BLOCK)

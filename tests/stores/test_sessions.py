@@ -218,7 +218,7 @@ async def test_a_store_that_is_down(another: Callable[..., RedisServer]) -> None
     assert b'"tool_calls"' not in (await turn(page, 5)).body, "what was refused does not hold"
     server.start()
     ledger._breaker._due_at = 0.0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await change(page, {"tool-loop-mode": "observe"})).status == 503:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     key = (await ledger.find_sessions(SESSION, time.time()))[0].key
@@ -334,7 +334,7 @@ async def test_what_a_server_has_forgotten_is_noted_again(
     for number in (1, 2):
         found, _ = await one.read(lane(number), 1)
         await one.write({lane(number): found}, 1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while one._unsent:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
     await one.read(lane(2), 2)

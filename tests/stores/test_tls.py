@@ -46,5 +46,5 @@ async def test_the_end_waits_for_nobody(server: RedisServer, certificate: Path) 
         assert (await rounds_of(ledger, lane(1), 0))[0].position == 7
         assert counts.of("store_errors") == 0
         gate.shut()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ledger.aclose()

@@ -64,7 +64,7 @@ class Worker:
 
     async def until(self, beads: int) -> list[dict[str, Any]]:
         """The beads, once there are so many."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 shown = (await self.page())["sessions"]
                 found = [bead for one in shown for lane in one["lanes"] for bead in lane["beads"]]
@@ -86,14 +86,14 @@ async def workers(*urls: str) -> AsyncIterator[list[Worker]]:
 
 async def sent(server: RedisServer, number: int) -> None:
     """Wait until the stream has so many events."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while server.ask("XLEN", KEY) < number:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.02)
 
@@ -173,7 +173,7 @@ async def test_what_nobody_looks_at_is_not_kept(server: RedisServer) -> None:
         await one.until(1)
         before = await one.page()
         one.passed += LOOKS_S + 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while one.feed._readers:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
         assert one.view._activity.page(0, 20, lanes=1, beads=1)["sessions"] == []
@@ -190,7 +190,7 @@ async def test_many_events_between_two_looks(server: RedisServer, monkeypatch: p
         monkeypatch.setattr(view, "MOST_WAITING", 20)
         for number in range(1, 31):
             one.call(number)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while one.feed._readers:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
         assert len(one.view._waiting) == 0
@@ -273,10 +273,10 @@ async def test_a_reader_of_the_feed_and_a_page_do_not_disturb_each_other(server:
         await one.until(2)
         again = await one.feed.open(Choice())
         one.passed += LOOKS_S + 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(one.feed._readers) > 1:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
         one.call(3)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert b"call_3" in await anext(again.chunks())
         await one.until(3)

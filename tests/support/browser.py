@@ -22,7 +22,7 @@ import aiohttp
 
 PROGRAM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), "")
 """The browser; empty where there is none."""
-PATIENCE_S = 30
+PATIENCE_S = 60
 KEYS = {
     "Enter": 13,
     "Escape": 27,

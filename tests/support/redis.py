@@ -19,7 +19,7 @@ from typing import Any, cast
 from redis import Redis
 from redis.exceptions import ConnectionError as NotThere
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def program() -> str | None:
