@@ -19,7 +19,7 @@ from tests.conversations.talks import Ids, by_number, request, without
 from tests.detect.timelines import call, past
 from tests.support.kept import lane
 
-SETTINGS = LoopSettings(mode="observe")
+SETTINGS = LoopSettings.model_validate({"mode": "observe"})
 TTL = SETTINGS.ttl_seconds
 PAUSES = [10.0, *(times * TTL for times in (0.9, 1.1, 3, 7, 9.9, 10.1, 12, 17, 100))]
 """Seconds, growing: within the time-out, within the memory of a lane, and beyond."""

@@ -8,7 +8,6 @@ from callfuse.policy.settings import Rung
 from tests.guard.driving import play, scene
 from tests.guard.written import (
     ANTHROPIC,
-    ARGUMENTS,
     block,
     body,
     event,
@@ -17,6 +16,7 @@ from tests.guard.written import (
     text,
     tool_use,
 )
+from tests.support.plain import ARGUMENTS
 
 
 def anthropic(*answers: list[bytes], ladder: str = "block", **settings: Any) -> tuple[list[Any], Any, Any]:

@@ -168,8 +168,8 @@ def test_a_cut_call_is_no_evidence(finish: str) -> None:
     looping = completion({"content": None, "tool_calls": [CALL]}, finish)
     guard = scene(OPENAI, body(OPENAI, stream=False), stream=False).guard(stream=False)
     assert MARK.encode() in play(guard, [looping]).out
-    function = CALL["function"] | {"arguments": CALL["function"]["arguments"][:-2]}
-    whole = completion({"content": None, "tool_calls": [CALL | {"function": function}]}, finish)
+    cut = CALL | {"function": {"name": "search", "arguments": ARGUMENTS[:-2]}}
+    whole = completion({"content": None, "tool_calls": [cut]}, finish)
     guard = scene(OPENAI, body(OPENAI, stream=False), stream=False).guard(stream=False)
     assert play(guard, [whole]).out == whole
     assert [call for round_ in guard.record.rounds for call in round_] == []

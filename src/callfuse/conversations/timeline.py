@@ -175,9 +175,7 @@ def read_conversation(
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
-    if state.last_used is not None:
-        for round_ in timelines[0]:
-            round_.time = state.last_used
+    _date(timelines[0], state.last_used)
     view = _view_of(request, timelines[0], state, chained=chained, named=named)
     match = _match(view, state) if state.rounds else _NOTHING
     merged, kept, is_new = _merge(view, match)
@@ -209,6 +207,13 @@ def read_conversation(
         chained,
         brings_results=_brings_results(view, match),
     )
+
+
+def _date(rounds: Iterable[Round], last_used: float | None) -> None:
+    """Give rounds of a lane that the ledger has forgotten the time when that was last used (None: it has not)."""
+    if last_used is not None:
+        for round_ in rounds:
+            round_.time = last_used
 
 
 class _KeptCalls(Mapping[str, Callable[[], ToolCall]]):
@@ -307,13 +312,13 @@ def _match(view: _RequestView, state: LaneState) -> _Match:
     anchor = _anchor(view, kept)
     if anchor is None and view.length < state.length:  # a summary may have taken the place of the user message
         kept = _of_last_turn(state, view.turn)
-        at = _newest_without_ids(view.rounds[0], kept) if view.named else None
-        at = _find(view.rounds[0], kept, 0, view.unique, only_known=True) if at is None else at
-        anchor = None if at is None else (0, at)
-    if anchor is None:
-        return _NOTHING
-    first, at = anchor
-    tries = _equal_tries(view, kept, at) if first == 0 and at + 1 < len(kept) else []
+        anchor = _anchor_behind_summary(view, kept)
+    return _NOTHING if anchor is None else _match_at(view, kept, *anchor)
+
+
+def _match_at(view: _RequestView, kept: list[KeptRound], first: int, at: int) -> _Match:
+    """Match the kept rounds with a request whose round number `first` is `kept[at]`."""
+    tries = _equal_tries(view, kept, at) if first == 0 else []
     if len(tries) > (0 if _has_dropped(view, kept, at) else MOST_TRIES):
         kept = [*kept[:at], *_one_behind_another([kept[at], *tries])]
         at, tries = len(kept) - 1, []
@@ -342,11 +347,15 @@ def _one_behind_another(rounds: Sequence[KeptRound]) -> list[KeptRound]:
     return [replace(one, position=begin + 2 * number) for number, one in enumerate(rounds)]
 
 
-def _newest_without_ids(round_: Round, kept: Sequence[KeptRound]) -> int | None:
-    """The index of the newest kept round that was delivered, if it is this one, whose calls have no ids."""
-    at = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].delivered), None)
-    is_it = at is not None and _is_same(round_, kept[at]) and not any(one.id for one in round_.calls)
-    return at if is_it else None
+def _anchor_behind_summary(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
+    """The same as `_anchor` of a request whose user message was not that of the kept rounds: its newest round, known by
+    its ids, or in a session that the client has named, as the last one that was delivered there."""
+    newest = view.rounds[0]
+    if view.named and not any(one.id for one in newest.calls):
+        at = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].delivered), None)
+        return None if at is None or not _is_same(newest, kept[at]) else (0, at)
+    at = _find(newest, kept, 0, view.unique, only_known=True)
+    return None if at is None else (0, at)
 
 
 def _anchor(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
@@ -434,7 +443,7 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
     at = match.at
     for round_ in view.rounds[match.first :]:
         if at is None and left and round_.calls[0].signature in known_first:
-            at = _find(round_, left, match.shift, view.unique, in_order=True)
+            at = _find_in_order(round_, left, match.shift, view.unique)
         places.append(at)
         if at is not None:
             del left[at:]
@@ -528,15 +537,13 @@ def _find(
     unique: Set[str],
     *,
     only_known: bool = False,
-    in_order: bool = False,
 ) -> int | None:
     """The index of the kept round that is this one: the one at the same position, else the newest equal one; None if
     there is none.
 
     Ids may be missing or repeat (`unique`: those that do not in this request), so several kept rounds can be equal. An
     equal round at a position before this one, or with `only_known` at any other position, is accepted only if its ids
-    identify it: it may be another round with an equal call. Not so with `in_order`: a later round of both is known to
-    be the same, so the order of those before it tells which they are.
+    identify it: it may be another round with an equal call.
     """
     there = round_.position + shift
     if kept and kept[-1].position == there and _is_same(round_, kept[-1]):  # as nearly always, walking backwards
@@ -547,8 +554,16 @@ def _find(
     same = [at for at in range(len(kept)) if _is_same(round_, kept[at])]
     if not same:
         return None
-    is_known = in_order or (len(same) == 1 and unique >= {one.id for one in round_.calls})
+    is_known = len(same) == 1 and unique >= {one.id for one in round_.calls}
     return same[-1] if is_known or (kept[same[-1]].position > there and not only_known) else None
+
+
+def _find_in_order(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]) -> int | None:
+    """As `_find`, of a round before one that is known to be the one behind `kept`: then the newest equal one is it."""
+    at = _find(round_, kept, shift, unique)
+    if at is not None:
+        return at
+    return next((at for at in range(len(kept) - 1, -1, -1) if _is_same(round_, kept[at])), None)
 
 
 def _unique_ids(rounds: Sequence[Round]) -> Set[str]:

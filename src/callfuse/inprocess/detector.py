@@ -91,7 +91,6 @@ class LoopDetector:
         self._clock = clock
         self._lock = RLock()
         self._tools: set[str] = set()
-        self._last_check = clock()
         self._start()
 
     def _start(self) -> None:
@@ -156,11 +155,10 @@ class LoopDetector:
     def _forget_old(self, now: float) -> None:
         """After a pause in which the ledger of a middleware would have forgotten the conversation, forget what that
         knows of it: blocks, and places on the ladder."""
-        if now - self._last_check > TIMES_KEPT * self.settings.ttl_seconds:
+        if self._history.is_older(now - TIMES_KEPT * self.settings.ttl_seconds):
             self._history.forget()
             self._course = Course(())
             self._has_message = False
-        self._last_check = now
 
     def _told(self, verdicts: Iterable[Verdict]) -> list[Told]:
         """Those of these verdicts that the model is told of, to do something else; in a holdout, would have been."""

@@ -67,6 +67,11 @@ class History:
         older = list(self._waiting)[-UNRECORDED_KEPT:]
         self._waiting = dict.fromkeys([*older, *(call for call in calls if not call.withheld)])
 
+    def is_older(self, than: float) -> bool:
+        """Whether the last round, or block of a turn before, came before this time."""
+        last = self._rounds[-1].time if self._rounds else self._blocks.time
+        return last is not None and last < than
+
     def forget(self) -> None:
         """Keep only what a client would still show of its conversation: the calls that ran, and what they brought."""
         self._blocks = NO_BLOCKS
