@@ -199,7 +199,7 @@ def read_conversation(
             view.turn,
             is_new=is_new,
             blocks=blocks,
-            left=_left_of_others(match, state, begun_with) if begun_with is not None else (),
+            left=_left_of_others(match, state, begun_with),
             said=_said(view, request, blocks),
             told=_still_told(view, match, state, request) if state.told else (),
             spoken=bool(state.told and state.rounds and not match.kept) and view.turn != state.rounds[-1].turn,
@@ -523,9 +523,11 @@ def _remembered_blocks(
     return remember(state.blocks, ended)
 
 
-def _left_of_others(match: _Match, state: LaneState, begun_with: LaneState) -> tuple[KeptRound, ...]:
-    """The rounds that other exchanges have brought since this one has begun, and that its request leaves out: they are
-    no tries of its client."""
+def _left_of_others(match: _Match, state: LaneState, begun_with: LaneState | None) -> tuple[KeptRound, ...]:
+    """The rounds that other exchanges have brought since this one has begun (None: there were none), and that its
+    request leaves out: they are no tries of its client."""
+    if begun_with is None:
+        return ()
     known = {id(one) for one in match.kept}
     return tuple([one for one in state.rounds if id(one) not in known and one not in begun_with.rounds])
 
