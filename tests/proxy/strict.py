@@ -92,7 +92,7 @@ class Strict:
             owners = head.all(b"x-owner")
             if len(owners) != 1 or b"x-trailer" in head.names:
                 found.append(f"nobody's: {head}")
-            elif any(name in body for name in HONEST if name not in owners):
+            elif any(name in bytes(body) for name in HONEST if name not in owners):
                 found.append(f"another's in that of {owners[0]!r}: {bytes(body[:200])!r}")
         for head, body in self.requests:
             (owner,) = head.all(b"x-owner")[:1] or [b""]

@@ -125,10 +125,14 @@ async def test_a_length_that_is_not_that_of_the_body(case: str) -> None:
     strict = Strict()
     sent: list[Message] = []
     last = len(pieces) - 1
-    incoming = [{"type": "http.request", "body": piece, "more_body": at < last} for at, piece in enumerate(pieces)]
+    incoming: list[Message] = [
+        {"type": "http.request", "body": piece, "more_body": at < last} for at, piece in enumerate(pieces)
+    ]
 
     async def receive() -> Message:
-        return incoming.pop(0) if incoming else await asyncio.Event().wait() or {}
+        if not incoming:
+            await asyncio.Event().wait()
+        return incoming.pop(0)
 
     async def send(message: Message) -> None:
         sent.append(message)
