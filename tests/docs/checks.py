@@ -80,7 +80,7 @@ def _metrics(left: Left) -> None:
 
 
 def _mcp(left: Left) -> None:
-    """Of eight equal calls of a tool of the server two run."""
+    """Of eight equal calls of a tool of the server two run; the others get the notice as an error."""
     from tests.hosts import mcp_scenarios as scenarios
 
     runs: list[int] = []
@@ -93,7 +93,8 @@ def _mcp(left: Left) -> None:
     with served(left["app"]) as url:
         results = asyncio.run(scenarios.with_sdk(f"{url}/mcp"))
     assert len(runs) == 2
-    assert [len(one["texts"]) for one in results] == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert [one["texts"][0].startswith("[callfuse]") for one in results] == [False] * 2 + [True] * 6
+    assert [one["is_error"] for one in results] == [False] * 2 + [True] * 6
 
 
 CHECKS: Mapping[tuple[str, str], Callable[[Left], None]] = {
