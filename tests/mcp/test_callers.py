@@ -107,6 +107,11 @@ TOGETHER: list[tuple[str, Request, Request]] = [
         call(meta={"threadId": "t"}, headers=OLD),
         call(meta={"threadId": "t"}, headers=having(OLD, b"mcp-session-id", b"other")),
     ),
+    (
+        "signatures by one key in a session",
+        call(headers=(*OLD, signed(b"1")[-1])),
+        call(headers=(*OLD, signed(b"2")[-1])),
+    ),
     ("ChatGPT", call(meta={"openai/session": "s"}), call(meta={"openai/session": "s", "openai/locale": "de"})),
     ("sessions of one run", call(headers=OWN), call(headers=having(OWN, b"mcp-session-id", b"other"))),
     (

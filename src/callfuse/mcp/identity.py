@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from callfuse.boundary import Boundary
 from callfuse.conversations.identity import (
+    CREDENTIAL_HEADERS,
     DIGEST_SIZE,
     NO_CREDENTIAL,
     Headers,
@@ -75,6 +76,7 @@ _NAMES_A_USER: Final = re.compile(
     rb"organi[sz]ation|team|auth|token|jwt|cert|api[-_]?key)"
 )
 """How a part of a header's name begins that says who somebody is: `x-user`, `x-goog-iap-jwt-assertion`."""
+_NO_USERS: Final = _INDIFFERENT.union(CREDENTIAL_HEADERS)
 
 
 class Identity(NamedTuple):
@@ -153,8 +155,9 @@ def _is_of_a_message(name: bytes) -> bool:
 
 
 def _user(headers: Headers) -> list[bytes]:
-    """What headers say of who the user is, by their names: themselves and their values, and cookies of sessions."""
-    names = [name for name in sorted(headers) if name not in _INDIFFERENT and _NAMES_A_USER.search(name)]
+    """What headers say of who the user is, by their names: themselves and their values, and cookies of sessions.
+    Credentials are part of a lane by themselves."""
+    names = [name for name in sorted(headers) if name not in _NO_USERS and _NAMES_A_USER.search(name)]
     return [*(part for name in names for part in (name, headers[name])), *session_cookies(headers)]
 
 
