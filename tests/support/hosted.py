@@ -82,6 +82,7 @@ def _streamed(kit: DialectKit, item: dict[str, Any], at: int, choice: int) -> by
         start = {kind: {key: value for key, value in part.items() if key != "input"} for kind, part in item.items()}
         begun = event({"contentBlockStart": {"contentBlockIndex": at, "start": start}})
         return begun + event({"contentBlockStop": {"contentBlockIndex": at}})
+    events: list[dict[str, Any]]
     match kit.name:
         case "anthropic":
             events = [
@@ -94,7 +95,7 @@ def _streamed(kit: DialectKit, item: dict[str, Any], at: int, choice: int) -> by
                 for what in ("added", "done")
             ]
         case "gemini":
-            chunk = {"candidates": [{"content": {"role": "model", "parts": [item]}, "index": choice}]}
+            chunk: dict[str, Any] = {"candidates": [{"content": {"role": "model", "parts": [item]}, "index": choice}]}
             if isinstance(kit, GeminiArrayKit):
                 return b"," + json.dumps(chunk).encode()
             events = [chunk]

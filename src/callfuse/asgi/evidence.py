@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import CallKey, LaneState, Told
+from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.notes import newest_result, note_keys
 from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Dialect, Request
@@ -90,8 +90,7 @@ class ExchangeEvidence:
     finding if it comes alone. `holds`: such a call may have to be withheld. `room`: how many calls the answer may have
     before one could have a finding because of the others; `hands_over`: then it may have to be withheld.
     `brings_results`: the request shows results of the newest round for the first time. `hindsight`: a verdict on the
-    newest round by its results, to be reported with the answer; `decided`: the text that a callback wants instead of
-    its own, by the key of its call.
+    newest round by its results, to be reported with the answer.
     """
 
     __slots__ = (
@@ -102,7 +101,6 @@ class ExchangeEvidence:
         "_limits",
         "_now",
         "brings_results",
-        "decided",
         "hands_over",
         "hindsight",
         "holds",
@@ -141,7 +139,6 @@ class ExchangeEvidence:
         self.hands_over = self.judge.may_withhold_any and request.choices == 1
         self.brings_results = conversation.brings_results
         self.hindsight = self.judge.hindsight() if self.brings_results else None
-        self.decided: dict[CallKey, str] = {}
 
     @property
     def conversation(self) -> Conversation:
@@ -197,7 +194,10 @@ class ExchangeEvidence:
         self.hindsight = replace(verdict, rung=rung)
         if carrier := newest_result(self.conversation):
             key, call = carrier
-            self.decided[key] = self.judge.warning(replace(verdict, call=call)) if rung is Rung.WARN else ""
+            text = self.judge.warning(replace(verdict, call=call)) if rung is Rung.WARN else ""
+            state = self.kept.state
+            self.kept = replace(self.kept, state=replace(state, notes={**state.notes, key: text}))
+            self._conversation = None  # to be read again with that
         return True
 
     def revive(self) -> None:
@@ -225,7 +225,7 @@ class ExchangeEvidence:
     ) -> LaneState:
         """The lane's state with the new rounds and notes of this exchange, and what the model was told of and has not
         answered yet. `now`: seconds."""
-        keyed = [*(note_keys(self.conversation, notes) if notes else ()), *self.decided.items()]
+        keyed = note_keys(self.conversation, notes) if notes else []
         settings = self.settings
         blocked = any(one.blocked for calls in rounds for one in calls)
         timeline = self.conversation.timeline if blocked else None

@@ -190,7 +190,7 @@ class Exchange:
         request = prepared.request.get()
         request.body = prepared.request.body
         with self._keeper.fail_open.stage("while adding texts"):
-            if notes := notes_for(self._evidence.conversation, self._evidence.decided):
+            if notes := notes_for(self._evidence.conversation):
                 request.body = request.with_notes(notes)
             if request.chain is not None:
                 request.body = request.chain.resume(prepared.state.continuation)

@@ -17,7 +17,8 @@ from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import Message
-from callfuse.dialects.base import Dialect, OwnAnswer, Request
+from callfuse.dialects.base import Dialect, Request
+from callfuse.dialects.typed import OwnAnswer
 from callfuse.guard.judge import Judge
 from callfuse.guard.observer import Handover
 from callfuse.guard.step import Ask

@@ -5,7 +5,7 @@ has every round whose results show a loop, in earlier timelines too, so that the
 prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from callfuse.conversations.ledger import CallKey
@@ -20,20 +20,18 @@ from callfuse.policy.ladder import capped, would_have_warned
 from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 
-NOTHING_DECIDED: Final[Mapping[CallKey, str]] = {}
 MAX_ROUNDS_BEFORE: Final = 1000
 """At most this many rounds before a call count for its warning, so that a long history costs linear time. The longest
 streak of a default limit is 100 rounds."""
 
 
-def notes_for(conversation: Conversation, decided: Mapping[CallKey, str] = NOTHING_DECIDED) -> list[Note]:
-    """What is to be added to the results of a request: texts with the calls whose results carry them. `decided`: what a
-    callback has just decided, as the ledger keeps it."""
+def notes_for(conversation: Conversation) -> list[Note]:
+    """What is to be added to the results of a request: texts with the calls whose results carry them."""
     notes = [*_warnings(conversation)] if conversation.settings.warns else []
     if late := [*_hindsight_notes(conversation)]:
         warned_at = {note.position for note in notes}
         notes += [note for note in late if note.position not in warned_at]
-    kept = {**conversation.evidence.state.notes, **decided}
+    kept = conversation.evidence.state.notes
     if not kept:
         return notes
     index = _CallIndex(conversation)
