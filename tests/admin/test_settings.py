@@ -14,7 +14,7 @@ import pytest
 from callfuse.admin.page import SESSIONS_SHOWN
 from callfuse.config import resolve
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import LaneState, SessionKey, SessionState
+from callfuse.conversations.ledger import LaneState, Read, SessionKey, SessionState
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
@@ -207,10 +207,12 @@ class Forgetful:
         """Nothing is kept."""
         return LaneState(), SessionState()
 
-    async def write(self, lanes: Mapping[Lane, LaneState], now: float) -> None:
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> None:
         """Nothing is kept."""
 
-    async def write_session(self, session: SessionKey, state: SessionState, now: float) -> None:
+    async def write_session(
+        self, session: SessionKey, state: SessionState, now: float, read: SessionState | None = None
+    ) -> None:
         """Nothing is kept."""
 
 

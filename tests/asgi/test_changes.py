@@ -17,6 +17,7 @@ from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import KeptRound, LaneState, Ledger, Read, SessionState
 from callfuse.conversations.memory import MemoryLedger
+from callfuse.dialects import dialect_of
 from callfuse.model import Delivery
 from callfuse.observe.bus import Bus
 from callfuse.policy.settings import LoopSettings
@@ -25,12 +26,13 @@ from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
 from tests.conversations.talks import request
 from tests.detect.timelines import past
-from tests.guard.written import OPENAI
 from tests.support.examples import more_examples
 from tests.support.kept import lane
 from tests.support.redis import RedisServer, program, running
 
 Pause = Callable[[], Awaitable[None]]
+PATH = "/v1/chat/completions"
+CHAT = next(filter(None, [dialect_of(PATH)]))
 TASK = "user: Find the zebra crossing."
 
 
@@ -46,14 +48,14 @@ class Asked:
         await pause()
         state, session = await ledger.read(lane(1), now)
         state = after_reset(state, session)
-        read = KeptRequest(OPENAI, request(TASK, *self.shows), "/v1/chat/completions")
+        read = KeptRequest(CHAT, request(TASK, *self.shows), PATH)
         limits = {"may_change": True, "may_withhold": True, "hold_all": False}
         evidence = ExchangeEvidence(read, lane(1)._replace(source="fingerprint"), state, now, LoopSettings(), **limits)
         rounds = [[past(word, f"id_{now}")] for word in self.brings]
 
         async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
             if there is not None:
-                evidence.reread(there)
+                evidence.reread(there, state)
             await pause()
             return {lane(1): evidence.after(rounds, [], now)}
 

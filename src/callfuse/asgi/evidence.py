@@ -94,7 +94,6 @@ class ExchangeEvidence:
     """
 
     __slots__ = (
-        "_begun_with",
         "_conversation",
         "_judge",
         "_lane",
@@ -124,7 +123,6 @@ class ExchangeEvidence:
         hold_all: bool,
     ) -> None:
         self.request = request
-        self._begun_with = state
         self._lane = lane
         self._now = now
         self.settings = settings
@@ -165,16 +163,13 @@ class ExchangeEvidence:
             )
         return self._judge
 
-    def reread(self, state: LaneState) -> None:
+    def reread(self, state: LaneState, begun_with: LaneState) -> None:
         """Read the request again over a state that other exchanges have written meanwhile: `kept` goes on from that.
-        The verdicts of this exchange stay, so no judge may be asked any more."""
+        `begun_with`: the state that this exchange has begun with. Its verdicts stay, so no judge may be asked any
+        more."""
+        request, named = self.request.get(), self._lane.named
         self._conversation = conversation = read_conversation(
-            self.request.get(),
-            state,
-            self._now,
-            self.settings,
-            named=self._lane.named,
-            begun_with=self._begun_with,
+            request, state, self._now, self.settings, named=named, begun_with=begun_with
         )
         self._judge, self.kept = None, conversation.evidence
 

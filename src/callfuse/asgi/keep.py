@@ -186,7 +186,7 @@ class Keeper:
         def lanes(state: LaneState | None) -> dict[Lane, LaneState]:
             waiting = told
             if state is not None:
-                evidence.reread(state)
+                evidence.reread(state, prepared.state)
                 waiting = self._follow(record, verdicts).waiting
             return self._lanes(record, len(rounds), partial(evidence.after, rounds, notes, now, waiting))
 
