@@ -524,8 +524,8 @@ def _remembered_blocks(
 
 
 def _left_of_others(match: _Match, state: LaneState, begun_with: LaneState | None) -> tuple[KeptRound, ...]:
-    """The rounds that other exchanges have brought since this one has begun (None: there were none), and that its
-    request leaves out: they are no tries of its client."""
+    """The rounds that other exchanges have brought since this one has begun, and that its request leaves out: they are
+    no tries of its client."""
     if begun_with is None:
         return ()
     known = {id(one) for one in match.kept}
