@@ -6,17 +6,19 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from threading import current_thread, main_thread
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
 
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import SessionState
+from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.log import LogSink
-from callfuse.stores import open_ledger
+from callfuse.stores import open_ledger, values
 from callfuse.stores.keys import lane_key, session_key
 from callfuse.stores.redis import RedisLedger
 from callfuse.stores.server import CONNECTIONS
@@ -89,6 +91,28 @@ async def test_what_somebody_else_has_written(
     found, kept = await ledger.read(lane(1), 0)
     assert (found.rounds[0].position, kept) == (7, TTL)
     assert counts.of("store_errors") == 2
+
+
+async def test_long_values_are_worked_on_in_a_thread(ledger: RedisLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other streams do not wait for them; short ones are not worth a thread. What is read is what was written."""
+    threads: list[bool] = []
+
+    def noting(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def noted(value: Any) -> Any:
+            threads.append(current_thread() is main_thread())
+            return work(value)
+
+        return noted
+
+    for name in ("encode_lane", "decode_lane"):
+        monkeypatch.setattr(values, name, noting(getattr(values, name)))
+    calls = tuple(KeptCall(f"call_{at}", "search", b"s" * 32) for at in range(1000))
+    long = LaneState((KeptRound(1, 0.0, b"", calls),), revision="ab")
+    for one in (state(), long):
+        await ledger.write({lane(1): one}, 0)
+        found, _ = await ledger.read(lane(1), 0)
+        assert (found, found.revision) == (one, one.revision)
+    assert threads == [True, True, False, False]
 
 
 async def test_connections_that_have_been_closed_meanwhile(
