@@ -81,7 +81,13 @@ def make(*arguments: str, folder: Path = PROJECT) -> str:
     """What `make` prints, though it may itself have been called by `make test`. It need not look for a Python."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(
-        ["make", f"PYTHON={sys.executable}", *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=True
+        ["make", f"PYTHON={sys.executable}", *arguments],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return done.stdout
 
