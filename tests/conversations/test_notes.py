@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from callfuse.policy.settings import LoopSettings
 from tests.conversations.talks import Lane, by_name, by_number, messages, request, talk
 from tests.guard.driving import read
 from tests.guard.written import OPENAI
+from tests.support.work import lines_run
 
 HELLO = "user: Find it."
 WARN = LoopSettings.model_validate({"mode": "warn"})
@@ -61,6 +63,15 @@ def said(*parts: str, **more: Any) -> dict[int, str]:
     settings = LoopSettings.model_validate({"mode": "warn", **more})
     notes = notes_for(fresh(HELLO, *parts, settings=settings))
     return {note.position: note.text.partition(" (limit")[0].removeprefix("[callfuse] This is ") for note in notes}
+
+
+def test_a_long_loop_costs_no_more_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the rounds that a streak is counted over, each warning costs the same, however long the history."""
+    monkeypatch.setattr("callfuse.detect.streak.COUNTED", 20)
+    monkeypatch.setattr("callfuse.conversations.notes.MAX_ROUNDS_BEFORE", 120)
+    lengths = (150, 300)
+    work = [lines_run(partial(notes_for, fresh(HELLO, *["a=x"] * rounds))) for rounds in lengths]
+    assert work[1] < 2.6 * work[0]
 
 
 IN_A_ROW = "call {} of a in a row with the same arguments"
