@@ -25,10 +25,10 @@ demo: $(RUNS) ## Watch a loop being caught, all on this machine, no key (ARGS=--
 serve: $(RUNS) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (ARGS=... for more options)
 	$(BIN)/callfuse serve $(if $(UPSTREAM),--upstream '$(UPSTREAM)') $(ARGS)
 
-quick: $(READY) ## Run the fast tests, with few examples each: some minutes on two cores
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow' $(ARGS)
+quick: $(READY) ## Run the fast tests, with few examples each; a minute or two on two cores
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not search' $(ARGS)
 
-test: lint type ## Check everything: lint, types, and every test; some ten minutes on two cores
+test: lint type ## Check everything: lint, types, and every test; some five minutes on two cores
 	$(PYTEST) $(ARGS)
 
 hosts: $(READY) ## Run the tests in real hosts, frameworks and agents, which are downloaded (2.5 GB) and kept
@@ -46,7 +46,7 @@ type: $(READY) ## Check types
 bench: $(READY) ## Run every program of benchmarks/; some minutes, on a quiet machine
 	@for program in $(PROGRAMS); do printf "\n%s\n" $$program && $(BIN)/python -m $$program || exit 1; done
 
-fuzz: $(READY) ## Search every property with hundreds of examples, then 500,000 damaged bodies; takes hours
+fuzz: $(READY) ## Search every property with 500 examples and every place, then 500,000 damaged bodies; takes hours
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m 'hypothesis or search' --timeout 3600 $(ARGS)
 	$(BIN)/python -m tests.fuzz --seed "$$(date +%s)" --count 500000
 

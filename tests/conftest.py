@@ -2,15 +2,15 @@
 
 The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a property gets:
 
-`quick` takes 5 and reports the first failure as it was found (`make quick`), `dev` takes 10 (the default), `ci` the
+`quick` takes 3 and reports the first failure as it was found (`make quick`), `dev` takes 10 (the default), `ci` the
 same 10 in every run (the default where `CI` is true), `once` the same 40 and reports as `quick` does, `thorough` 500
 (`make fuzz`, which is where long searches are made). A law runs once a dialect, and often once for streams and once for
 whole answers, so that it sees 70 to 140 of `dev`. A property that needs more states it as a multiple, with
 `tests.support.examples.more_examples`.
 
-A test that starts a process, a server or a browser, or takes half a second, is marked `slow`; whole rooms are. `make
-quick` leaves these out. A process that imports callfuse takes half a second of CPU: ask the function in its place, or
-start one for all tests of a file.
+A test that starts a process, a server or a browser, or takes half a second, is marked `slow`; whole rooms are. One that
+walks many places is marked `search`. `make quick` leaves both out. A process that imports callfuse takes half a second
+of CPU: ask the function in its place, or start one for all tests of a file.
 """
 
 import gc
@@ -27,7 +27,7 @@ _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.f
 settings.register_profile("dev", deadline=None, max_examples=10, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, print_blob=True)
 settings.register_profile(
-    "quick", parent=settings.get_profile("dev"), max_examples=5, phases=(Phase.explicit, Phase.generate)
+    "quick", parent=settings.get_profile("dev"), max_examples=3, phases=(Phase.explicit, Phase.generate)
 )
 settings.register_profile("once", parent=settings.get_profile("quick"), max_examples=40, derandomize=True)
 settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=500)
@@ -39,7 +39,7 @@ _ROOMS = ("admin", "cli", "faults", "frameworks", "node", "proxy", "sdk", "store
 _HERE = Path(__file__).parent
 SLOW_ROOMS = {_HERE / name for name in _ROOMS}
 """The rooms whose tests start processes, go through SDKs and sockets, or weigh memory; each test is marked `slow`."""
-_FAST = "not slow"
+_FAST = "not slow and not search"
 """The marks that `make quick` asks for; the rooms need not be imported then, which takes seconds."""
 
 
@@ -49,11 +49,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow rooms."""
+    """Mark the tests of slow rooms, and run slow tests first: workers that have ended wait for one that begins last."""
     slow_files = {path for path in {item.path for item in items} if not SLOW_ROOMS.isdisjoint(path.parents)}
     for item in items:
         if item.path in slow_files:
             item.add_marker("slow")
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        fast = [item for item in items if not item.get_closest_marker("slow")]
+        items[:] = [item for at in range(workers) for kind in (slow, fast) for item in _share(kind, at, workers)]
+
+
+def _share(items: list[pytest.Item], at: int, workers: int) -> list[pytest.Item]:
+    """A worker's share: `--dist worksteal` gives each so many in a row, and takes back from the end of that."""
+    return items[len(items) * at // workers : len(items) * (at + 1) // workers]
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import callfuse
+from tests.cli.processes import callfuse, callfuse_here
 from tests.cli.test_reload import eventually, told, vendor
 from tests.cli.test_serve import TOKEN, Served, serving
 
@@ -99,7 +99,7 @@ def test_disabled_the_path_is_the_vendor_s(upstream: str) -> None:
 )
 def test_a_token_that_could_be_guessed_is_refused(name: str, what: str) -> None:
     """At the start, without printing it."""
-    ended = callfuse("serve", "--upstream", "http://127.0.0.1:9", here=True, **{name: "s3cret"})
+    ended = callfuse_here("serve", "--upstream", "http://127.0.0.1:9", **{name: "s3cret"})
     assert ended.returncode == 2
     assert f"  the {what} (environment variable {name}) is too short, or holds " in ended.stderr
     assert "s3cret" not in ended.stderr

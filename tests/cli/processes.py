@@ -5,7 +5,6 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from subprocess import CompletedProcess
 from typing import Any
 from unittest import mock
@@ -23,16 +22,14 @@ PROCESSES = {"serve", "run", "demo", "top"}
 """Commands that serve, follow, take signals or start programs."""
 
 
-def callfuse(*arguments: str, code: str | None = None, here: bool | None = None, **env: str) -> CompletedProcess[str]:
+def callfuse(*arguments: str, code: str | None = None, **env: str) -> CompletedProcess[str]:
     """Run the command line with these arguments, or some code that ends in calling it.
 
     A process of its own imports everything, which is what most tests would take: other commands than `PROCESSES`, and
-    any command's help, run in this one. `here` decides it.
+    any command's help, run in this one.
     """
-    if here is None:
-        here = not code and (arguments[:1] == () or arguments[0] not in PROCESSES or arguments[-1] in ("-h", "--help"))
-    if here:
-        return _run_here(arguments, {**CLEAN, **PLAIN, **env})
+    if not code and (not arguments or arguments[0] not in PROCESSES or arguments[-1] in ("-h", "--help")):
+        return callfuse_here(*arguments, **env)
     program = ["-c", code] if code else ["-m", "callfuse"]
     return subprocess.run(
         [sys.executable, *program, *arguments],
@@ -44,10 +41,10 @@ def callfuse(*arguments: str, code: str | None = None, here: bool | None = None,
     )
 
 
-def _run_here(arguments: Sequence[str], env: Mapping[str, str]) -> CompletedProcess[str]:
-    """Call `main` with an environment and standard streams of its own."""
+def callfuse_here(*arguments: str, **env: str) -> CompletedProcess[str]:
+    """Run the command line in this process, with an environment and standard streams of its own."""
     out, err, nothing = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(3))
-    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ, env, clear=True):
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ, CLEAN | PLAIN | env, clear=True):
         patch.setattr(sys, "argv", ["callfuse", *arguments])
         for name, stream in (("stdin", nothing), ("stdout", out), ("stderr", err)):
             patch.setattr(sys, name, stream)

@@ -13,7 +13,7 @@ from callfuse.cli.app import app
 from callfuse.errors import install_hint
 from callfuse.observe.events import FEEDBACK
 from callfuse.proxy.settings import LOG_FORMATS, LOG_LEVELS, ServeSettings
-from tests.cli.processes import callfuse
+from tests.cli.processes import callfuse, callfuse_here
 
 
 def test_help_names_the_commands() -> None:
@@ -152,7 +152,7 @@ def test_version_is_the_package_s() -> None:
 )
 def test_bad_settings_exit_with_2(arguments: list[str], env: dict[str, str], expected: list[str]) -> None:
     """Wrong settings are named on stderr, a line each, without a traceback or a credential."""
-    ended = callfuse("serve", *arguments, here=True, **env)
+    ended = callfuse_here("serve", *arguments, **env)
     first, *lines = ended.stderr.splitlines()
     assert (ended.returncode, ended.stdout) == (2, "")
     assert first == "callfuse: cannot start with these settings:"
@@ -166,7 +166,7 @@ def test_a_bad_file_exits_with_2(tmp_path: Path) -> None:
     file = tmp_path / "callfuse.yaml"
     file.write_text("tool_call_loop:\n  mode: warn: block\n")
     for more, env in ((("--config", str(file)), {}), ((), {"CALLFUSE_CONFIG": str(file)})):
-        ended = callfuse("serve", *more, here=True, **env)
+        ended = callfuse_here("serve", *more, **env)
         assert ended.returncode == 2
         assert f"  {file}, line 2, column 13: this is no YAML" in ended.stderr
         assert "Traceback" not in ended.stderr
@@ -175,7 +175,7 @@ def test_a_bad_file_exits_with_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["serve", "--nope"], ["srve"]])
 def test_what_is_no_command_exits_with_2(arguments: list[str]) -> None:
     """Unknown commands and options are usage errors."""
-    ended = callfuse(*arguments, here=True)
+    ended = callfuse_here(*arguments)
     assert ended.returncode == 2
     assert arguments[-1] in ended.stderr
     assert "Traceback" not in ended.stderr

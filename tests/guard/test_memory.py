@@ -21,6 +21,7 @@ from tests.support.meeting import ask
 from tests.support.model import Call, History, Round, User
 from tests.support.plain import saying
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
 LONG = json.dumps({"query": "zebra " * 1000})
 GUARDS = 3
 PER_BYTE, FIXED = 2.5, 16384
@@ -139,7 +140,7 @@ def test_a_held_second_answer(kit: DialectKit) -> None:
 
 
 @pytest.fixture
-def _no_collector() -> Iterator[None]:
+def _no_collector(frozen_heap: None) -> Iterator[None]:
     gc.collect()
     gc.disable()
     yield
