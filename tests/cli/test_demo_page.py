@@ -111,10 +111,19 @@ async def test_a_loop_is_seen_in_pictures(tmp_path: Path) -> None:
     assert "The live page stays up" in printed
 
 
+AT_ONCE = """
+from callfuse.demo.page import Page
+Page.__init__.__kwdefaults__["pause_s"] = 0.0
+from callfuse.cli.demo import run_demo
+raise SystemExit(run_demo(page=True, chunk_delay_s=0.0))
+"""
+"""The demo with its page, which leaves nobody time to watch."""
+
+
 def test_where_no_browser_can_be_opened(tmp_path: Path) -> None:
     """Its address and token are printed. Where nobody sits at a terminal the page does not stay."""
     nowhere = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "PATH": str(tmp_path)}
-    ended = callfuse("demo", "--page", **nowhere)
+    ended = callfuse(code=AT_ONCE, **nowhere)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert re.search(r"No browser can be opened here; the live page is at: http://\S+/_callfuse/ \(token", ended.stdout)
     assert "stays up" not in ended.stdout
