@@ -37,7 +37,7 @@ trace.set_tracer_provider(provider)
 def post(served: Served, request: Request) -> int:
     """Send a request and read its answer; returns its status."""
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_S)
-    headers = {name.decode(): value.decode() for name, value in request.headers}
+    headers = {name.decode(): value.decode() for name, value in request.headers if name != b"host"}
     with closing(connection):
         connection.request("POST", request.path, request.body, headers)
         with connection.getresponse() as answer:
