@@ -46,7 +46,7 @@ class _Rest:
         self.taken: TakenOver | None = None
         self.hands_over = self.has_begun = self.unchanged = False
         self.form: Format | None = None
-        self.part = b""
+        self.part = bytearray()
         self.delayed: list[Message] | None = None
 
 
@@ -217,10 +217,12 @@ class Watch:
         held. `waiting`: the bytes of an incomplete frame at its end, which leave with the rest of it."""
         if message["type"] != BODY or not (waiting or self._rest.part):
             return message
-        unsent = self._rest.part + message.get("body", b"")
-        end = len(unsent) - waiting
-        self._rest.part = unsent[end:]
-        return {**message, "body": unsent[:end]}
+        part = self._rest.part
+        part += message.get("body", b"")  # in place: a frame may come in any number of pieces
+        end = len(part) - waiting
+        body = bytes(part[:end])
+        del part[:end]
+        return {**message, "body": body}
 
     def _undecided_bytes(self, message: Message) -> int:
         """How many bytes wait until they tell the form of an answer that names no content type. Blanks, which keep a
@@ -239,8 +241,8 @@ class Watch:
     async def _hand_over(self, handover: Handover, message: Message, read: int) -> None:
         """Let a guard go on with the answer, from the first byte that the client has not got. `read`: the bytes of this
         message that were read."""
-        unsent, read = self._rest.part + message.get("body", b""), read + len(self._rest.part)
-        begin, self._rest.part = read - handover.size, b""
+        unsent, read = bytes(self._rest.part) + message.get("body", b""), read + len(self._rest.part)
+        begin, self._rest.part = read - handover.size, bytearray()
         taken: TakenOver | None = None
         if begin >= 0:  # else the frame has left in part: blanks before it, which told no form yet
             with self._stage:
@@ -272,8 +274,8 @@ class Watch:
         if self._rest.taken is not None:
             await self._rest.taken.end()
             return
-        delayed, part = self._rest.delayed or [], self._rest.part
-        self._rest.delayed, self._rest.part = None, b""
+        delayed, part = self._rest.delayed or [], bytes(self._rest.part)
+        self._rest.delayed, self._rest.part = None, bytearray()
         for message in delayed:
             await self._send(message)
         if part:
