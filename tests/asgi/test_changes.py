@@ -218,3 +218,34 @@ class Workers:
     async def write_session(self, session: Any, state: Any, now: float, read: Any = None) -> SessionState | None:
         """As a `Ledger`."""
         return await self._next.write_session(session, state, now, read)
+
+
+class Counted(MemoryLedger):
+    """A ledger that is asked over a network: each write takes a turn of the event loop. It counts them."""
+
+    writes = 0
+
+    async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
+        """As a `Ledger`."""
+        self.writes += 1
+        await asyncio.sleep(0)
+        return await super().write(lanes, now, read)
+
+
+async def test_hundreds_that_end_at_once() -> None:
+    """None is lost, and none tries as often as there are others."""
+    many, ledger = 300, Counted(max_lanes=9, ttl_s=1000)
+    state, session = await ledger.read(lane(1), 0)
+
+    async def one() -> bool:
+        async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
+            await asyncio.sleep(0)
+            before = there or state
+            return {lane(1): replace(before, length=before.length + 1)}
+
+        return await change_lanes(ledger, Read(lane(1), state, session), make, 0)
+
+    assert all(await asyncio.gather(*[one() for _ in range(many)]))
+    after, _ = await ledger.read(lane(1), 0)
+    assert after.length == many
+    assert ledger.writes <= 4 * many

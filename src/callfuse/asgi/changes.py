@@ -2,8 +2,13 @@
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio.lowlevel import RunVar
 
 from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import Lane
@@ -11,6 +16,8 @@ from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionKey, S
 
 MOST_TRIES: Final = 64
 """How often a write is tried. Each one that fails means that another one has come first."""
+_TURNS: RunVar[WeakValueDictionary[Lane, anyio.Lock]] = RunVar("callfuse turns")
+"""Of each lane that several exchanges of this event loop are writing to: whose turn it is."""
 
 
 def new_revision() -> str:
@@ -27,17 +34,32 @@ async def change_lanes(
     """Write what an exchange brings to the state that it has `read`, or that others have written since. Returns False
     if others have always come first.
 
+    Those of one event loop that did not come first go on one behind another: otherwise each would fail once for each
+    of the others.
+
     `make`: the lanes with what it brings, given the state to which that is added; None for the one that it has read.
     """
     state: LaneState | None = None
-    for _ in range(MOST_TRIES):
-        revision = new_revision()
-        lanes = {lane: replace(after, revision=revision) for lane, after in (await make(state)).items()}
-        there = await ledger.write(lanes, now, read)
-        if there is None:
-            return True
-        read, state = there, after_reset(there.state, there.session)
+    async with AsyncExitStack() as turn:
+        for tries in range(MOST_TRIES):
+            if tries == 1:
+                await turn.enter_async_context(_turn_of(read.lane))
+            revision = new_revision()
+            lanes = {lane: replace(after, revision=revision) for lane, after in (await make(state)).items()}
+            there = await ledger.write(lanes, now, read)
+            if there is None:
+                return True
+            read, state = there, after_reset(there.state, there.session)
     return False
+
+
+def _turn_of(lane: Lane) -> anyio.Lock:
+    """What those hold one after another who write to a lane."""
+    turns = _TURNS.get(None)
+    if turns is None:
+        turns = WeakValueDictionary[Lane, anyio.Lock]()
+        _TURNS.set(turns)
+    return turns.setdefault(lane, anyio.Lock())
 
 
 async def change_session(
