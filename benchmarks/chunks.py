@@ -92,7 +92,7 @@ def scripted(dialect: str, answer: Answer, piece_chars: int) -> list[bytes]:
         if message.get("body"):
             chunks.append(message["body"])
 
-    asyncio.run(ScriptedVendor([answer], piece_chars=piece_chars, judge=False)(scope_of(path), receive, send))
+    asyncio.run(ScriptedVendor([answer], piece_chars=piece_chars)(scope_of(path), receive, send))
     return chunks
 
 

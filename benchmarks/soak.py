@@ -162,7 +162,7 @@ def frames(body: bytes, dialect: str) -> list[bytes]:
         if message.get("body"):
             found.append(message["body"])
 
-    answered = ScriptedVendor(script, judge=False)(scope_of(PATHS[dialect]), receive, send)
+    answered = ScriptedVendor(script)(scope_of(PATHS[dialect]), receive, send)
     try:
         answered.send(None)
     except StopIteration:
@@ -175,7 +175,7 @@ async def vend(pause_s: float) -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # One for each request: their numbers, which are in the ids, are all 1 then.
-        await ScriptedVendor(script, judge=False, chunk_delay_s=pause_s)(scope, receive, send)
+        await ScriptedVendor(script, chunk_delay_s=pause_s)(scope, receive, send)
 
     config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", backlog=2048)
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as listener:

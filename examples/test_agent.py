@@ -1,7 +1,7 @@
 """A test of an agent without a model: `pytest examples/test_agent.py`.
 
-The scripted vendor plays the model, and refuses what the real one would refuse, so the test also shows that the agent
-keeps its history in order.
+The scripted vendor plays the model and keeps what it is asked, so the test also shows that the agent sends its results
+back.
 """
 # ruff: noqa: S101 - a test asserts
 

@@ -112,7 +112,7 @@ class Loops:
 
     def vendor(self) -> ScriptedVendor:
         """Its server."""
-        return ScriptedVendor(self, judge=False)
+        return ScriptedVendor(self)
 
     def guarded(self, store: Ledger | None = None, **settings: Any) -> Guarded:
         """It, behind callfuse."""

@@ -34,7 +34,7 @@ def text_of(name: str) -> str:
 def looping(**settings: Any) -> Guarded:
     """A model that makes the same call again and again, behind callfuse."""
     script = looping_model("search", {"query": "zebra crossing", "limit": 5}, stubborn=True)
-    return Guarded({"tool_call_loop": settings}, vendor=ScriptedVendor(script, judge=False))
+    return Guarded({"tool_call_loop": settings}, vendor=ScriptedVendor(script))
 
 
 async def turn(guarded: Guarded, times: int, session: str = SESSION) -> Exchange:

@@ -32,7 +32,7 @@ TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"typ
 def upstream() -> Iterator[str]:
     """A vendor whose model makes the same call again and again."""
     script = looping_model("search", {"query": "zebra crossing"}, stubborn=True)
-    with serving_app(ScriptedVendor(script, judge=False)) as url:
+    with serving_app(ScriptedVendor(script)) as url:
         yield url
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from callfuse.testing import Answer, Call, ScriptedVendor, looping_model, served
 from tests.cli.processes import CLEAN, PLAIN, callfuse
+from tests.support.rules import StrictVendor
 
 AGENT = str(Path(__file__).with_name("small_agent.py"))
 PATIENCE_S = 60
@@ -47,7 +48,7 @@ def agent(*arguments: str) -> list[str]:
 @pytest.fixture
 def stubborn() -> Iterator[str]:
     """The URL of a vendor whose model makes the same call for ever."""
-    with served(ScriptedVendor(looping_model("search", {"query": "it"}, stubborn=True))) as url:
+    with served(StrictVendor(looping_model("search", {"query": "it"}, stubborn=True))) as url:
         yield url
 
 
@@ -73,7 +74,7 @@ def test_a_block_wins_over_the_command_s_own_code(stubborn: str) -> None:
 @pytest.mark.parametrize("code", [0, 7])
 def test_without_a_block_the_code_is_the_command_s(code: int) -> None:
     """A loop that guidance has ended is told, and no fault. The vendor is that of the variable."""
-    with served(ScriptedVendor(looping_model("search", {"query": "it"}))) as url:
+    with served(StrictVendor(looping_model("search", {"query": "it"}))) as url:
         done = callfuse("run", *agent("OPENAI_BASE_URL", "20", str(code)), OPENAI_BASE_URL=f"{url}/v1")
     assert done.returncode == code
     assert done.stdout == "I could not find it, so here is what I know without it.\n"
@@ -85,7 +86,7 @@ def test_what_goes_on_after_a_block_has_not_ended_by_it(stubborn: str) -> None:
     """The same session goes on, with other calls."""
     answers = [Answer(calls=[Call("search", {"query": "it"})])] * 5
     more = [Answer(calls=[Call("search", {"query": str(number)})]) for number in range(3)]
-    with served(ScriptedVendor([*answers[:4], *more], judge=False)) as url:
+    with served(ScriptedVendor([*answers[:4], *more])) as url:
         done = callfuse("run", "--upstream", url, "--", sys.executable, "-c", GOES_ON)
     assert "then block" in done.stderr
     assert (done.returncode, "ended" in done.stderr) == (0, False)
@@ -93,7 +94,7 @@ def test_what_goes_on_after_a_block_has_not_ended_by_it(stubborn: str) -> None:
 
 def test_several_vendors_are_led_by_path() -> None:
     """One command asks two vendors: each request finds its own, as the variables have named it."""
-    one, two = (ScriptedVendor([Answer(name)]) for name in ("one", "two"))
+    one, two = (StrictVendor([Answer(name)]) for name in ("one", "two"))
     with served(one) as first, served(two) as second:
         both = f"{' '.join(agent('OPENAI_BASE_URL', '1'))}; {' '.join(agent('OPENAI_API_BASE', '1'))}"
         env = {"OPENAI_BASE_URL": f"{first}/v1", "OPENAI_API_BASE": f"{second}/v1"}

@@ -122,7 +122,7 @@ def run(agent: Agent, programs: Path, home: Path, script: Any) -> subprocess.Com
         (home / name).parent.mkdir()
         (home / name).write_text(content, encoding="utf-8")
     command: Sequence[str] = [str(programs / agent.command[0]), *agent.command[1:]]
-    with served(ScriptedVendor(script, judge=False)) as url:
+    with served(ScriptedVendor(script)) as url:
         env |= {name: value.replace("{url}", url) for name, value in agent.env.items()}
         return subprocess.run(
             [sys.executable, "-m", "callfuse", "run", "--upstream", url, "--", *command],

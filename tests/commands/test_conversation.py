@@ -9,8 +9,8 @@ from callfuse.commands import ParsedText, PrefixSearch, conversation, find_comma
 from callfuse.commands.conversation import MAX_SINGLE_SEARCHES, MAX_TEXTS
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
-from callfuse.testing import violations
 from callfuse.wire.jsontext import apply
+from tests.support.rules import violations
 
 BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 OWN = "[callfuse] tool-loop-ttl = 9 for this session."

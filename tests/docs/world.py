@@ -155,7 +155,7 @@ def opened() -> Iterator[World]:
     """A world, with the sessions that pages speak of."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        vendor = stack.enter_context(served(ScriptedVendor(script, judge=False)))
+        vendor = stack.enter_context(served(ScriptedVendor(script)))
         store = "memory://"
         if redis.program() is not None:
             store = stack.enter_context(contextmanager(redis.running)()).url

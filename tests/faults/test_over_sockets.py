@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from callfuse.testing import Answer, Call, Fault, ScriptedVendor, VendorRequest
+from callfuse.testing import Answer, Call, Fault, VendorRequest
 from tests.sdk.talks import QUESTION, TALKS, Way
 from tests.sdk.wiring import wired
 from tests.support.meeting import given_log
+from tests.support.rules import StrictVendor
 from tests.support.serving import serve
 
 LOOP = Answer("Let me look again.", (Call("search_web", {"query": "llamas and alpacas, and all their kin"}),))
@@ -52,7 +53,7 @@ async def failure(url: str, sdk: str, way: Way) -> tuple[str, str]:
 @pytest.mark.parametrize("name", FAULTS)
 async def test_the_sdk_sees_the_same_failure(sdk: str, way: Way, name: str) -> None:
     """Same exception with and without callfuse, the same number of requests at the vendor, at most one line of it."""
-    plain, guarded = (ScriptedVendor(failing_at_third(FAULTS[name])) for _ in range(2))
+    plain, guarded = (StrictVendor(failing_at_third(FAULTS[name])) for _ in range(2))
     async with serve(plain) as url:
         expected = await failure(url, sdk, way)
     with given_log() as log:

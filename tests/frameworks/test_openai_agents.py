@@ -6,10 +6,11 @@ from typing import Any
 import openai
 import pytest
 
-from callfuse.testing import ScriptedVendor, looping_model
+from callfuse.testing import looping_model
 from tests.frameworks.tools import CURRENT, ELSE, HEALTHY, MARK, PAGE, QUESTION, Toolbox, beside
 from tests.sdk.talks import MODEL
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 # Any, so that types are the same with the framework and without it.
 agents: Any = pytest.importorskip("agents", reason="the OpenAI Agents SDK (openai-agents) is not installed")
@@ -53,7 +54,7 @@ class Running:
 @streamed_and_whole
 async def test_pass(model: str, streamed: bool) -> None:
     """A healthy run passes: two different calls, then an answer."""
-    vendor = ScriptedVendor(HEALTHY)
+    vendor = StrictVendor(HEALTHY)
     async with wired(vendor, "chance_then_block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -66,7 +67,7 @@ async def test_pass(model: str, streamed: bool) -> None:
 @streamed_and_whole
 async def test_steer(model: str, streamed: bool) -> None:
     """With a chance the agent runs on to its answer: its third equal call is not run, the changed one is."""
-    vendor = ScriptedVendor(looping_model(text="Again.", conclusion="Got it."))
+    vendor = StrictVendor(looping_model(text="Again.", conclusion="Got it."))
     async with wired(vendor, "chance_then_block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -82,7 +83,7 @@ async def test_steer(model: str, streamed: bool) -> None:
 @streamed_and_whole
 async def test_block(model: str, streamed: bool) -> None:
     """In block mode the run ends at the third equal call with callfuse's text, which the user sees streamed."""
-    vendor = ScriptedVendor(looping_model(text="Again.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", stubborn=True))
     async with wired(vendor, "block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -99,7 +100,7 @@ async def test_block(model: str, streamed: bool) -> None:
 @streamed_and_whole
 async def test_an_innocent_sibling(model: str, streamed: bool) -> None:
     """Of two parallel calls the looping one is not run, the other is."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     async with wired(vendor, "chance_then_block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -113,7 +114,7 @@ async def test_an_innocent_sibling(model: str, streamed: bool) -> None:
 @pytest.mark.parametrize("mode", ["block", "chance_then_block", "warn"])
 async def test_the_conversation_goes_on(model: str, streamed: bool, mode: str) -> None:
     """The history that the framework made of an ended run is one that the vendor accepts with the next question."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, mode) as url:
         running = Running(url, model, streamed)
         first = await running.run()
@@ -125,7 +126,7 @@ async def test_the_conversation_goes_on(model: str, streamed: bool, mode: str) -
 @streamed_and_whole
 async def test_steer_with_the_vendors_memory(streamed: bool) -> None:
     """A run that sends only what is new, by `previous_response_id`, is steered all the same."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, "chance_then_block") as url:
         running = Running(url, "responses", streamed)
         result = await running.run(auto_previous_response_id=True)
@@ -137,7 +138,7 @@ async def test_steer_with_the_vendors_memory(streamed: bool) -> None:
 @streamed_and_whole
 async def test_block_with_the_vendors_memory(streamed: bool) -> None:
     """A run that sends only what is new is broken, and the next one begins where the vendor's memory ends."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     async with wired(vendor, "block") as url:
         running = Running(url, "responses", streamed)
         first = await running.run(auto_previous_response_id=True)

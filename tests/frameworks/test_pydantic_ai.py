@@ -7,10 +7,11 @@ import anthropic
 import openai
 import pytest
 
-from callfuse.testing import ScriptedVendor, looping_model
+from callfuse.testing import looping_model
 from tests.frameworks.tools import CURRENT, ELSE, HEALTHY, MARK, PAGE, QUESTION, Toolbox, beside
 from tests.sdk.talks import MODEL
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 # Any, so that types are the same with the framework and without it.
 REASON = "Pydantic AI (pydantic-ai-slim[openai,anthropic]) is not installed"
@@ -64,7 +65,7 @@ class Running:
 @streamed_and_whole
 async def test_pass(model: str, streamed: bool) -> None:
     """A healthy run passes: two different calls, then an answer."""
-    vendor = ScriptedVendor(HEALTHY)
+    vendor = StrictVendor(HEALTHY)
     async with wired(vendor, "chance_then_block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -77,7 +78,7 @@ async def test_pass(model: str, streamed: bool) -> None:
 @streamed_and_whole
 async def test_steer(model: str, streamed: bool) -> None:
     """With a chance the agent runs on to its answer: its third equal call is not run, the changed one is."""
-    vendor = ScriptedVendor(looping_model(text="Again.", conclusion="Got it."))
+    vendor = StrictVendor(looping_model(text="Again.", conclusion="Got it."))
     async with wired(vendor, "chance_then_block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -93,7 +94,7 @@ async def test_steer(model: str, streamed: bool) -> None:
 @streamed_and_whole
 async def test_block(model: str, streamed: bool) -> None:
     """In block mode the run ends at the third equal call with callfuse's text, which the user sees streamed."""
-    vendor = ScriptedVendor(looping_model(text="Again.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", stubborn=True))
     async with wired(vendor, "block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -109,7 +110,7 @@ async def test_block(model: str, streamed: bool) -> None:
 @streamed_and_whole
 async def test_an_innocent_sibling(model: str, streamed: bool) -> None:
     """Of two parallel calls the looping one is not run, the other is."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     async with wired(vendor, "chance_then_block") as url:
         running = Running(url, model, streamed)
         result = await running.run()
@@ -123,7 +124,7 @@ async def test_an_innocent_sibling(model: str, streamed: bool) -> None:
 @pytest.mark.parametrize("mode", ["block", "chance_then_block", "warn"])
 async def test_the_conversation_goes_on(model: str, streamed: bool, mode: str) -> None:
     """The history that the framework made of an ended run is one that the vendor accepts with the next question."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, mode) as url:
         running = Running(url, model, streamed)
         first = await running.run()
@@ -136,7 +137,7 @@ async def test_the_conversation_goes_on(model: str, streamed: bool, mode: str) -
 @pytest.mark.parametrize("mode", ["block", "chance_then_block", "warn"])
 async def test_thinking(streamed: bool, mode: str) -> None:
     """With thinking on, every history that the framework sends to Anthropic has its signatures and is accepted."""
-    vendor = ScriptedVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
+    vendor = StrictVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
     async with wired(vendor, mode) as url:
         running = Running(url, "anthropic", streamed)
         thinks = {"anthropic_thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 4096}

@@ -11,6 +11,7 @@ import pytest
 from callfuse import CallFuseMiddleware
 from callfuse.testing import ScriptedVendor, looping_model, served
 from tests.project.sources import blocks, document
+from tests.support.rules import StrictVendor
 
 MARK = "[callfuse]"
 PAGE = document("docs/frameworks.md")
@@ -59,7 +60,7 @@ both = pytest.mark.parametrize("play", [in_python, pytest.param(in_javascript, m
 @both
 def test_a_model_that_listens(play: Any) -> None:
     """Its third equal call does not run, then it goes another way."""
-    used, messages = play(ScriptedVendor(looping_model(conclusion="Got it.")))
+    used, messages = play(StrictVendor(looping_model(conclusion="Got it.")))
     assert used == ["current status", "current status", "something else"]
     assert messages[-1]["content"] == "Got it."
 
@@ -68,7 +69,7 @@ def test_a_model_that_listens(play: Any) -> None:
 @both
 def test_a_model_that_does_not(play: Any) -> None:
     """The run ends with the text of the block, after two calls."""
-    used, messages = play(ScriptedVendor(looping_model(stubborn=True)))
+    used, messages = play(StrictVendor(looping_model(stubborn=True)))
     assert used == ["current status"] * 2
     assert messages[-1]["role"] == "assistant"
     assert messages[-1]["content"].startswith(f"{MARK} Stopped a tool call loop")

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
 from tests.support.config import guard, settings
 from tests.support.kits import KITS, DialectKit, target_of
 from tests.support.meeting import MARK, Meeting, Session, ask, every_dialect, meet, reply, streamed_and_whole
 from tests.support.model import History, Round, Style, User
 from tests.support.plain import again, saying, spin
+from tests.support.rules import violations
 from tests.support.scripted import EVENT_STREAM, OTHER_STREAMS, play
 from tests.support.streams import styles
 

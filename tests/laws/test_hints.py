@@ -9,7 +9,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from callfuse.policy.texts import LOOP_HINT
-from callfuse.testing import violations
 from tests.dialects.reading import read
 from tests.laws.test_surgical import SIGNED
 from tests.support.asgi import JSON_REQUEST, Headers, Request
@@ -17,6 +16,7 @@ from tests.support.kits import DialectKit
 from tests.support.meeting import Session, ask, bare, every_dialect, in_session, meet, reply, streamed_and_whole
 from tests.support.model import History, Round, User
 from tests.support.plain import again, elsewhere, known_call, same_call, saying, spin
+from tests.support.rules import violations
 from tests.support.streams import styles, tangled
 
 HINTED: dict[str, Any] = {"tool_hint": True, "tool_names": True}

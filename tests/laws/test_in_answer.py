@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from tests.support.config import ONLY_REPEATS
 from tests.support.examples import some
 from tests.support.kits import DialectKit, stream_of
@@ -30,6 +29,7 @@ from tests.support.meeting import (
 )
 from tests.support.model import Answer, Call, History, Round, User, seen
 from tests.support.plain import RESULT, new_call, saying, spin
+from tests.support.rules import violations
 from tests.support.scripted import Reply
 from tests.support.streams import KNOWN, answers, chunkings
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from tests.support.asgi import Request, run
 from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.model import Answer, Call, History, Round, User, View, seen
 from tests.support.oracle import loops, may_be_too_many, may_loop
+from tests.support.rules import violations
 from tests.support.scripted import Reply, play
 from tests.support.streams import KNOWN, answers, chunkings, fresh, styles, tangled
 from tests.support.wire import cut, frames, is_insertion, quiet

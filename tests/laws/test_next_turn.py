@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from tests.support.asgi import Request
 from tests.support.config import LADDERS
 from tests.support.kits import DialectKit
 from tests.support.meeting import Session, ask, every_dialect, in_session, reply, streamed_and_whole
 from tests.support.plain import RESULT, again, saying, spin, thinking
+from tests.support.rules import violations
 from tests.support.streams import KNOWN, answers, fresh, looping
 
 SHAPES = [

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.dialects.addresses import model_in
-from callfuse.testing import violations
 from tests.support.asgi import Request
 from tests.support.config import ENDLESS, LADDERS, OTHER_MODEL
 from tests.support.kits import KITS, STREAMS, DialectKit
@@ -26,6 +25,7 @@ from tests.support.meeting import (
 )
 from tests.support.model import Answer, History, Round, Thinking, seen
 from tests.support.plain import RESULT, again, elsewhere, new_call, same_call, saying, spin
+from tests.support.rules import violations
 from tests.support.scripted import Heard, whole
 from tests.support.streams import KNOWN, answers, chunkings, fresh, looping
 from tests.support.wire import is_insertion

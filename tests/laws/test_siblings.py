@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from tests.support.config import ACTING, ONLY_REPEATS
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, Session, ask, every_dialect, in_session, meet, reply, streamed_and_whole
 from tests.support.model import History, Round, User
 from tests.support.oracle import loops
 from tests.support.plain import OTHER_RESULT, RESULT, known_call, same_call, saying, spin
+from tests.support.rules import violations
 from tests.support.streams import KNOWN, answers, chunkings, looping
 from tests.support.wire import quiet
 

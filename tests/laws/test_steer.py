@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from tests.support.asgi import JSON_REQUEST
 from tests.support.kits import DialectKit
 from tests.support.meeting import MARK, Meeting, ask, every_dialect, meet, reply, streamed_and_whole
 from tests.support.model import Answer, seen
 from tests.support.plain import RESULT, again, elsewhere, new_call, same_call, saying, spin, thinking
+from tests.support.rules import violations
 from tests.support.streams import KNOWN, answers, chunkings, fresh, looping, styles
 from tests.support.wire import is_insertion
 

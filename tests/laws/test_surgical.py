@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from tests.support.asgi import JSON_REQUEST
 from tests.support.kits import DialectKit
 from tests.support.meeting import MARK, ask, every_dialect, meet, reply
 from tests.support.model import History, Round, Style, User
 from tests.support.plain import RESULT, again, new_call, saying, spin
+from tests.support.rules import violations
 from tests.support.streams import looping, styles
 
 ADDED = re.compile(rb"""(,"callfuse":")?(?:\\n)*\[callfuse\](?:[^"\\]|\\.)*(?(1)"|(?="))""")

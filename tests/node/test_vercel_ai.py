@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from callfuse.testing import Answer, Call, ScriptedVendor, looping_model
+from callfuse.testing import Answer, Call, looping_model
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 MARK = "[callfuse]"
 AGENT = Path(__file__).with_name("agent.mjs")
@@ -81,7 +82,7 @@ async def run(folder: Path, **asked: Any) -> dict[str, Any]:
 async def test_pass(installed: Path, provider: str) -> None:
     """A healthy run passes: two different calls, then an answer."""
     calls = [Call("search_web", {"query": "llamas"}), Call("search_web", {"query": "alpacas"})]
-    vendor = ScriptedVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
+    vendor = StrictVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
     async with wired(vendor, "chance_then_block") as url:
         account = await run(installed, provider=provider, url=url)
     assert account["used"] == ["llamas", "alpacas"]
@@ -92,7 +93,7 @@ async def test_pass(installed: Path, provider: str) -> None:
 @every_provider
 async def test_steer(installed: Path, provider: str) -> None:
     """With a chance the model concludes within the third step: the tool is executed twice, the text is the model's."""
-    vendor = ScriptedVendor(looping_model(text="Again.", after_guidance=Answer("Got it.")))
+    vendor = StrictVendor(looping_model(text="Again.", after_guidance=Answer("Got it.")))
     async with wired(vendor, "chance_then_block") as url:
         account = await run(installed, provider=provider, url=url)
     assert account["used"] == ["current status", "current status"]
@@ -107,7 +108,7 @@ async def test_steer(installed: Path, provider: str) -> None:
 @every_provider
 async def test_steer_to_another_call(installed: Path, provider: str) -> None:
     """With a chance the model makes another call within the third step, whose result brings the answer."""
-    vendor = ScriptedVendor(looping_model(text="Again.", conclusion="Got it."))
+    vendor = StrictVendor(looping_model(text="Again.", conclusion="Got it."))
     async with wired(vendor, "chance_then_block") as url:
         account = await run(installed, provider=provider, url=url)
     assert account["used"] == ["current status", "current status", "something else"]
@@ -119,7 +120,7 @@ async def test_steer_to_another_call(installed: Path, provider: str) -> None:
 @every_provider
 async def test_block(installed: Path, provider: str) -> None:
     """In block mode the run ends at the third equal call with callfuse's text, which the user sees streamed."""
-    vendor = ScriptedVendor(looping_model(text="Again.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", stubborn=True))
     async with wired(vendor, "block") as url:
         account = await run(installed, provider=provider, url=url)
     assert account["used"] == ["current status", "current status"]
@@ -134,7 +135,7 @@ async def test_block(installed: Path, provider: str) -> None:
 @pytest.mark.parametrize("mode", ["block", "chance_then_block", "warn"])
 async def test_thinking_and_going_on(installed: Path, provider: str, mode: str) -> None:
     """With thinking on, the vendor accepts each step of a run, and the history of it with the next question."""
-    vendor = ScriptedVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
+    vendor = StrictVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
     async with wired(vendor, mode) as url:
         asked = {"provider": provider, "url": url, "options": THINKS[provider]}
         first = await run(installed, **asked)

@@ -2,9 +2,10 @@
 
 import pytest
 
-from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest, looping_model
+from callfuse.testing import Answer, Call, VendorRequest, looping_model
 from tests.sdk.talks import TALKS, WAYS, AnthropicTalk, Way, agent
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 MARK = "[callfuse]"
 ORDINARY_END = {"openai": "stop", "anthropic": "end_turn"}
@@ -20,7 +21,7 @@ sync_and_async = pytest.mark.parametrize("sync", [True, False], ids=["sync", "as
 async def test_pass(sdk: str, way: Way, sync: bool) -> None:
     """A healthy run passes: two different calls, then an answer."""
     calls = [Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})]
-    vendor = ScriptedVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
+    vendor = StrictVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(TALKS[sdk](url, way, sync))
     assert [[tool for _, tool in said.calls] for said in run.answers] == [["search_web"], ["read_page"], []]
@@ -33,7 +34,7 @@ async def test_pass(sdk: str, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_block(sdk: str, way: Way, sync: bool) -> None:
     """In block mode the loop is broken at its third call, which the agent never sees."""
-    vendor = ScriptedVendor(looping_model(text="Again.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", stubborn=True))
     async with wired(vendor, "block") as url:
         run = await agent(TALKS[sdk](url, way, sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 0]
@@ -48,7 +49,7 @@ async def test_block(sdk: str, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_steer(sdk: str, way: Way, sync: bool) -> None:
     """With a chance, the model reads the guidance within the third exchange, changes course, and the run succeeds."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(TALKS[sdk](url, way, sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 1, 0]
@@ -63,7 +64,7 @@ async def test_steer(sdk: str, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_steer_in_vain(sdk: str, way: Way, sync: bool) -> None:
     """A model that does not listen is blocked after its one chance."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(TALKS[sdk](url, way, sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 0]
@@ -76,7 +77,7 @@ async def test_steer_in_vain(sdk: str, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_warn(sdk: str, way: Way, sync: bool) -> None:
     """A warning reaches the model with the third result, and the model takes it."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, "warn") as url:
         run = await agent(TALKS[sdk](url, way, sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 1, 1, 0]
@@ -100,7 +101,7 @@ def beside(request: VendorRequest) -> Answer:
 @sync_and_async
 async def test_an_innocent_sibling(sdk: str, way: Way, sync: bool) -> None:
     """Of two parallel calls the looping one goes, the other is run, and the model reads why with its result."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(TALKS[sdk](url, way, sync))
     assert [[tool for _, tool in said.calls] for said in run.answers] == [
@@ -119,7 +120,7 @@ async def test_an_innocent_sibling(sdk: str, way: Way, sync: bool) -> None:
 @pytest.mark.parametrize("mode", ["block", "chance_then_block", "warn"])
 async def test_thinking(way: Way, sync: bool, mode: str) -> None:
     """With thinking on, every history that the Anthropic SDK sends back has its signatures and is accepted."""
-    vendor = ScriptedVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
+    vendor = StrictVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
     async with wired(vendor, mode) as url:
         run = await agent(AnthropicTalk(url, way, sync, thinks=True))
     assert not any(request.violations for request in vendor.requests)

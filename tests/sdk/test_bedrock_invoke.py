@@ -14,6 +14,7 @@ from callfuse import CallFuseMiddleware
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
 from callfuse.testing import Answer, Call, ScriptedVendor, looping_model
+from tests.support.rules import StrictVendor
 from tests.support.serving import serve
 
 MARK = "[callfuse]"
@@ -54,7 +55,7 @@ async def talk(vendor: ScriptedVendor, mode: str, *, signed: bool) -> list[Any]:
 @pytest.mark.parametrize("signed", [False, True], ids=["bearer", "signed"])
 async def test_a_loop_is_blocked(signed: bool) -> None:
     """The third call never comes."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, stubborn=True))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, stubborn=True))
     found = await talk(vendor, "block", signed=signed)
     assert [one.stop_reason for one in found] == ["tool_use", "tool_use", "end_turn"]
     assert found[-1].content[-1].text.startswith(MARK)
@@ -63,7 +64,7 @@ async def test_a_loop_is_blocked(signed: bool) -> None:
 async def test_a_loop_is_steered() -> None:
     """The second answer goes on in the same stream, in blocks counted on."""
     other = Answer(calls=[Call("read", {"a": 2})])
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, text="Hm.", after_guidance=other))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, text="Hm.", after_guidance=other))
     found = await talk(vendor, "chance_then_block", signed=False)
     assert [block.type for block in found[2].content] == ["text", "tool_use"]
     assert found[2].content[1].name == "read"
@@ -73,7 +74,7 @@ async def test_a_loop_is_steered() -> None:
 
 async def test_a_signed_loop_is_not_asked_again() -> None:
     """It is blocked at once."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}))
+    vendor = StrictVendor(looping_model("search", {"q": 1}))
     found = await talk(vendor, "chance_then_block", signed=True)
     assert len(vendor.requests) == len(found) == 3
     assert found[-1].content[-1].text.startswith(MARK)
@@ -81,7 +82,7 @@ async def test_a_signed_loop_is_not_asked_again() -> None:
 
 async def test_boto3_reads_it() -> None:
     """Every chunk has Anthropic's JSON."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, stubborn=True))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, stubborn=True))
     call = {"type": "tool_use", "id": "a", "name": "search", "input": {"q": 1}}
     back = [{"role": "user", "content": [BACK | {"tool_use_id": "a"}]}]
     turns = [{"role": "user", "content": "Go."}, *[{"role": "assistant", "content": [call]}, *back] * 2]

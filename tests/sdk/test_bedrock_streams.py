@@ -16,6 +16,7 @@ from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, VendorRequest, looping_model
 from tests.support.kits.bedrock import merged
+from tests.support.rules import StrictVendor
 from tests.support.serving import serve
 
 MARK = "[callfuse]"
@@ -84,7 +85,7 @@ async def talk(vendor: ScriptedVendor, mode: str, *, signed: bool = False) -> tu
 @pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed"])
 async def test_a_loop_is_blocked(signed: bool) -> None:
     """The third call never comes, whether the request is signed or not; its body is the client's."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, stubborn=True, thinking=THOUGHT))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, stubborn=True, thinking=THOUGHT))
     agent, guarded = await talk(vendor, "block", signed=signed)
     assert [reason for _, reason in agent.answers] == ["tool_use", "tool_use", "end_turn"]
     assert MARK in agent.said
@@ -96,7 +97,7 @@ async def test_a_loop_is_blocked(signed: bool) -> None:
 async def test_a_loop_is_steered() -> None:
     """One answer of two: the first one's reasoning, the second one's call, the output tokens of both."""
     other = Answer(calls=[Call("read", {"a": 2})])
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, thinking=THOUGHT, text="Hm.", after_guidance=other))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, thinking=THOUGHT, text="Hm.", after_guidance=other))
     agent, _ = await talk(vendor, "chance_then_block")
     kinds = [[kind for block in message["content"] for kind in block] for message, _ in agent.answers]
     assert kinds[2] == ["reasoningContent", "text", "toolUse"]
@@ -110,7 +111,7 @@ async def test_a_loop_is_steered() -> None:
 
 async def test_a_signed_loop_is_not_asked_again() -> None:
     """The signature covers the body: no warning is put in, no model asked a second time, and the loop is blocked."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}))
+    vendor = StrictVendor(looping_model("search", {"q": 1}))
     agent, _ = await talk(vendor, "chance_then_block", signed=True)
     assert MARK in agent.said
     assert len(vendor.requests) == len(agent.answers) == 3
@@ -120,7 +121,7 @@ async def test_a_signed_loop_is_not_asked_again() -> None:
 async def test_a_sibling_survives() -> None:
     """Of two parallel calls the looping one goes, the other is the only block, numbered from 0."""
     read = Call("read", {"a": 1})
-    vendor = ScriptedVendor(
+    vendor = StrictVendor(
         [Answer(calls=[read]), *[Answer(calls=[LOOP])] * 2, Answer(calls=[LOOP, read]), Answer("Ok.")]
     )
     agent, _ = await talk(vendor, "block")
@@ -132,7 +133,7 @@ async def test_a_sibling_survives() -> None:
 
 async def test_a_loop_is_warned_of() -> None:
     """The results from the third on carry the warning; the streams are the vendor's."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, stubborn=True))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, stubborn=True))
     agent, _ = await talk(vendor, "warn")
     assert [MARK in json.dumps(one.body["messages"][-1]) for one in vendor.requests] == [False] * 3 + [True] * 2
     assert [reason for _, reason in agent.answers] == ["tool_use"] * ROUNDS
@@ -146,4 +147,4 @@ async def test_an_exception_in_the_stream() -> None:
         return answer if request.number < 3 else Fault.error_event(answer, after_frames=3)
 
     with pytest.raises(EventStreamError, match="modelStreamErrorException"):
-        await talk(ScriptedVendor(script), "block")
+        await talk(StrictVendor(script), "block")

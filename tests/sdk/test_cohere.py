@@ -8,10 +8,11 @@ from typing import Any, Literal
 import cohere
 import pytest
 
-from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
+from callfuse.testing import Answer, Call, Usage, VendorRequest, looping_model
 from tests.sdk.talks import MODEL, TOOLS, Said, agent
 from tests.sdk.wiring import wired
 from tests.support.kits.cohere import merged, read_message
+from tests.support.rules import StrictVendor
 
 MARK = "[callfuse]"
 Way = Literal["whole", "stream"]
@@ -84,7 +85,7 @@ def thoughtful(request: VendorRequest) -> Answer:
 async def test_pass(way: Way, sync: bool) -> None:
     """A healthy run passes."""
     calls = [Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})]
-    vendor = ScriptedVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
+    vendor = StrictVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(CohereTalk(url, way, sync))
     assert [[tool for _, tool in said.calls] for said in run.answers] == [["search_web"], ["read_page"], []]
@@ -95,7 +96,7 @@ async def test_pass(way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_block(way: Way, sync: bool) -> None:
     """In block mode the loop is broken at its third call, which the agent never sees."""
-    vendor = ScriptedVendor(looping_model(text="I will look.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="I will look.", stubborn=True))
     async with wired(vendor, "block") as url:
         run = await agent(CohereTalk(url, way, sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 0]
@@ -111,7 +112,7 @@ async def test_block(way: Way, sync: bool) -> None:
 @pytest.mark.parametrize(("usage", "inputs"), [("last", 400), ("sum", 700)])
 async def test_steer(way: Way, sync: bool, usage: str, inputs: int) -> None:
     """In the third exchange the model reads the guidance and goes on: one message, one plan, the counts of both."""
-    vendor = ScriptedVendor(thoughtful)
+    vendor = StrictVendor(thoughtful)
     async with wired(vendor, "chance_then_block", usage=usage) as url:
         talk = CohereTalk(url, way, sync)
         run = await agent(talk)
@@ -135,7 +136,7 @@ async def test_steer(way: Way, sync: bool, usage: str, inputs: int) -> None:
 @sync_and_async
 async def test_warn(way: Way, sync: bool) -> None:
     """A warning reaches the model with the third result, and the model takes it."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, "warn") as url:
         run = await agent(CohereTalk(url, way, sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 1, 1, 0]
@@ -156,7 +157,7 @@ def beside(request: VendorRequest) -> Answer:
 @sync_and_async
 async def test_an_innocent_sibling(way: Way, sync: bool) -> None:
     """Of two parallel calls the looping one goes, the other is run, and the model reads why with its result."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(CohereTalk(url, way, sync))
     assert [tool for _, tool in run.answers[3].calls] == ["read_page"]

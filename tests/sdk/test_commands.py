@@ -15,6 +15,7 @@ from tests.sdk.test_cohere import CohereTalk
 from tests.sdk.test_gemini import GeminiTalk, client_of, closing
 from tests.sdk.test_ollama import OllamaTalk
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 # google-genai's async client subclasses aiohttp's session, which aiohttp warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -80,7 +81,7 @@ async def chat(talk: Talk, messages: list[Any], text: str) -> list[Said]:
 @sync_and_async
 async def test_a_session_is_let_loose_and_bound_again(sdk: str, way: Way, sync: bool) -> None:
     """By messages that only callfuse sees, though the client sends all of them again with each request."""
-    vendor = ScriptedVendor(spinning)
+    vendor = StrictVendor(spinning)
     messages: list[Any] = [QUESTION] if sdk == "gemini" else []  # its talk begins with a question of its own
     async with wired(vendor, "block") as url, talking(sdk, url, way, sync=sync) as talk:
         assert [said.text for said in await chat(talk, messages, LOOSE)] == [SAID]
@@ -101,7 +102,7 @@ async def test_a_session_is_let_loose_and_bound_again(sdk: str, way: Way, sync: 
 @pytest.mark.parametrize("keeps", KEEPS)
 async def test_responses(way: Way, keeps: Keeps) -> None:
     """The same, whoever keeps the conversation: a chain goes on from the vendor's own answers."""
-    vendor = ScriptedVendor(spinning)
+    vendor = StrictVendor(spinning)
     async with wired(vendor, "block") as url:
         agent = ResponsesAgent(url, way, keeps=keeps)
 
@@ -129,7 +130,7 @@ async def test_responses(way: Way, keeps: Keeps) -> None:
 @pytest.mark.parametrize("keeps", KEEPS)
 async def test_responses_without_detection(way: Way, keeps: Keeps) -> None:
     """Off stays off, however often the model has answered in words, until it is on again."""
-    vendor = ScriptedVendor(spinning)
+    vendor = StrictVendor(spinning)
     async with wired(vendor, "block") as url:
         agent = ResponsesAgent(url, way, keeps=keeps)
         for text in ("!/set(tool-loop-detection=false)\nGo.", "Go on.", "Once more."):

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
 from tests.sdk.talks import MODEL, QUESTION, TOOLS, Said, agent
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 # google-genai's async client subclasses aiohttp's session, which aiohttp warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -146,7 +147,7 @@ async def talking(
 async def test_pass(cloud: Cloud, way: Way, sync: bool) -> None:
     """A healthy run passes: two different calls, then an answer."""
     calls = [Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})]
-    vendor = ScriptedVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
+    vendor = StrictVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
     async with talking(vendor, "chance_then_block", cloud, way, sync=sync) as talk:
         run = await agent(talk)
     assert [[tool for _, tool in one.calls] for one in run.answers] == [["search_web"], ["read_page"], []]
@@ -160,7 +161,7 @@ async def test_pass(cloud: Cloud, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_block(cloud: Cloud, way: Way, sync: bool) -> None:
     """In block mode the loop is broken at its third call, which the agent never sees."""
-    vendor = ScriptedVendor(looping_model(text="Again.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", stubborn=True))
     async with talking(vendor, "block", cloud, way, sync=sync) as talk:
         run = await agent(talk)
     assert [len(one.calls) for one in run.answers] == [1, 1, 0]
@@ -174,7 +175,7 @@ async def test_block(cloud: Cloud, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_steer(cloud: Cloud, way: Way, sync: bool) -> None:
     """With a chance, the model reads the guidance within the third exchange, changes course, and the run succeeds."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with talking(vendor, "chance_then_block", cloud, way, sync=sync) as talk:
         run = await agent(talk)
     assert [len(one.calls) for one in run.answers] == [1, 1, 1, 0]
@@ -187,7 +188,7 @@ async def test_steer(cloud: Cloud, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_steer_in_vain(way: Way, sync: bool) -> None:
     """A model that does not listen is blocked after its one chance."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     async with talking(vendor, "chance_then_block", "studio", way, sync=sync) as talk:
         run = await agent(talk)
     assert [len(one.calls) for one in run.answers] == [1, 1, 0]
@@ -199,7 +200,7 @@ async def test_steer_in_vain(way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_warn(way: Way, sync: bool) -> None:
     """A warning reaches the model with the third result, under a key of its own, and the model takes it."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with talking(vendor, "warn", "studio", way, sync=sync) as talk:
         run = await agent(talk)
     assert [len(one.calls) for one in run.answers] == [1, 1, 1, 1, 0]
@@ -224,7 +225,7 @@ def beside(request: VendorRequest) -> Answer:
 @pytest.mark.parametrize("thinks", [False, True], ids=["unsigned", "signed"])
 async def test_an_innocent_sibling(way: Way, sync: bool, thinks: bool) -> None:
     """Of two parallel calls the looping first one goes; the survivor has the stand-in for the signature it carried."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     async with talking(vendor, "chance_then_block", "studio", way, sync=sync, thinks=thinks) as talk:
         run = await agent(talk)
     assert [[tool for _, tool in one.calls] for one in run.answers] == [
@@ -245,7 +246,7 @@ async def test_an_innocent_sibling(way: Way, sync: bool, thinks: bool) -> None:
 @pytest.mark.parametrize("mode", ["block", "chance_then_block", "warn"])
 async def test_thinking(way: Way, sync: bool, mode: str) -> None:
     """Where thoughts are signed, every history that the SDK sends back has its signatures and is accepted."""
-    vendor = ScriptedVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
+    vendor = StrictVendor(looping_model(thinking="Let me think.", conclusion="Got it."))
     async with talking(vendor, mode, "studio", way, sync=sync, thinks=True) as talk:
         run = await agent(talk)
     assert not any(request.violations for request in vendor.requests)
@@ -261,7 +262,7 @@ async def test_usage_of_a_steered_answer(way: Way, usage: str, wanted: tuple[int
     again, other = Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})
     first, second = Usage(input_tokens=10, output_tokens=8), Usage(input_tokens=20, output_tokens=9)
     loop = Answer("Hm.", (again,), usage=first)
-    vendor = ScriptedVendor([loop, loop, loop, Answer("Then so.", (other,), usage=second), Answer("Done.")])
+    vendor = StrictVendor([loop, loop, loop, Answer("Then so.", (other,), usage=second), Answer("Done.")])
     async with talking(vendor, "chance_then_block", "studio", way, sync=True, usage=usage) as talk:
         run = await agent(talk)
     assert run.answers[2].text == "Hm.\n\nThen so."
@@ -276,7 +277,7 @@ async def test_usage_of_a_steered_answer(way: Way, usage: str, wanted: tuple[int
 @pytest.mark.parametrize("mode", ["block", "chance_then_block"])
 async def test_a_streaming_chat_keeps_its_history(mode: str, sync: bool) -> None:
     """The SDK's own chat, which drops an answer of which one chunk has no parts, goes on from what it was given."""
-    vendor = ScriptedVendor(looping_model(text="Hm.", conclusion="Got it.", stubborn=mode == "block"))
+    vendor = StrictVendor(looping_model(text="Hm.", conclusion="Got it.", stubborn=mode == "block"))
     async with wired(vendor, mode) as url, closing(client_of(url, "studio")) as client:
         if sync:
             history = await asyncio.to_thread(_chat, client)
@@ -321,7 +322,7 @@ async def test_automatic_function_calling_is_stopped(way: Way) -> None:
         ran.append(query)
         return "Nothing new."
 
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
 
     def ask(url: str) -> str:
         asked: Any = {"model": MODEL, "contents": "What is going on?", "config": {"tools": [search_web]}}
@@ -345,7 +346,7 @@ class Report(BaseModel):
 @every_way
 async def test_a_block_under_a_schema_is_text(way: Way) -> None:
     """There is no slot for a refusal: the text does not fit the schema, and the SDK gives it without raising."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     form: Any = {"response_mime_type": "application/json", "response_schema": Report}
 
     def ask(models: Any) -> tuple[str, Any]:
@@ -369,7 +370,7 @@ async def test_a_block_under_a_schema_is_text(way: Way) -> None:
 @sync_and_async
 async def test_a_hold_with_keep_alives(sync: bool) -> None:
     """Blank lines while a call is held, and while the model is asked again, disturb neither client."""
-    vendor = ScriptedVendor(looping_model(text="Hm.", conclusion="Got it."), chunk_delay_s=0.08)
+    vendor = StrictVendor(looping_model(text="Hm.", conclusion="Got it."), chunk_delay_s=0.08)
     async with talking(vendor, "chance_then_block", "studio", "stream", sync=sync, heartbeat_s=0.01) as talk:
         run = await agent(talk)
     assert run.end.text == "Got it."

@@ -14,6 +14,7 @@ from callfuse.testing.script import FaultKind
 from tests.sdk.talks import MODEL, QUESTION, TOOLS, AgentRun, Said, agent
 from tests.sdk.wiring import wired
 from tests.support.kits.gemini import check, merged
+from tests.support.rules import StrictVendor
 from tests.support.serving import serve
 
 MARK = "[callfuse]"
@@ -78,7 +79,7 @@ async def run(vendor: ScriptedVendor, mode: str, cloud: Cloud = "studio", **sett
 def healthy() -> ScriptedVendor:
     """Two different calls, the second beside another, then an answer."""
     calls = [Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})]
-    return ScriptedVendor([Answer("Hm.", calls[:1]), Answer("Hm.", calls), Answer("They are camelids.")])
+    return StrictVendor([Answer("Hm.", calls[:1]), Answer("Hm.", calls), Answer("They are camelids.")])
 
 
 @every_cloud
@@ -97,7 +98,7 @@ async def test_pass(cloud: Cloud) -> None:
 
 async def test_it_streams() -> None:
     """Elements arrive one by one, also where a call could be withheld: text is never delayed."""
-    vendor = ScriptedVendor(looping_model(text="So I will look once more, and more."), chunk_delay_s=0.05)
+    vendor = StrictVendor(looping_model(text="So I will look once more, and more."), chunk_delay_s=0.05)
     async with wired(vendor, "block") as url, talking(url) as talk:
         ran = await agent(talk)
     assert MARK in ran.end.text
@@ -109,7 +110,7 @@ async def test_it_streams() -> None:
 @every_cloud
 async def test_block(cloud: Cloud) -> None:
     """The third equal call never reaches the client; the run ends there."""
-    vendor = ScriptedVendor(looping_model(text="Again.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", stubborn=True))
     ran = await run(vendor, "block", cloud)
     assert [len(one.calls) for one in ran.answers] == [1, 1, 0]
     assert ran.end.text.startswith(f"Again.\n\n{MARK}")
@@ -121,7 +122,7 @@ async def test_block(cloud: Cloud) -> None:
 @pytest.mark.parametrize("text", ["", "Hm."])
 async def test_steer(cloud: Cloud, text: str) -> None:
     """The model reads the guidance within the third exchange and changes course: two arrays become one."""
-    vendor = ScriptedVendor(looping_model(text=text, conclusion="Got it."))
+    vendor = StrictVendor(looping_model(text=text, conclusion="Got it."))
     ran = await run(vendor, "chance_then_block", cloud)
     assert [len(one.calls) for one in ran.answers] == [1, 1, 1, 0]
     assert ran.end.text == "Got it."
@@ -131,7 +132,7 @@ async def test_steer(cloud: Cloud, text: str) -> None:
 
 async def test_steer_in_vain() -> None:
     """A model that does not listen is blocked after its one chance."""
-    vendor = ScriptedVendor(looping_model(text="Again.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", stubborn=True))
     ran = await run(vendor, "chance_then_block")
     assert [len(one.calls) for one in ran.answers] == [1, 1, 0]
     assert len(vendor.requests) == 4
@@ -150,7 +151,7 @@ def beside(request: VendorRequest) -> Answer:
 @pytest.mark.parametrize("thinks", [False, True], ids=["unsigned", "signed"])
 async def test_an_innocent_sibling(thinks: bool) -> None:
     """The looping first call goes, the second stays, with the stand-in for the signature that the first carried."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     config = {"thinkingConfig": {"thinkingLevel": "LOW"}} if thinks else {}
     async with wired(vendor, "chance_then_block") as url, talking(url, config=config) as talk:
         ran = await agent(talk)
@@ -174,7 +175,7 @@ def spun() -> list[Any]:
 
 async def test_candidates() -> None:
     """Each candidate is blocked by itself, and nothing is asked again."""
-    vendor = ScriptedVendor([(Answer(calls=[SEARCH]), Answer("Llamas are camelids."))])
+    vendor = StrictVendor([(Answer(calls=[SEARCH]), Answer("Llamas are camelids."))])
     async with wired(vendor, "chance_then_block") as url, talking(url, config={"candidateCount": 2}) as talk:
         elements = json.loads(await talk.ask(spun()))
     assert check(elements) == []
@@ -194,7 +195,7 @@ FAULTS = {
 async def test_a_fault(fault: Fault) -> None:
     """What the vendor sends is what the client gets: the call that was held, then the fault and all behind it."""
     bodies = []
-    async with wired(ScriptedVendor([fault]), "block") as guarded, serve(ScriptedVendor([fault])) as bare:
+    async with wired(StrictVendor([fault]), "block") as guarded, serve(StrictVendor([fault])) as bare:
         for url in (guarded, bare):
             async with talking(url) as talk:
                 bodies.append(await talk.ask(spun()))
@@ -209,7 +210,7 @@ async def test_usage_of_a_steered_answer() -> None:
     again, other = Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})
     loop = Answer("Hm.", (again,), usage=Usage(input_tokens=10, output_tokens=8))
     second = Answer("Then so.", (other,), usage=Usage(input_tokens=20, output_tokens=9))
-    vendor = ScriptedVendor([loop, loop, loop, second, Answer("Done.")])
+    vendor = StrictVendor([loop, loop, loop, second, Answer("Done.")])
     async with wired(vendor, "chance_then_block") as url, talking(url) as talk:
         ran = await agent(talk)
     assert ran.answers[2].text == "Hm.\n\nThen so."
@@ -221,7 +222,7 @@ async def test_usage_of_a_steered_answer() -> None:
 
 async def test_a_hold_with_keep_alives() -> None:
     """White space while a call is held, and while the model is asked again, leaves the array an array."""
-    vendor = ScriptedVendor(looping_model(text="Hm.", conclusion="Got it."), chunk_delay_s=0.08)
+    vendor = StrictVendor(looping_model(text="Hm.", conclusion="Got it."), chunk_delay_s=0.08)
     async with wired(vendor, "chance_then_block", heartbeat_s=0.01) as url, talking(url) as talk:
         ran = await agent(talk)
     assert ran.end.text == "Got it."

@@ -13,6 +13,7 @@ from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.settings import ServeSettings
 from callfuse.testing import Answer, Call, ScriptedVendor, looping_model
 from tests.support.kits.interactions import merged
+from tests.support.rules import StrictVendor
 from tests.support.serving import serve
 
 MARK = "[callfuse]"
@@ -98,7 +99,7 @@ each_kind = pytest.mark.parametrize("chained", [True, False], ids=["chain", "own
 async def test_a_loop_is_blocked(stream: bool, chained: bool) -> None:
     """The third call never comes; the next message of the user's is one that the vendor takes."""
     script = [Answer(calls=[LOOP], thinking="Hm.")] * 3 + [Answer("Hello.")]
-    agent = await talk(ScriptedVendor(script), "block", stream=stream, chained=chained, more=1)
+    agent = await talk(StrictVendor(script), "block", stream=stream, chained=chained, more=1)
     assert [status for _, status in agent.answers] == ["requires_action", "requires_action", "completed", "completed"]
     assert MARK in json.dumps(agent.answers[2][0])
     assert "Hello." in agent.said
@@ -108,7 +109,7 @@ async def test_a_loop_is_blocked(stream: bool, chained: bool) -> None:
 @each_kind
 async def test_a_loop_is_steered(stream: bool, chained: bool) -> None:
     """One answer of two, under the first one's id; what goes on from it goes on from the second."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, text="Hm.", after_guidance=Answer(calls=[READ])))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, text="Hm.", after_guidance=Answer(calls=[READ])))
     agent = await talk(vendor, "chance_then_block", stream=stream, chained=chained)
     assert [step["type"] for step in agent.answers[2][0]] == ["model_output", "function_call"]
     assert agent.answers[2][0][1]["name"] == "read"
@@ -122,7 +123,7 @@ async def test_a_loop_is_steered(stream: bool, chained: bool) -> None:
 @each_kind
 async def test_a_sibling_survives(stream: bool, chained: bool) -> None:
     """The withheld call gets its result in the next request of a chain, where the vendor has it stored."""
-    vendor = ScriptedVendor(
+    vendor = StrictVendor(
         [Answer(calls=[READ]), *[Answer(calls=[LOOP])] * 2, Answer(calls=[LOOP, READ]), Answer("Ok.")]
     )
     agent = await talk(vendor, "block", stream=stream, chained=chained)
@@ -137,7 +138,7 @@ async def test_a_sibling_survives(stream: bool, chained: bool) -> None:
 @each_kind
 async def test_a_loop_is_warned_of(stream: bool, chained: bool) -> None:
     """The results from the third on carry the warning."""
-    vendor = ScriptedVendor(looping_model("search", {"q": 1}, stubborn=True))
+    vendor = StrictVendor(looping_model("search", {"q": 1}, stubborn=True))
     await talk(vendor, "warn", stream=stream, chained=chained)
     assert [MARK in json.dumps(one.body["input"][-1]) for one in vendor.requests] == [False] * 3 + [True] * 3
 
@@ -150,7 +151,7 @@ async def test_too_many_in_one_answer() -> None:
             found: list[Any] = [client.interactions.create(model="gemini-3", tools=TOOLS, input="Go.")]
         return found
 
-    vendor = ScriptedVendor([Answer(calls=[LOOP] * 3), Answer("Ok.")])
+    vendor = StrictVendor([Answer(calls=[LOOP] * 3), Answer("Ok.")])
     async with serve(vendor) as upstream:
         guarded = CallFuseMiddleware(ReverseProxy(ServeSettings(upstream=upstream)), LOW)
         async with serve(guarded) as url:

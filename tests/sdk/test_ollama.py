@@ -11,10 +11,11 @@ from typing import Any, Literal
 import ollama
 import pytest
 
-from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
+from callfuse.testing import Answer, Call, Usage, VendorRequest, looping_model
 from tests.sdk.talks import MODEL, QUESTION, TOOLS, Said, agent
 from tests.sdk.wiring import wired
 from tests.support.kits.ollama import merged
+from tests.support.rules import StrictVendor
 
 MARK = "[callfuse]"
 Way = Literal["whole", "stream"]
@@ -72,7 +73,7 @@ def talk(url: str, way: Way, *, sync: bool) -> OllamaTalk:
 async def test_pass(way: Way, sync: bool) -> None:
     """A healthy run passes: two different calls, then an answer."""
     calls = [Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})]
-    vendor = ScriptedVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
+    vendor = StrictVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(talk(url, way, sync=sync))
     assert [[tool for _, tool in said.calls] for said in run.answers] == [["search_web"], ["read_page"], []]
@@ -85,7 +86,7 @@ async def test_pass(way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_block(way: Way, sync: bool) -> None:
     """In block mode the loop is broken at its third call, which the agent never sees."""
-    vendor = ScriptedVendor(looping_model(text="Again.", thinking="Hm.", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", thinking="Hm.", stubborn=True))
     async with wired(vendor, "block") as url:
         run = await agent(talk(url, way, sync=sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 0]
@@ -109,7 +110,7 @@ def thoughtful(request: VendorRequest) -> Answer:
 @pytest.mark.parametrize(("usage", "inputs"), [("last", 400), ("sum", 700)])
 async def test_steer(way: Way, sync: bool, usage: str, inputs: int) -> None:
     """In the third exchange the model reads the guidance and goes on: one message, one model, the counts of both."""
-    vendor = ScriptedVendor(thoughtful)
+    vendor = StrictVendor(thoughtful)
     async with wired(vendor, "chance_then_block", usage=usage) as url:
         asking = talk(url, way, sync=sync)
         run = await agent(asking)
@@ -138,7 +139,7 @@ async def test_steer(way: Way, sync: bool, usage: str, inputs: int) -> None:
 @sync_and_async
 async def test_steer_in_vain(way: Way, sync: bool) -> None:
     """A model that does not listen is blocked after its one chance."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(talk(url, way, sync=sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 0]
@@ -150,7 +151,7 @@ async def test_steer_in_vain(way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_warn(way: Way, sync: bool) -> None:
     """A warning reaches the model with the third result, and the model takes it."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, "warn") as url:
         run = await agent(talk(url, way, sync=sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 1, 1, 0]
@@ -172,7 +173,7 @@ def beside(request: VendorRequest) -> Answer:
 @sync_and_async
 async def test_an_innocent_sibling(way: Way, sync: bool) -> None:
     """Of two parallel calls the looping one goes; the model reads why with the other's result, and only there."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     async with wired(vendor, "chance_then_block") as url:
         run = await agent(talk(url, way, sync=sync))
     assert [[tool for _, tool in said.calls] for said in run.answers] == [
@@ -198,7 +199,7 @@ async def test_a_silent_model_is_waited_for(sync: bool) -> None:
             await asyncio.sleep(0.2)
         return thoughtful(request)
 
-    vendor = ScriptedVendor(slow)
+    vendor = StrictVendor(slow)
     async with wired(vendor, "chance_then_block", heartbeat_s=0.02) as url:
         run = await agent(talk(url, "stream", sync=sync))
     assert run.answers[2].text == "Let me look.\n\nAnother way."
@@ -207,7 +208,7 @@ async def test_a_silent_model_is_waited_for(sync: bool) -> None:
 
 async def test_a_result_with_line_separators() -> None:
     """The client ends lines at U+2028 and U+0085 too: where a block quotes a result that has them, they are escaped."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     async with wired(vendor, "block", error_messages={"block": "It said {previous_result}"}) as url:
         run = await agent(talk(url, "stream", sync=True), result="one\u2028two\u0085three")
     assert "one\u2028two\u0085three" in run.end.text

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
+from callfuse.testing import Answer, Call, Usage, VendorRequest, looping_model
 from tests.sdk.responses import KEEPS, Keeps, ResponsesAgent, calls_of
 from tests.sdk.talks import WAYS, Way
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 MARK = "[callfuse]"
 
@@ -27,7 +28,7 @@ sync_and_async = pytest.mark.parametrize("sync", [True, False], ids=["sync", "as
 async def test_pass(way: Way, keeps: Keeps, sync: bool) -> None:
     """A healthy run passes: two different calls, then an answer."""
     calls = [Call("search_web", {"query": "llamas"}), Call("read_page", {"url": "https://example.org/"})]
-    vendor = ScriptedVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
+    vendor = StrictVendor([*(Answer("Hm.", (call,)) for call in calls), Answer("They are camelids.")])
     async with wired(vendor, "chance_then_block") as url:
         run = await ResponsesAgent(url, way, sync, keeps).run()
     assert [calls_of(response) for response in run] == [["search_web"], ["read_page"], []]
@@ -39,7 +40,7 @@ async def test_pass(way: Way, keeps: Keeps, sync: bool) -> None:
 @every_keep
 async def test_block_and_go_on(way: Way, keeps: Keeps) -> None:
     """In block mode the loop is broken at its third call; after a new user message the call may run once more."""
-    vendor = ScriptedVendor(looping_model(text="Again.", thinking="Hm?", stubborn=True))
+    vendor = StrictVendor(looping_model(text="Again.", thinking="Hm?", stubborn=True))
     async with wired(vendor, "block") as url:
         agent = ResponsesAgent(url, way, keeps=keeps)
         run = await agent.run()
@@ -58,7 +59,7 @@ async def test_block_and_go_on(way: Way, keeps: Keeps) -> None:
 @pytest.mark.parametrize("thinking", ["", "Let me think."], ids=["", "thinking"])
 async def test_steer(way: Way, keeps: Keeps, thinking: str) -> None:
     """With a chance, the model reads the guidance within the third exchange, changes course, and the run succeeds."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it.", thinking=thinking))
+    vendor = StrictVendor(looping_model(conclusion="Got it.", thinking=thinking))
     async with wired(vendor, "chance_then_block") as url:
         agent = ResponsesAgent(url, way, keeps=keeps)
         run = await agent.run()
@@ -74,7 +75,7 @@ async def test_steer(way: Way, keeps: Keeps, thinking: str) -> None:
 @every_keep
 async def test_steer_in_vain(way: Way, keeps: Keeps) -> None:
     """A model that does not listen is blocked after its one chance, and the conversation can go on."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     async with wired(vendor, "chance_then_block") as url:
         agent = ResponsesAgent(url, way, keeps=keeps)
         run = await agent.run()
@@ -89,7 +90,7 @@ async def test_steer_in_vain(way: Way, keeps: Keeps) -> None:
 @every_keep
 async def test_warn(way: Way, keeps: Keeps) -> None:
     """A warning reaches the model with the third result, and the model takes it."""
-    vendor = ScriptedVendor(looping_model(conclusion="Got it."))
+    vendor = StrictVendor(looping_model(conclusion="Got it."))
     async with wired(vendor, "warn") as url:
         run = await ResponsesAgent(url, way, keeps=keeps).run()
     assert [len(calls_of(response)) for response in run] == [1, 1, 1, 1, 0]
@@ -111,7 +112,7 @@ def beside(request: VendorRequest) -> Answer:
 @every_keep
 async def test_an_innocent_sibling(way: Way, keeps: Keeps) -> None:
     """Of two parallel calls the looping one goes, the other is run, and the model reads why with its result."""
-    vendor = ScriptedVendor(beside)
+    vendor = StrictVendor(beside)
     async with wired(vendor, "chance_then_block") as url:
         run = await ResponsesAgent(url, way, keeps=keeps).run()
     assert [calls_of(response) for response in run] == [
@@ -131,7 +132,7 @@ async def test_the_final_response_of_a_steer(way: Way) -> None:
     """By the SDK: one id, the items of both answers in order, output tokens summed, input tokens the last answer's."""
     again = Answer("Again.", (Call("search_web", {"query": "x"}),), usage=Usage(100, 10, 40))
     other = Answer("Else.", (Call("read_page", {"url": "y"}),), thinking="Hm.", usage=Usage(150, 20, 90))
-    vendor = ScriptedVendor([again, again, again, other, Answer("Done.")])
+    vendor = StrictVendor([again, again, again, other, Answer("Done.")])
     async with wired(vendor, "chance_then_block") as url:
         run = await ResponsesAgent(url, way).run()
     steered = run[2]
@@ -146,7 +147,7 @@ async def test_the_final_response_of_a_steer(way: Way) -> None:
 
 async def test_a_stream_in_the_background() -> None:
     """It is guarded as any: the SDK gets a response that has completed without the call."""
-    vendor = ScriptedVendor(looping_model(stubborn=True))
+    vendor = StrictVendor(looping_model(stubborn=True))
     call = {"type": "function_call", "name": "search_web", "arguments": '{"query":"current status"}'}
     said: Any = [{"role": "user", "content": "Go."}]
     for at in range(2):

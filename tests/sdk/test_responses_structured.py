@@ -7,8 +7,9 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from callfuse.testing import ScriptedVendor, looping_model
+from callfuse.testing import looping_model
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
 
 
 class Report(BaseModel):
@@ -38,7 +39,7 @@ def history() -> list[Any]:
 @pytest.mark.parametrize("helper", ["parse", "stream"])
 async def test_a_block_is_a_refusal(helper: str) -> None:
     """`parse` and `stream` with a text format give a message with a refusal."""
-    vendor = ScriptedVendor(looping_model("SearchWeb", {"query": "current status"}, stubborn=True))
+    vendor = StrictVendor(looping_model("SearchWeb", {"query": "current status"}, stubborn=True))
     async with wired(vendor, "block") as url:
         response = await asyncio.to_thread(_ask, url, helper)
     (message,) = response.output

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest
-from callfuse.testing.turn import read_signature
 from tests.sdk import test_gemini as gemini
 from tests.sdk.responses import KEEPS, Keeps, ResponsesAgent, calls_of
 from tests.sdk.talks import MODEL, TALKS, WAYS, AnthropicTalk, Talk, Way, agent
 from tests.sdk.wiring import wired
+from tests.support.rules import StrictVendor
+from tests.support.rules.signed import read_signature
 
 # google-genai's async client subclasses aiohttp's session, which aiohttp warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
@@ -70,7 +71,7 @@ def foreign(vendor: ScriptedVendor) -> list[str]:
 @sync_and_async
 async def test_another_model(sdk: str, way: Way, sync: bool) -> None:
     """The third call is another model's: the agent runs it, and its own model takes the history that came of it."""
-    vendor = ScriptedVendor(searching)
+    vendor = StrictVendor(searching)
     async with wired(vendor, ["escalate", "block"], escalate_model=OTHER) as url:
         run = await agent(talk(sdk, url, way, sync=sync))
     assert [[tool for _, tool in said.calls] for said in run.answers] == [["search_web"]] * 2 + [["read_page"], []]
@@ -91,7 +92,7 @@ async def test_another_model(sdk: str, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_text_by_force(sdk: str, way: Way, sync: bool) -> None:
     """The model may call nothing for one answer: it speaks, and the agent is done."""
-    vendor = ScriptedVendor(searching)
+    vendor = StrictVendor(searching)
     async with wired(vendor, ["force_text", "block"]) as url:
         run = await agent(talk(sdk, url, way, sync=sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 0]
@@ -106,7 +107,7 @@ async def test_text_by_force(sdk: str, way: Way, sync: bool) -> None:
 @sync_and_async
 async def test_nobody_listens(sdk: str, way: Way, sync: bool) -> None:
     """Each rung once, in one answer to the agent, and then the block; a user who goes on is answered."""
-    vendor = ScriptedVendor(lambda request: Answer(f"Try {request.number}.", (SEARCH,), thinking="Hm."))
+    vendor = StrictVendor(lambda request: Answer(f"Try {request.number}.", (SEARCH,), thinking="Hm."))
     async with wired(vendor, LADDER, escalate_model=OTHER) as url:
         client = talk(sdk, url, way, sync=sync)
         run = await agent(client)
@@ -129,7 +130,7 @@ async def test_another_gemini(
 ) -> None:
     """Its name stands in the path; its calls come with the stand-in for the signature that the first model wants."""
     monkeypatch.setattr(gemini, "MODEL", "gemini-own")
-    vendor = ScriptedVendor(searching)
+    vendor = StrictVendor(searching)
     settings = {"escalate_model": OTHER}
     async with gemini.talking(vendor, ["escalate", "block"], cloud, way, sync=sync, thinks=True, **settings) as client:
         run = await agent(client)
@@ -145,7 +146,7 @@ async def test_another_gemini(
 @every_keep
 async def test_another_model_on_responses(way: Way, keeps: Keeps) -> None:
     """However the conversation is kept, by the client or the vendor, it goes on with the first model."""
-    vendor = ScriptedVendor(searching)
+    vendor = StrictVendor(searching)
     async with wired(vendor, ["escalate", "block"], escalate_model=OTHER) as url:
         talked = ResponsesAgent(url, way, keeps=keeps)
         run = await talked.run()
@@ -165,7 +166,7 @@ async def test_another_model_on_responses(way: Way, keeps: Keeps) -> None:
 @every_keep
 async def test_nobody_listens_on_responses(way: Way, keeps: Keeps) -> None:
     """Each rung once, then the block; every answer that the vendor has stored is answered, and the talk goes on."""
-    vendor = ScriptedVendor(lambda request: Answer(f"Try {request.number}.", (SEARCH,), thinking="Hm."))
+    vendor = StrictVendor(lambda request: Answer(f"Try {request.number}.", (SEARCH,), thinking="Hm."))
     async with wired(vendor, LADDER, escalate_model=OTHER) as url:
         talked = ResponsesAgent(url, way, keeps=keeps)
         run = await talked.run()

@@ -54,7 +54,7 @@ async def pair(server: RedisServer) -> AsyncIterator[tuple[RedisLedger, RedisLed
 def looping(ledger: RedisLedger, **settings: Any) -> Guarded:
     """A worker with an admin page and a model that makes the same call again and again."""
     script = looping_model("search", {"query": "zebra crossing", "limit": 5}, stubborn=True)
-    return Guarded({"tool_call_loop": settings}, vendor=ScriptedVendor(script, judge=False), store=ledger)
+    return Guarded({"tool_call_loop": settings}, vendor=ScriptedVendor(script), store=ledger)
 
 
 async def reset(guarded: Guarded, query: str) -> Exchange:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware
-from callfuse.testing import ScriptedVendor, looping_model
+from callfuse.testing import looping_model
 from tests.support.asgi import App, Exchange, Request, run
+from tests.support.rules import StrictVendor
 
 TOOLS = [{"type": "function", "function": {"name": "search_web", "parameters": {"type": "object"}}}]
 
@@ -43,7 +44,7 @@ def chunks(exchange: Exchange) -> list[Any]:
 
 def test_a_loop_is_caught_in_the_stream() -> None:
     """Without callfuse it goes on; with it the third call never leaves, and the stream goes on."""
-    vendor = ScriptedVendor(looping_model("search_web", {"query": "llamas"}, conclusion="I do not know."))
+    vendor = StrictVendor(looping_model("search_web", {"query": "llamas"}, conclusion="I do not know."))
     assert agent(vendor)[1] == [LLAMAS] * 5
     text, called, exchanges = agent(CallFuseMiddleware(vendor))
     assert text == "I do not know."
@@ -56,7 +57,7 @@ def test_a_loop_is_caught_in_the_stream() -> None:
 @pytest.mark.parametrize("mode", ["block", "observe"])
 def test_the_mode_decides(mode: str) -> None:
     """By a dict, as every host gives it."""
-    vendor = ScriptedVendor(looping_model("search_web", {"query": "llamas"}))
+    vendor = StrictVendor(looping_model("search_web", {"query": "llamas"}))
     text, called, _ = agent(CallFuseMiddleware(vendor, {"tool_call_loop": {"mode": mode}}))
     assert text.startswith("[callfuse]") == (mode == "block")
     assert called == [LLAMAS] * (2 if mode == "block" else 5)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.testing import violations
 from callfuse.testing.turn import signature_for
+from tests.support.rules import violations
 
 TOOLS = [{"name": "search_web", "input_schema": {"type": "object"}}]
 ENABLED = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
@@ -279,9 +279,3 @@ def test_refused_settings(settings: dict[str, Any], expected: str) -> None:
     """A setting that the vendor refuses is named."""
     (found,) = judged(ASK, **settings)
     assert found.startswith(expected)
-
-
-def test_unknown_dialect() -> None:
-    """A dialect without rules is an error that names those there are."""
-    with pytest.raises(ValueError, match=r"'telex'; use one of .*openai-chat"):
-        violations("telex", {})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.testing import violations
+from tests.support.rules import violations
 
 HELLO = {"role": "user", "content": "hi"}
 CALL = {"id": "a", "type": "function", "function": {"name": "search", "arguments": "{}"}}

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from callfuse.testing.gemini import Gemini, signed_text
 from callfuse.testing.turn import signature_for
 from tests.support.examples import more_examples
+from tests.support.rules import violations
 
 STAND_IN = "skip_thought_signature_validator"
 GO = {"role": "user", "parts": [{"text": "go"}]}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.testing import violations
+from tests.support.rules import violations
 
 USER = {"role": "user", "content": "find llamas"}
 TOOLS = [{"type": "function", "function": {"name": "search_web", "parameters": {"type": "object"}}}]

@@ -7,19 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import (
-    Answer,
-    Call,
-    ScriptedVendor,
-    VendorRequest,
-    looping_model,
-    served,
-    violations,
-)
+from callfuse.testing import Answer, Call, VendorRequest, looping_model, served
 from callfuse.testing.openai_responses import OpenAIResponses
 from callfuse.testing.turn import signature_for
 from callfuse.testing.vendor import Memory
 from tests.support.examples import more_examples
+from tests.support.rules import StrictVendor, violations
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "search", "arguments": "{}"}
 RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "x"}
@@ -146,7 +139,7 @@ def script(request: VendorRequest) -> Answer:
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_vendor_by_the_sdk(stream: bool) -> None:
     """Items, ids and usage come as the SDK reads them; a chain is known by the id of its last answer."""
-    vendor = ScriptedVendor(script)
+    vendor = StrictVendor(script)
     with served(vendor) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
 
         def ask(**asked: Any) -> Any:
@@ -172,7 +165,7 @@ def test_the_vendor_by_the_sdk(stream: bool) -> None:
 
 def test_a_looping_model_loops() -> None:
     """The scripted loop is one in this dialect too."""
-    vendor = ScriptedVendor(looping_model())
+    vendor = StrictVendor(looping_model())
     with served(vendor) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         history: list[Any] = [USER]
         for _ in range(3):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing import violations
 from callfuse.testing.vendor import DIALECTS
 from tests.support.examples import more_examples
+from tests.support.rules import RULES, violations
 
 # fmt: off
 KEYS = st.sampled_from([
@@ -29,7 +29,7 @@ MESSAGES = st.lists(st.fixed_dictionaries({"role": WORDS, "content": JSON}, opti
 BODIES = st.fixed_dictionaries({"messages": MESSAGES | JSON}, optional={"tools": JSON, "thinking": JSON, "n": JSON})
 
 
-@pytest.mark.parametrize("dialect", [one.name for one in DIALECTS])
+@pytest.mark.parametrize("dialect", RULES)
 @more_examples(5)
 @given(body=BODIES | st.dictionaries(KEYS, JSON))
 def test_total(dialect: str, body: dict[str, Any]) -> None:

@@ -6,14 +6,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from callfuse.testing import Answer, ScriptedVendor, served
+from callfuse.testing import Answer, served
+from tests.support.rules import StrictVendor
 
 pytestmark = pytest.mark.slow
 
 
 def test_answers_inside_and_is_gone_outside() -> None:
     """The URL answers in the block; after it nothing listens there."""
-    with served(ScriptedVendor([Answer("hi")])) as url, httpx2.Client(trust_env=False) as client:
+    with served(StrictVendor([Answer("hi")])) as url, httpx2.Client(trust_env=False) as client:
         assert client.get(f"{url}/health").status_code == 404
     with httpx2.Client(trust_env=False) as client, pytest.raises(httpx2.ConnectError):
         client.get(f"{url}/health")
@@ -21,7 +22,7 @@ def test_answers_inside_and_is_gone_outside() -> None:
 
 def test_two_at_once() -> None:
     """Two servers have two ports."""
-    with served(ScriptedVendor([])) as one, served(ScriptedVendor([])) as other:
+    with served(StrictVendor([])) as one, served(StrictVendor([])) as other:
         assert one != other
 
 

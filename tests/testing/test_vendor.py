@@ -1,14 +1,15 @@
 """The scripted vendor by itself: what it keeps, what it counts, what it answers to what it does not serve."""
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 import orjson
 import pytest
 
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, VendorRequest, looping_model
-from callfuse.testing.vendor import REDACTED
+from callfuse.testing.vendor import DIALECTS, REDACTED
+from tests.support.rules import RULES
 
 Message = MutableMapping[str, Any]
 CHAT = "/v1/chat/completions"
@@ -62,7 +63,7 @@ async def test_bills_what_it_answers() -> None:
     assert vendor.billed == Usage(10 + len(orjson.dumps(BODY)) // 4, 5 + 3, 2)
     before = vendor.billed
     await ask(vendor, BODY)
-    await ask(vendor, {"messages": []})
+    await ask(vendor, b"[]")
     assert vendor.billed == before
 
 
@@ -75,17 +76,29 @@ async def test_script_that_is_over() -> None:
     assert b"the script holds 1 answers" in body
 
 
+def no_empty_history(dialect: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """A rule, and one that names the dialect."""
+    if not body["messages"]:
+        yield "messages: empty"
+        yield f"{dialect}: empty"
+
+
 async def test_refused_request_does_not_use_up_an_answer() -> None:
-    """The script goes on where it was after a refused request."""
-    vendor = ScriptedVendor([Answer("hi")])
+    """The rules are asked before the script, which goes on where it was after a refused request."""
+    vendor = ScriptedVendor([Answer("hi")], rules=no_empty_history)
     assert (await ask(vendor, {"model": "m", "messages": []}))[0] == 400
     assert (await ask(vendor, BODY))[0] == 200
-    assert [bool(request.violations) for request in vendor.requests] == [True, False]
+    assert [one.violations for one in vendor.requests] == [("messages: empty", "openai-chat: empty"), ()]
 
 
-async def test_without_judging() -> None:
-    """A vendor that does not judge answers any history."""
-    vendor = ScriptedVendor([Answer("hi")], judge=False)
+def test_each_vendor_has_rules() -> None:
+    """Tests of the guard ask them about every dialect that is played."""
+    assert {one.name for one in DIALECTS} == {*RULES}
+
+
+async def test_without_rules() -> None:
+    """A vendor without rules answers any history."""
+    vendor = ScriptedVendor([Answer("hi")])
     assert (await ask(vendor, {"messages": []}))[0] == 200
 
 

@@ -7,8 +7,9 @@ import pytest
 from anthropic import Anthropic, APIStatusError, AsyncAnthropic, BadRequestError
 from anthropic.types import Message
 
-from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served, violations
+from callfuse.testing import Answer, Call, Fault, Usage, served
 from callfuse.testing.turn import signature_for
+from tests.support.rules import StrictVendor, violations
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ def client_of(url: str) -> Anthropic:
 
 def test_whole() -> None:
     """A whole answer has thinking with its signature, text, parallel calls, stop reason and usage."""
-    with served(ScriptedVendor([FULL])) as url, client_of(url) as client:
+    with served(StrictVendor([FULL])) as url, client_of(url) as client:
         message = client.messages.create(**ASKED)
     assert content_of(message) == expected_content(1)
     assert (message.id, message.model, message.stop_reason) == ("msg_scripted_1", "claude-x", "tool_use")
@@ -58,7 +59,7 @@ def test_whole() -> None:
 
 def test_streamed() -> None:
     """Raw events come in the vendor's order, with a ping among them, and blocks counted from 0."""
-    with served(ScriptedVendor([FULL])) as url, client_of(url) as client:
+    with served(StrictVendor([FULL])) as url, client_of(url) as client:
         raw = client.messages.with_streaming_response.create(**ASKED, stream=True)
         with raw as response:
             names = [line.removeprefix("event: ") for line in response.iter_lines() if line.startswith("event: ")]
@@ -70,7 +71,7 @@ def test_streamed() -> None:
 def test_accumulated() -> None:
     """The SDK's accumulator makes of the stream what the whole answer says."""
     with (
-        served(ScriptedVendor([FULL])) as url,
+        served(StrictVendor([FULL])) as url,
         client_of(url) as client,
         client.messages.stream(**ASKED) as stream,
     ):
@@ -83,7 +84,7 @@ def test_accumulated() -> None:
 
 async def test_async() -> None:
     """The asynchronous client gets the same, accumulated and whole."""
-    with served(ScriptedVendor([FULL, Answer("Llamas are camelids.")])) as url:
+    with served(StrictVendor([FULL, Answer("Llamas are camelids.")])) as url:
         async with AsyncAnthropic(base_url=url, api_key="key", max_retries=0) as client:
             async with client.messages.stream(**ASKED) as stream:
                 streamed = await stream.get_final_message()
@@ -95,7 +96,7 @@ async def test_async() -> None:
 
 def test_conversation() -> None:
     """An agent can go on with what it was given, thinking included, and its results reach the script."""
-    with served(vendor := ScriptedVendor([FULL, Answer("None.")])) as url, client_of(url) as client:
+    with served(vendor := StrictVendor([FULL, Answer("None.")])) as url, client_of(url) as client:
         with client.messages.stream(**ASKED) as stream:
             first = stream.get_final_message()
         results = [
@@ -114,7 +115,7 @@ def test_conversation() -> None:
 
 def test_refuses_a_changed_thought() -> None:
     """A client that changes the vendor's thinking is refused, in Anthropic's envelope."""
-    with served(vendor := ScriptedVendor([FULL])) as url, client_of(url) as client:
+    with served(vendor := StrictVendor([FULL])) as url, client_of(url) as client:
         content = content_of(client.messages.create(**ASKED))
         content[0]["thinking"] += " And alpacas."
         results = [{"type": "tool_result", "tool_use_id": block["id"]} for block in content[2:]]
@@ -130,7 +131,7 @@ def test_refuses_a_changed_thought() -> None:
 def test_http_fault(status: int, type: str, streams: bool) -> None:  # noqa: A002 - as the SDK names it
     """An HTTP fault has its status, its type and its message, also where a stream was asked for."""
     with (
-        served(ScriptedVendor([Fault.http(status, "out of llamas")])) as url,
+        served(StrictVendor([Fault.http(status, "out of llamas")])) as url,
         client_of(url) as client,
         pytest.raises(APIStatusError, match="out of llamas") as failed,
     ):
@@ -148,7 +149,7 @@ def test_error_event() -> None:
     fault = Fault.error_event(Answer("Hello there, you"), after_frames=4, message="Overloaded")
     seen: list[str] = []
     with (
-        served(ScriptedVendor([fault])) as url,
+        served(StrictVendor([fault])) as url,
         client_of(url) as client,
         pytest.raises(APIStatusError, match="Overloaded"),
     ):
@@ -161,7 +162,7 @@ def test_cut() -> None:
     fault = Fault.cut(Answer("Hello there, you"), after_frames=4)
     seen: list[str] = []
     with (
-        served(ScriptedVendor([fault])) as url,
+        served(StrictVendor([fault])) as url,
         client_of(url) as client,
         pytest.raises(httpx2.RemoteProtocolError),
     ):

@@ -8,6 +8,7 @@ from google import genai
 from google.genai import types
 
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served
+from tests.support.rules import StrictVendor
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,7 @@ streamed_and_whole = pytest.mark.parametrize("stream", [True, False], ids=["stre
 @streamed_and_whole
 def test_an_answer(stream: bool) -> None:
     """Thoughts, text and calls in their order, one finish, the usage and the answer's id."""
-    vendor = ScriptedVendor([ANSWER])
+    vendor = StrictVendor([ANSWER])
     chunks = ask(vendor, stream=stream)
     parts = parts_of(chunks)
     assert "".join(part.text or "" for part in parts if part.thought) == "Hm."
@@ -66,14 +67,14 @@ def test_an_answer(stream: bool) -> None:
 @streamed_and_whole
 def test_a_model_that_signs(stream: bool) -> None:
     """With a thinking level the first call, and only that, carries a signature."""
-    parts = parts_of(ask(ScriptedVendor([ANSWER]), stream=stream, thinking_config={"thinking_level": "LOW"}))
+    parts = parts_of(ask(StrictVendor([ANSWER]), stream=stream, thinking_config={"thinking_level": "LOW"}))
     assert [bool(part.thought_signature) for part in parts if part.function_call] == [True, False]
 
 
 @streamed_and_whole
 def test_candidates(stream: bool) -> None:
     """As many as were asked for, each by itself."""
-    vendor = ScriptedVendor([(Answer("one"), Answer("two"))])
+    vendor = StrictVendor([(Answer("one"), Answer("two"))])
     chunks = ask(vendor, stream=stream, candidate_count=2)
     assert ["".join(part.text or "" for part in parts_of(chunks, at)) for at in range(2)] == ["one", "two"]
 
@@ -83,7 +84,7 @@ def test_candidates(stream: bool) -> None:
 def test_faults(stream: bool, fault: Fault) -> None:
     """Errors in Google's envelope, before an answer and inside one, are raised by the SDK."""
     with pytest.raises(genai.errors.APIError) as raised:
-        ask(ScriptedVendor([fault] * 5), stream=stream, http_options={"retry_options": {"attempts": 1}})
+        ask(StrictVendor([fault] * 5), stream=stream, http_options={"retry_options": {"attempts": 1}})
     assert raised.value.code in (500, 503)
 
 
@@ -95,7 +96,7 @@ def test_a_broken_history_is_refused() -> None:
         types.Content(role="model", parts=[call]),
     ]
     with (
-        served(ScriptedVendor([Answer("never")])) as url,
+        served(StrictVendor([Answer("never")])) as url,
         client_of(url) as client,
         pytest.raises(genai.errors.ClientError) as raised,
     ):

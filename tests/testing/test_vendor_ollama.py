@@ -9,6 +9,7 @@ import pytest
 
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage
 from tests.support.kits.ollama import merged
+from tests.support.rules import StrictVendor
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ async def ask(vendor: ScriptedVendor, *, stream: bool, messages: Any = (HELLO,))
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_an_answer_as_the_sdk_reads_it(stream: bool) -> None:
     """Thinking, text, calls with arguments as objects, and the counts at the end."""
-    parts = await ask(ScriptedVendor([ANSWER]), stream=stream)
+    parts = await ask(StrictVendor([ANSWER]), stream=stream)
     message, end = merged(parts), parts[-1]
     assert (message.content, message.thinking) == ("Let me look at it.", "A thought of some length.")
     assert [(call.function.name, call.function.arguments) for call in message.tool_calls or []] == [
@@ -47,7 +48,7 @@ async def test_an_answer_as_the_sdk_reads_it(stream: bool) -> None:
 
 async def test_a_stream_need_not_be_asked_for() -> None:
     """Ollama streams unless it is told not to; calls have ids and indexes on the wire."""
-    vendor = ScriptedVendor(lambda _: ANSWER)
+    vendor = StrictVendor(lambda _: ANSWER)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=vendor), base_url="http://vendor.test") as client:
         answer = await client.post("/api/chat", json={"model": "m", "messages": [HELLO]})
         whole = await client.post("/api/chat", json={"model": "m", "messages": [HELLO], "stream": False})
@@ -65,11 +66,11 @@ async def test_a_stream_need_not_be_asked_for() -> None:
 
 async def test_what_is_refused() -> None:
     """A broken rule and an error in the stream are what the SDK calls a ResponseError."""
-    vendor = ScriptedVendor([Fault.error_event(ANSWER, after_frames=2, message="out of memory")])
+    vendor = StrictVendor([Fault.error_event(ANSWER, after_frames=2, message="out of memory")])
     with pytest.raises(ollama.ResponseError, match="out of memory"):
         await ask(vendor, stream=True)
     with pytest.raises(ollama.ResponseError, match=r"messages\[0\]"):
-        await ask(ScriptedVendor([ANSWER]), stream=False, messages=[{"role": "tool", "content": "x"}])
+        await ask(StrictVendor([ANSWER]), stream=False, messages=[{"role": "tool", "content": "x"}])
 
 
 async def test_the_last_round_is_read() -> None:
@@ -85,7 +86,7 @@ async def test_the_last_round_is_read() -> None:
         {"role": "assistant", "tool_calls": [{"function": {"name": "search", "arguments": {"q": 1}}}]},
         {"role": "tool", "tool_name": "search", "content": "nothing [callfuse] Again?"},
     ]
-    await ask(ScriptedVendor(script), stream=False, messages=turns)
+    await ask(StrictVendor(script), stream=False, messages=turns)
     ((calls, results, guidance),) = seen
     assert [(call.name, dict(call.arguments)) for call in calls] == [("search", {"q": 1})]
     assert results == ("nothing [callfuse] Again?",)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI, BadRequestError, OpenAI
 
-from callfuse.testing import Answer, Call, Fault, ScriptedVendor, Usage, served
+from callfuse.testing import Answer, Call, Fault, Usage, served
 from callfuse.testing.script import Reply, Script
+from tests.support.rules import StrictVendor
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def read(client: OpenAI, *, streams: bool) -> None:
 
 def test_whole() -> None:
     """A whole answer has text, thinking, parallel calls, finish reason and usage."""
-    with served(ScriptedVendor([FULL])) as url, client_of(url) as client:
+    with served(StrictVendor([FULL])) as url, client_of(url) as client:
         completion = client.chat.completions.create(model="gpt-x", messages=[USER], tools=TOOLS)
     assert message_of(completion.choices[0]) == MESSAGE
     assert (completion.id, completion.model) == ("chatcmpl-scripted-1", "gpt-x")
@@ -70,7 +71,7 @@ def test_whole() -> None:
 
 def test_streamed() -> None:
     """Raw chunks carry one id; the finish comes once; the usage is in the last chunk, as it was asked for."""
-    with served(ScriptedVendor([FULL])) as url, client_of(url) as client:
+    with served(StrictVendor([FULL])) as url, client_of(url) as client:
         chunks = list(
             client.chat.completions.create(
                 model="m", messages=[USER], tools=TOOLS, stream=True, stream_options={"include_usage": True}
@@ -88,7 +89,7 @@ def test_streamed() -> None:
 
 def test_streamed_without_usage() -> None:
     """Without `include_usage` no chunk has a usage, and each has a choice."""
-    with served(ScriptedVendor([Answer("Hi.")])) as url, client_of(url) as client:
+    with served(StrictVendor([Answer("Hi.")])) as url, client_of(url) as client:
         chunks = list(client.chat.completions.create(model="m", messages=[USER], stream=True))
     assert all(chunk.choices and chunk.usage is None for chunk in chunks)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hi."
@@ -97,7 +98,7 @@ def test_streamed_without_usage() -> None:
 def test_accumulated() -> None:
     """The SDK's accumulator makes of the stream what the whole answer says."""
     with (
-        served(ScriptedVendor([FULL])) as url,
+        served(StrictVendor([FULL])) as url,
         client_of(url) as client,
         client.chat.completions.stream(model="m", messages=[USER], tools=TOOLS) as stream,
     ):
@@ -108,7 +109,7 @@ def test_accumulated() -> None:
 
 async def test_async() -> None:
     """The asynchronous client gets the same, whole and accumulated."""
-    with served(ScriptedVendor([FULL, Answer("Llamas are camelids.")])) as url:
+    with served(StrictVendor([FULL, Answer("Llamas are camelids.")])) as url:
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=0) as client:
             async with client.chat.completions.stream(model="m", messages=[USER], tools=TOOLS) as stream:
                 streamed = await stream.get_final_completion()
@@ -122,7 +123,7 @@ async def test_async() -> None:
 def test_choices(reply: Reply) -> None:
     """`n` choices come whole and streamed, with calls of their own ids."""
     expected = [[], []] if isinstance(reply, Answer) else [[], ["call_scripted_1_1_0"]]
-    with served(ScriptedVendor([reply, reply])) as url, client_of(url) as client:
+    with served(StrictVendor([reply, reply])) as url, client_of(url) as client:
         with client.chat.completions.stream(model="m", messages=[USER], tools=TOOLS, n=2) as stream:
             streamed = stream.get_final_completion()
         whole = client.chat.completions.create(model="m", messages=[USER], tools=TOOLS, n=2)
@@ -133,7 +134,7 @@ def test_choices(reply: Reply) -> None:
 
 def test_conversation() -> None:
     """An agent can go on with what it was given, and what it got back reaches the script."""
-    with served(vendor := ScriptedVendor([FULL, Answer("None.")])) as url, client_of(url) as client:
+    with served(vendor := StrictVendor([FULL, Answer("None.")])) as url, client_of(url) as client:
         first = client.chat.completions.create(model="m", messages=[USER], tools=TOOLS).choices[0].message
         history: Any = [USER, first.model_dump(exclude_none=True)]
         history += [{"role": "tool", "tool_call_id": c.id, "content": "none found"} for c in first.tool_calls or ()]
@@ -152,7 +153,7 @@ def test_refuses_as_the_vendor_does() -> None:
     """A broken history is answered 400 in OpenAI's envelope, without asking the script."""
     orphan: Any = {"role": "tool", "tool_call_id": "call_1", "content": ""}
     with (
-        served(vendor := ScriptedVendor([])) as url,
+        served(vendor := StrictVendor([])) as url,
         client_of(url) as client,
         pytest.raises(BadRequestError) as refused,
     ):
@@ -167,7 +168,7 @@ def test_refuses_as_the_vendor_does() -> None:
 def test_http_fault(status: int, streams: bool) -> None:
     """An HTTP fault has its status and message, also where a stream was asked for."""
     with (
-        served(ScriptedVendor([Fault.http(status, "out of llamas")])) as url,
+        served(StrictVendor([Fault.http(status, "out of llamas")])) as url,
         client_of(url) as client,
         pytest.raises(APIStatusError, match="out of llamas") as failed,
     ):
@@ -180,7 +181,7 @@ def test_same_bytes(script: Script) -> None:
     """Two vendors of one script give the same answers, ids and times included."""
     answers = []
     for _ in range(2):
-        with served(ScriptedVendor(script)) as url, client_of(url) as client:
+        with served(StrictVendor(script)) as url, client_of(url) as client:
             raw = client.chat.completions.with_raw_response.create(model="m", messages=[USER], stream=True)
             answers.append(raw.http_response.read())
     assert answers[0] == answers[1]
@@ -196,7 +197,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_fault(fault: Fault, streams: bool) -> None:
     """A broken answer is an error of the SDK's."""
-    with served(ScriptedVendor([fault])) as url, client_of(url) as client, pytest.raises(APIError):
+    with served(StrictVendor([fault])) as url, client_of(url) as client, pytest.raises(APIError):
         read(client, streams=streams)
 
 
@@ -205,7 +206,7 @@ def test_malformed(streams: bool) -> None:
     """Broken JSON is no answer, whole or in the middle of a stream."""
     fault = Fault.malformed(Answer("Hello there, you"), after_frames=2)
     with (
-        served(ScriptedVendor([fault])) as url,
+        served(StrictVendor([fault])) as url,
         client_of(url) as client,
         pytest.raises(JSONDecodeError),
     ):

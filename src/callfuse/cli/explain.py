@@ -195,7 +195,7 @@ async def _run(given: Given, resolved: Resolved, call: ToolCall | None) -> Told:
     """Send the request through the middleware, to a model that repeats this call."""
     told = Told()
     answer = Answer(calls=[Call(call.name, call.text)]) if call else Answer("Done.")
-    fuse = CallFuseMiddleware(ScriptedVendor(lambda _: answer, judge=False), resolved)
+    fuse = CallFuseMiddleware(ScriptedVendor(lambda _: answer), resolved)
     fuse.bus.add(told)
     path, _, query = given.path.partition("?")
     headers = {"host": "callfuse", "content-type": "application/json"} | dict(given.headers)

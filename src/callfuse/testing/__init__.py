@@ -8,13 +8,13 @@
         ...
 
 `vendor` is an ASGI app: serve it as above, wrap it in `CallFuseMiddleware`, or give it to an ASGI transport. It plays
-OpenAI (chat completions and Responses), Anthropic, Gemini (Interactions too), Ollama, Cohere and Bedrock, refuses
-what the real ones refuse, and keeps every request in `vendor.requests`.
+OpenAI (chat completions and Responses), Anthropic, Gemini (Interactions too), Ollama, Cohere and Bedrock, and keeps
+every request in `vendor.requests`.
 """
 
 from callfuse.testing.script import Answer, Call, Fault, Usage, VendorRequest, looping_model
 from callfuse.testing.serving import served
-from callfuse.testing.vendor import ScriptedVendor, violations
+from callfuse.testing.vendor import ScriptedVendor
 
 __all__ = [
     "Answer",
@@ -25,5 +25,4 @@ __all__ = [
     "VendorRequest",
     "looping_model",
     "served",
-    "violations",
 ]

@@ -8,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from callfuse.testing.anthropic_rules import broken_rules
 from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, objects, signature_for, texts
 
@@ -55,10 +54,6 @@ class Anthropic:
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """Always 1."""
         return 1
-
-    def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks, one sentence each."""
-        return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """Server-sent events from `message_start` to `message_stop`, with a ping as the vendor sends one."""

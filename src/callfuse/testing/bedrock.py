@@ -1,24 +1,21 @@
 """Bedrock of the scripted vendor: Converse, and Anthropic's messages by `/invoke-with-response-stream`.
 
-In: a `Turn`. Out: frames or a body. The rules are those of Converse for a history: roles alternate, each tool use is
-answered in the message behind it, no text is blank, and a history with tools needs a tool configuration.
+In: a `Turn`. Out: frames or a body.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
 
 from callfuse.testing.anthropic import Anthropic
 from callfuse.testing.script import Answer, Call, Usage
-from callfuse.testing.turn import Turn, dumps, objects, read_signature, signature_for, texts
+from callfuse.testing.turn import Turn, dumps, objects, signature_for, texts
 from callfuse.wire import sse
 from callfuse.wire.aws_events import MEDIA_TYPE, chunk, event, exception
 
 PATH = re.compile(r"/model/.+/converse(-stream)?")
-TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-CHOICES = ("auto", "any", "tool")
 METRICS = {"latencyMs": 1}
 
 
@@ -36,20 +33,16 @@ class Bedrock:
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
         """The calls and results at the end of the conversation; both empty if it ends otherwise."""
         before, last = [{}, {}, *objects(body.get("messages"))][-2:]
-        results = tuple(texts(result.get("content")) for result in _parts(last, "toolResult"))
+        results = tuple(texts(result.get("content")) for result in parts(last, "toolResult"))
         calls = tuple(
             Call(str(use.get("name")), dumps(use.get("input")).decode(), str(use.get("toolUseId")))
-            for use in _parts(before, "toolUse")
+            for use in parts(before, "toolUse")
         )
         return (calls if results else ()), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """Always 1."""
         return 1
-
-    def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks, one sentence each."""
-        return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """Events from `messageStart` to `metadata`."""
@@ -157,88 +150,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _parts(message: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def parts(message: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """The blocks of one kind in a message."""
     found = (block.get(key) for block in objects(message.get("content")))
     return [part for part in found if isinstance(part, dict)]
-
-
-def broken_rules(body: Mapping[str, Any]) -> Iterator[str]:
-    """The rules that a request's body breaks, one sentence each."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        yield "messages: a non-empty array is required"
-        return
-    listed = objects(messages)
-    if len(listed) != len(messages):
-        yield "messages: each must be an object"
-    if listed and listed[0].get("role") != "user":
-        yield "messages[0]: a conversation must start with a user message"
-    yield from _check_tools(body, listed)
-    for at, message in enumerate(listed):
-        behind = listed[at + 1] if at + 1 < len(listed) else {}
-        yield from _check_message(f"messages[{at}]", message, behind)
-        before = listed[at - 1] if at else {}
-        asked = {str(use.get("toolUseId")) for use in _parts(before, "toolUse")}
-        unasked = [
-            id_ for result in _parts(message, "toolResult") if (id_ := str(result.get("toolUseId"))) not in asked
-        ]
-        if unasked:
-            yield f"messages[{at}]: toolResult blocks without a toolUse in the message before: {', '.join(unasked)}"
-
-
-def _check_message(place: str, message: Mapping[str, Any], behind: Mapping[str, Any]) -> Iterator[str]:
-    """One message, with the one behind it."""
-    role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant"):
-        yield f"{place}.role: {role!r} is not one of user, assistant"
-    if behind.get("role") == role:
-        yield f"{place}: roles must alternate between user and assistant"
-    if not isinstance(content, list) or not content:
-        yield f"{place}.content: a non-empty array is required"
-    for block in objects(content):
-        if isinstance(block.get("text"), str) and not block["text"].strip():
-            yield f"{place}: the text field of a content block is blank"
-    yield from _check_reasoning(place, _parts(message, "reasoningContent"), objects(content))
-    used = [str(use.get("toolUseId")) for use in _parts(message, "toolUse")]
-    if len(set(used)) != len(used):
-        yield f"{place}: a toolUseId is used twice"
-    answered = {str(result.get("toolUseId")) for result in _parts(behind, "toolResult")}
-    if waiting := [id_ for id_ in used if id_ not in answered]:
-        yield f"{place}: toolUse blocks without a toolResult in the next message: {', '.join(waiting)}"
-    for use in _parts(message, "toolUse"):
-        if not (isinstance(use.get("name"), str) and TOOL_NAME.fullmatch(use["name"])):
-            yield f"{place}: the tool's name {use.get('name')!r} is not valid"
-        if not isinstance(use.get("input"), dict):
-            yield f"{place}: the input of a toolUse must be an object"
-
-
-def _check_reasoning(place: str, thoughts: Sequence[Mapping[str, Any]], blocks: Sequence[Any]) -> Iterator[str]:
-    """Reasoning must be as the model signed it, of one answer, and come first."""
-    said = [thought["reasoningText"] for thought in thoughts if isinstance(thought.get("reasoningText"), dict)]
-    signed = [read_signature(str(one.get("signature"))) for one in said]
-    for one, signature in zip(said, signed, strict=True):
-        if signature is not None and not signature.fits(str(one.get("text"))):
-            yield f"{place}: reasoning does not fit its signature"
-    if len({signature.answer_id for signature in signed if signature is not None}) > 1:
-        yield f"{place}: reasoning of two answers in one message"
-    if said and blocks and "reasoningContent" not in blocks[0]:
-        yield f"{place}: reasoning must come first"
-
-
-def _check_tools(body: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The tool configuration."""
-    config = body.get("toolConfig")
-    tools = config.get("tools") if isinstance(config, dict) else None
-    if not tools and any(_parts(message, kind) for message in messages for kind in ("toolUse", "toolResult")):
-        yield "toolConfig: must be given where messages hold toolUse or toolResult blocks"
-    choice = config.get("toolChoice") if isinstance(config, dict) else None
-    if choice is None:
-        return
-    kinds = list(choice) if isinstance(choice, dict) else []
-    if len(kinds) != 1 or kinds[0] not in CHOICES:
-        yield f"toolConfig.toolChoice: one of {', '.join(CHOICES)} is required"
-    elif kinds == ["tool"]:
-        names = [(tool.get("toolSpec") or {}).get("name") for tool in objects(tools)]
-        if (choice["tool"] or {}).get("name") not in names:
-            yield "toolConfig.toolChoice.tool.name: not one of the tools"

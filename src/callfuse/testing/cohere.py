@@ -1,7 +1,6 @@
-"""Cohere's chat of the scripted vendor: reads and checks requests, writes answers as streams and as bodies.
+"""Cohere's chat of the scripted vendor: reads requests, writes answers as streams and as bodies.
 
-In: a `Turn`. Out: frames or a body. Text beside calls is the plan, as Cohere writes it; other text is content. The
-rules for a history are those of OpenAI chat completions, the settings are Cohere's own.
+In: a `Turn`. Out: frames or a body. Text beside calls is the plan, as Cohere writes it; other text is content.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +9,6 @@ from typing import Any
 from callfuse.testing import openai_chat
 from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.turn import EVENT_STREAM, Turn, dumps
-
-ROLES = ("system", "user", "assistant", "tool")
-CHOICES = ("REQUIRED", "NONE")
 
 
 class Cohere:
@@ -32,10 +28,6 @@ class Cohere:
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """Always 1."""
         return 1
-
-    def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks, one sentence each."""
-        return broken_rules(body)
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """Server-sent events with a type each, then `[DONE]`."""
@@ -122,22 +114,3 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 def _event(kind: str, **more: Any) -> bytes:
     return b"event: " + kind.encode() + b"\ndata: " + dumps({"type": kind, **more}) + b"\n\n"
-
-
-def broken_rules(body: Mapping[str, Any]) -> Iterator[str]:
-    """The rules that a request's body breaks, one sentence each."""
-    if not (isinstance(body.get("model"), str) and body["model"]):
-        yield "model: a non-empty string is required"
-    if body.get("tool_choice") not in (None, *CHOICES):
-        yield f"tool_choice: {body['tool_choice']!r} is not one of {', '.join(CHOICES)}"
-    elif body.get("tool_choice") is not None and not body.get("tools"):
-        yield "tool_choice: only allowed where 'tools' are given"
-    yield from openai_chat.broken_rules({"messages": body.get("messages")})
-    messages = body.get("messages")
-    for at, message in enumerate(messages if isinstance(messages, list) else ()):
-        role = message.get("role") if isinstance(message, dict) else None
-        if role in openai_chat.ROLES and role not in ROLES:
-            yield f"messages[{at}].role: {role!r} is not one of {', '.join(ROLES)}"
-        plan = message.get("tool_plan") if isinstance(message, dict) else None
-        if not isinstance(plan, str | None):
-            yield f"messages[{at}].tool_plan: a string is required"

@@ -141,7 +141,7 @@ class VendorRequest:
     results: tuple[str, ...] = ()
     """The texts of those results."""
     violations: tuple[str, ...] = ()
-    """The vendor's rules that the request breaks."""
+    """The rules of the vendor that the request breaks; empty for a vendor without `rules`."""
 
     @property
     def streams(self) -> bool:

@@ -2,10 +2,10 @@
 
 A real vendor signs each thinking block and refuses one whose text, order or neighbours differ from its own answer. A
 scripted signature contains the answer's id, the block's place among the answer's thinking blocks and a digest of its
-text, so that pure functions can check a history without the answers. Other signatures are not checked.
+text, so that pure functions can check a history without the answers.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -60,7 +60,7 @@ class VendorDialect(Protocol):
     """One wire format of the scripted vendor."""
 
     name: str
-    """The dialect's name, as `violations` knows it."""
+    """The dialect's name."""
     stream_type: bytes
     """The content type of its streams."""
 
@@ -72,9 +72,6 @@ class VendorDialect(Protocol):
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """The number of answers that the request asks for."""
-
-    def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The vendor's rules that a request breaks, in the order of the body. Never raises."""
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """The answer as a stream, frame by frame."""
@@ -129,38 +126,10 @@ def dumps(value: Any) -> bytes:
     return orjson.dumps(value)
 
 
-_MARK = "callfuse-scripted"
-
-
-@dataclass(frozen=True, slots=True)
-class Signed:
-    """The contents of a scripted signature."""
-
-    answer_id: str
-    place: int
-    digest: str
-
-    def fits(self, thinking: str) -> bool:
-        """Whether `thinking` is the text that was signed."""
-        return self.digest == _digest(thinking)
-
-
-def _digest(thinking: str) -> str:
-    return sha256(thinking.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+SIGNATURE_MARK = "callfuse-scripted"
 
 
 def signature_for(answer_id: str, thinking: str, place: int = 0) -> str:
     """The signature of a thinking block of an answer; `place`: its index among the answer's thinking blocks."""
-    return urlsafe_b64encode(f"{_MARK}|{place}|{_digest(thinking)}|{answer_id}".encode()).decode()
-
-
-def read_signature(signature: str) -> Signed | None:
-    """The contents of a signature; None if it is not a scripted one."""
-    try:
-        text = urlsafe_b64decode(signature.encode()).decode()
-    except ValueError:  # not base64, or not text inside: a foreign signature
-        return None
-    match text.split("|", 3):
-        case [mark, place, digest, answer_id] if mark == _MARK and place.isdigit():
-            return Signed(answer_id, int(place), digest)
-    return None
+    digest = sha256(thinking.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return urlsafe_b64encode(f"{SIGNATURE_MARK}|{place}|{digest}|{answer_id}".encode()).decode()

@@ -1,12 +1,11 @@
 """The scripted vendor: an ASGI app that answers by a script, in the wire format of the path, streamed or whole.
 
-It checks each request as the real vendor would, and answers 400 if a rule is broken; the script does not see such a
-request. It keeps all requests and counts the billed tokens. Apart from the pause between frames it uses no clock and no
-random numbers, so the same requests get the same bytes.
+It keeps all requests and counts the billed tokens. Apart from the pause between frames it uses no clock and no random
+numbers, so the same requests get the same bytes. It takes any history, unless it is given `rules`.
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -40,6 +39,8 @@ DIALECTS: tuple[VendorDialect, ...] = (
     BedrockInvoke(),
 )
 """Every vendor that is played. A new one is a file in `testing/`, and a line here."""
+Rules = Callable[[str, Mapping[str, Any]], Iterable[str]]
+"""Gets the name of a dialect and the parsed body of a request, and gives a sentence for each broken rule."""
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 REDACTED = "[redacted]"
 UNKNOWN_RESPONSE = "previous_response_id: Previous response not found."
@@ -48,36 +49,24 @@ _JSON = [(b"content-type", b"application/json")]
 _UNCACHED = (b"cache-control", b"no-cache")
 
 
-def violations(dialect: str, body: Mapping[str, Any]) -> list[str]:
-    """The rules of a vendor that a parsed request breaks, in the order of the body; empty if the vendor would accept
-    it.
-
-    `dialect`: a name of `DIALECTS`, such as `anthropic`; ValueError for any other. Each rule is one sentence that
-    begins with the place in the body. The sentences are our own; real vendors answer HTTP 400 at the first broken rule.
-    """
-    known = {one.name: one for one in DIALECTS}
-    if dialect not in known:
-        raise ValueError(f"no rules for the dialect {dialect!r}; use one of {', '.join(known)}")
-    return list(known[dialect].broken_rules(body))
-
-
 class ScriptedVendor:
     """An ASGI app that plays OpenAI (`.../chat/completions`), Anthropic (`.../v1/messages`) and others from one script.
 
     `script`: a function of the request, sync or async, or a sequence of answers given in order (a request too many is
     answered 400). `chunk_delay_s`: seconds to wait before each frame of a stream (default 0). `piece_chars`: characters
-    of text per frame (default 12; ValueError below 1). `judge=False`: accept any history.
+    of text per frame (default 12; ValueError below 1). `rules`: what a request must not break (default: nothing). The
+    vendor answers 400 with the first rule that is broken, and the script does not see the request.
     """
 
     def __init__(
-        self, script: Script, *, chunk_delay_s: float = 0.0, piece_chars: int = 12, judge: bool = True
+        self, script: Script, *, chunk_delay_s: float = 0.0, piece_chars: int = 12, rules: Rules | None = None
     ) -> None:
         if piece_chars < 1:
             raise ValueError(f"piece_chars must be at least 1, not {piece_chars}")
         self._script = script
         self._chunk_delay_s = chunk_delay_s
         self._piece_chars = piece_chars
-        self._judge = judge
+        self._rules = rules
         self._answered = 0
         self._memories: dict[str, Memory | StepMemory] = {
             OpenAIResponses.name: Memory(),
@@ -137,7 +126,6 @@ class ScriptedVendor:
         memory = self._memories.get(dialect.name)
         known = memory.recall(body) if memory else body
         calls, results = dialect.last_round(known or body)
-        broken = violations(dialect.name, known) if known is not None else [UNKNOWN_RESPONSE]
         request = VendorRequest(
             number=len(self.requests) + 1,
             dialect=dialect.name,
@@ -147,10 +135,16 @@ class ScriptedVendor:
             raw=raw,
             calls=calls,
             results=results,
-            violations=tuple(broken) if self._judge else (),
+            violations=self._broken(dialect.name, known),
         )
         self.requests.append(request)
         return request
+
+    def _broken(self, dialect: str, body: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """The rules that a request breaks; no body: it continues a response that is not stored."""
+        if self._rules is None:
+            return ()
+        return (UNKNOWN_RESPONSE,) if body is None else tuple(self._rules(dialect, body))
 
     async def _reply(self, request: VendorRequest) -> Reply:
         if isinstance(self._script, Sequence):

@@ -8,13 +8,13 @@ import pytest
 from openai.types.chat import ChatCompletion
 from openai.types.chat.chat_completion_message_custom_tool_call import ChatCompletionMessageCustomToolCall
 
-from callfuse.testing import violations
 from tests.dialects.quirks import OKAPI, ZEBRA
 from tests.dialects.quirks.openai_chat import DONE, END, calls, delta, part, signature, whole
 from tests.dialects.reading import ways
 from tests.support.asgi import Request
 from tests.support.kits.openai_chat import payloads, sdk_chunks
 from tests.support.meeting import MARK, Meeting, meet
+from tests.support.rules import violations
 from tests.support.scripted import Reply
 from tests.support.scripted import whole as whole_reply
 

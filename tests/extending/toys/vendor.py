@@ -1,4 +1,4 @@
-"""The scripted vendor's Jot: reads requests, judges them, writes answers as lines and as bodies."""
+"""The scripted vendor's Jot: reads requests, writes answers as lines and as bodies."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,13 +27,6 @@ class Jot:
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """There is one."""
         return 1
-
-    def broken_rules(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """Each call has its result."""
-        messages = objects(body.get("messages"))
-        calls = [call.get("id") for one in messages for call in objects(one.get("calls"))]
-        if calls != [one.get("id") for one in messages if one.get("role") == "tool"]:
-            yield "messages: calls and results do not match"
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """A line for each piece of text and each call, and the end."""
