@@ -7,8 +7,8 @@ from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
 from callfuse.config import Source
+from callfuse.config.serve import AdminSettings
 from callfuse.conversations.ledger import Ledger
-from callfuse.proxy.settings import AdminSettings
 from tests.support.asgi import JSON_REQUEST, App, Exchange, Headers, Request, Scope, Send, drive
 
 TOKEN = "the-token-of-the-tests"

@@ -9,7 +9,7 @@ from starlette.routing import Mount
 
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
-from callfuse.proxy.settings import AdminSettings
+from callfuse.config.serve import AdminSettings
 from tests.admin.asking import BEARER, BROWSER, TOKEN, Guarded
 from tests.support.asgi import Headers, Request, drive
 

@@ -11,9 +11,9 @@ import pytest
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.admin import AdminApp
 from callfuse.admin.app import LONGEST_FORM, AdminMount
+from callfuse.config.serve import AdminSettings
 from callfuse.observe import findings
 from callfuse.observe.events import FEEDBACK, FeedbackGiven, FindingSeen
-from callfuse.proxy.settings import AdminSettings
 from callfuse.stores.keys import finding_key
 from callfuse.stores.redis import RedisLedger
 from tests.admin.asking import BEARER, FORM, PATH, TOKEN

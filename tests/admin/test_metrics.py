@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
 from callfuse.admin.readiness import PARTS, Readiness
+from callfuse.config.serve import FAILED_FOR_S
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import NOWHERE, FuseBlown, StoreDown, StoreFailed, StoreUp
 from callfuse.observe.prometheus import Metrics
-from callfuse.proxy.settings import FAILED_FOR_S
 from tests.admin.asking import BEARER, TOKEN, Guarded, Vendor
 from tests.support.asgi import Request, drive
 

@@ -8,9 +8,9 @@ import pytest
 
 from callfuse.cli.agents import IF_SET, VENDORS, wire, with_version
 from callfuse.cli.codex import led_to
+from callfuse.config.serve import Route
 from callfuse.dialects import dialect_of
 from callfuse.errors import ConfigError
-from callfuse.proxy.settings import Route
 from callfuse.proxy.target import Upstream
 from tests.project.sources import document, quoted
 

@@ -10,9 +10,9 @@ import typer.main
 
 from callfuse.cli import listed
 from callfuse.cli.app import app
+from callfuse.config.serve import LOG_FORMATS, LOG_LEVELS, ServeSettings
 from callfuse.errors import install_hint
 from callfuse.observe.events import FEEDBACK
-from callfuse.proxy.settings import LOG_FORMATS, LOG_LEVELS, ServeSettings
 from tests.cli.processes import callfuse, callfuse_here
 
 

@@ -3,7 +3,7 @@
 import socket
 
 from callfuse.cli.serve import open_listener
-from callfuse.proxy.settings import ServeSettings
+from callfuse.config.serve import ServeSettings
 
 
 def test_no_chunk_waits_for_an_acknowledgement() -> None:

@@ -6,7 +6,7 @@ from asyncio import CancelledError
 import pytest
 
 from callfuse.cli.serve import NoiseFilter, QueryFilter, log_config
-from callfuse.proxy.settings import ServeSettings
+from callfuse.config.serve import ServeSettings
 
 
 def test_no_access_line_holds_a_query() -> None:

@@ -9,9 +9,9 @@ import pytest
 from callfuse.config import Config, load_config
 from callfuse.config.environment import variables
 from callfuse.config.model import KeyPath, leaves
+from callfuse.config.serve import ServeSettings
 from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import MODES
-from callfuse.proxy.settings import ServeSettings
 
 # For each key whose type does not give its values: what the file, the environment and the keyword say.
 VALUES: dict[str, tuple[Any, Any, Any]] = {

@@ -14,10 +14,10 @@ from callfuse.commands.run import KEYS
 from callfuse.config import load_config
 from callfuse.config.layers import FOREIGN_KEYS
 from callfuse.config.model import dotted_name, keys, leaves
+from callfuse.config.serve import ServeSettings
 from callfuse.config.wording import describe_allowed
 from callfuse.errors import ConfigError
 from callfuse.policy.sections import COMMAND_KEYS
-from callfuse.proxy.settings import ServeSettings
 from callfuse.stores.address import STORE_HINT
 
 RUNGS = "observe, warn, steer, force_text, escalate, block"

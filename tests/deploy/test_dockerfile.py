@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from callfuse import __version__
-from callfuse.proxy.settings import ServeSettings
+from callfuse.config.serve import ServeSettings
 from tests.deploy.dockerfile import PLACES, Build, Image, context, instructions
 from tests.hosts.environments import asked_for, environment
 from tests.hosts.mounting import free_port

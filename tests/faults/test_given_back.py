@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.proxy.wire import CHUNKED, Peer, Script, chunk, client, post, upstream
 from tests.support.asgi import Request
 from tests.support.config import guard

@@ -14,8 +14,8 @@ import pytest
 from anyio import to_thread
 
 from callfuse import CallFuseMiddleware
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.hosts import client
 from tests.hosts.environments import CACHE, asked_for
 from tests.hosts.mounting import APPS, free_port

@@ -9,9 +9,9 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.cli.serve import log_config
+from callfuse.config.serve import ServeSettings
 from callfuse.observe.access import ACCESS
 from callfuse.observe.json_lines import JsonFormatter
-from callfuse.proxy.settings import ServeSettings
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
 from tests.support.config import settings
 from tests.support.kits import KITS

@@ -21,6 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.asgi.types import Receive, Scope, Send
+from callfuse.config.serve import ServeSettings
 from callfuse.inprocess import LoopDetector
 from callfuse.model import ToolCall
 from callfuse.observe import telemetry
@@ -41,7 +42,6 @@ from callfuse.observe.otel import OtelMetrics, OtelTraces
 from callfuse.observe.prometheus import PREFIX, Metrics
 from callfuse.observe.telemetry import OtelSettings, open_metrics, open_traces
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.observe.test_prometheus import EACH, samples
 from tests.project.sources import document, quoted, rows
 from tests.support.asgi import JSON_REQUEST, App, Request, drive

@@ -15,6 +15,7 @@ from benchmarks.house import (
     attributes,
     catches,
     conditions,
+    core_lines,
     files_of,
     length,
     of_functions,
@@ -28,9 +29,11 @@ SHELL = ("proxy", "admin", "cli", "demo", "offline", "testing", "__main__")
 
 MANY_ATTRIBUTES = {
     "policy.settings.LoopSettings",  # one for each setting of the configuration file
-    "proxy.settings.ServeSettings",  # the same for the block `serve`
+    "config.serve.ServeSettings",  # the same for the block `serve`
 }
 LONG_FUNCTIONS: set[str] = set()
+MOST_CORE_LINES = 33_000
+"""A ceiling that only falls, down to `CORE_GOAL`."""
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS: set[str] = set()
 UNDOCUMENTED: set[str] = set()
@@ -48,6 +51,11 @@ def new_and_gone(found: Iterable[str], allowed: Collection[str]) -> tuple[list[s
 def test_no_class_has_too_many_attributes() -> None:
     """Instance attributes, inherited ones included."""
     assert new_and_gone(over(attributes(FILES), MOST_ATTRIBUTES), MANY_ATTRIBUTES) == ([], [])
+
+
+def test_the_core_does_not_grow() -> None:
+    """Lines of the rooms that guard an exchange; the ceiling is not far above them."""
+    assert MOST_CORE_LINES * 0.94 < core_lines(FILES) <= MOST_CORE_LINES
 
 
 def test_no_function_is_too_long() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
+from benchmarks.house import CORE_ROOMS
 
 from tests.project.sources import Module, document, modules, parsed, quoted, rows, top_level
 
@@ -15,6 +16,9 @@ VALUES |= {"operator", "struct", "types", "typing"}
 TEXTS = {"binascii", "fnmatch", "hashlib", "json", "orjson", "pydantic", "pydantic_core", "rapidfuzz", "re", "string"}
 CORE_MAY_IMPORT = VALUES | TEXTS
 """All that the core is built of: values, texts, digests. No clock, no IO, no logging, no chance, no framework."""
+
+KINDS = ("core", "shell", "around")
+"""Pure rows, those that a host needs with them, and what stands on both."""
 
 CORE_MAY_NOT_CALL = frozenset({"open", "print", "input", "exec", "eval"})
 
@@ -26,14 +30,19 @@ SEAMS = frozenset({"conversations.ledger", "conversations.memory"})
 class Layer:
     """One row of the table."""
 
-    core: bool
+    kind: str
     packages: frozenset[str]
+
+    @property
+    def core(self) -> bool:
+        """Whether it is pure."""
+        return self.kind == "core"
 
 
 def layers() -> list[Layer]:
     """The table, first row first."""
     table = rows(document("docs/architecture.md"), "Layers")
-    return [Layer(kind == "core", frozenset(quoted(packages))) for kind, packages, _ in table]
+    return [Layer(kind, frozenset(quoted(packages))) for kind, packages, _ in table]
 
 
 def wrong_imports(found: Sequence[Module]) -> list[str]:
@@ -50,6 +59,24 @@ def wrong_imports(found: Sequence[Module]) -> list[str]:
             if place[package] >= place[module.package]:
                 wrong.append(f"{module.name} imports {imported}")
     return wrong
+
+
+def needed_by_hosts() -> set[str]:
+    """The packages of the rows `core` and `shell`."""
+    return {package for layer in layers() if layer.kind != "around" for package in layer.packages}
+
+
+def around_imported(found: Sequence[Module]) -> list[str]:
+    """What modules that a host needs import from others."""
+    needed = needed_by_hosts()
+    imports = [
+        (module.name, name.split(".")) for module in found if module.package in needed for name in module.imports()
+    ]
+    return [
+        f"{name} imports {'.'.join(imported)}"
+        for name, imported in imports
+        if imported[0] == "callfuse" and [*imported, "__init__"][1] not in needed
+    ]
 
 
 def impurities(found: Sequence[Module]) -> list[str]:
@@ -82,16 +109,30 @@ def _impurities(module: Module, core: set[str]) -> list[str]:
 
 
 def test_the_table_names_every_package_once() -> None:
-    """Each package and file below `callfuse` stands in one row, and the core's rows come first."""
+    """Each package and file below `callfuse` stands in one row; the core's rows come first, what stands around last."""
     table = layers()
     named = [package for layer in table for package in layer.packages]
     assert sorted(named) == sorted(top_level())
-    assert [layer.core for layer in table] == sorted((layer.core for layer in table), reverse=True)
+    assert [layer.kind for layer in table] == sorted((layer.kind for layer in table), key=KINDS.index)
 
 
 def test_imports_go_up_the_table() -> None:
     """No package imports from its own row or from one below, at the top of a file or inside a function."""
     assert wrong_imports(modules()) == []
+
+
+def test_a_host_needs_nothing_of_what_stands_around() -> None:
+    """What is needed has all the rooms whose lines are counted as the core's, and imports nothing around it."""
+    assert needed_by_hosts() >= set(CORE_ROOMS)
+    assert around_imported(modules()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["from callfuse.proxy.app import ReverseProxy", "import callfuse", "from .. import cli"]
+)
+def test_an_import_from_around_is_found(text: str) -> None:
+    """Packages around, the public names, and relative imports."""
+    assert len(around_imported([parsed("config.model", text), parsed("cli.app", text)])) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +145,7 @@ def test_imports_go_up_the_table() -> None:
         ("model", "from .detect import Engine"),
         ("policy.ladder", "from ..dialects.base import Frame"),
         ("asgi.exchange", "def late():\n    from callfuse.cli.app import app"),
-        ("proxy.app", "from importlib import import_module\nimport_module('callfuse.asgi')"),
+        ("stores.redis", "from importlib import import_module\nimport_module('callfuse.asgi')"),
         ("model.outcomes", "import json, callfuse.policy.texts"),
     ],
 )

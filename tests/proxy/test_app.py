@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from callfuse.config.serve import ServeSettings
 from callfuse.errors import ConfigError
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import Recorder
 from tests.proxy.wire import CHUNKED, END, Peer, chunk, get
 from tests.proxy.wire import client as connect

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.cross_site import is_cross_site
 from callfuse.proxy.gate import CrossSiteGate
-from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import Recorder
 from tests.proxy.wire import client as connect
 from tests.proxy.wire import upstream

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from callfuse.config.serve import ServeSettings
 from callfuse.errors import ConfigError
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.environment import proxy_for, tls_context
-from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream
 from tests.proxy.proxying import Recorder
 from tests.proxy.wire import Head, Peer, get, post

@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 import uvloop
 
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.failures import explain, openai_error
-from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import proxied, through
 from tests.proxy.wire import CHUNKED, END, OK, Head, Peer, chunk, get, post, unchunked
 from tests.proxy.wire import client as connect

@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import Recorder, through
 from tests.proxy.wire import CHUNKED, END, OK, Peer, chunk, get, post, unchunked
 from tests.proxy.wire import client as connect

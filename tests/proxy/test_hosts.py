@@ -7,8 +7,8 @@ import pytest
 
 from callfuse.cli.serve import ServeSetup, build_app
 from callfuse.config import resolve
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.support.asgi import Request, drive
 
 UPSTREAM = "http://127.0.0.1:1"

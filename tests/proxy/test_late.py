@@ -8,8 +8,8 @@ import pytest
 
 from callfuse.cli.patience import PatientConfig, PatientProtocol
 from callfuse.cli.serve import uvicorn_options
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import Recorder, through
 from tests.proxy.wire import Peer, chunk, get, post, upstream
 from tests.proxy.wire import client as connect

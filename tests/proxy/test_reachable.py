@@ -2,9 +2,9 @@
 
 import pytest
 
+from callfuse.config.serve import Route, ServeSettings
 from callfuse.proxy import client as clients
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import Route, ServeSettings
 from tests.proxy.proxying import Recorder
 from tests.proxy.wire import client, upstream
 from tests.support.redis import free_port

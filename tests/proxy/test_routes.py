@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from callfuse.config.serve import Route, ServeSettings
 from callfuse.dialects import error_body
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import Route, ServeSettings
 from callfuse.proxy.target import Upstream
 from tests.proxy.proxying import Recorder
 from tests.proxy.wire import CHUNKED, END, Peer, chunk, client, get, post, upstream

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.proxy.proxying import Recorder, through
 from tests.proxy.strict import GUARDED, HIDDEN, OWN, SERVERS, Strict, owned, strictly
 from tests.proxy.wire import END, chunk, client, get, upstream

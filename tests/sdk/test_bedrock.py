@@ -11,8 +11,8 @@ from botocore import UNSIGNED  # type: ignore[import-untyped]  # see above
 from botocore.config import Config  # type: ignore[import-untyped]  # see above
 
 from callfuse import CallFuseMiddleware
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from tests.support.serving import serve
 
 MARK = "[callfuse]"

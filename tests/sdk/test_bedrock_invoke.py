@@ -11,8 +11,8 @@ import pytest
 from botocore.config import Config  # type: ignore[import-untyped]  # see above
 
 from callfuse import CallFuseMiddleware
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from callfuse.testing import Answer, Call, ScriptedVendor, looping_model
 from tests.support.rules import StrictVendor
 from tests.support.serving import serve

@@ -12,8 +12,8 @@ from botocore.config import Config  # type: ignore[import-untyped]  # see above
 from botocore.exceptions import EventStreamError  # type: ignore[import-untyped]  # see above
 
 from callfuse import CallFuseMiddleware
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, VendorRequest, looping_model
 from tests.support.kits.bedrock import merged
 from tests.support.rules import StrictVendor

@@ -9,8 +9,8 @@ from google import genai
 from google.genai import types
 
 from callfuse import CallFuseMiddleware
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from callfuse.testing import Answer, Call, ScriptedVendor, looping_model
 from tests.support.kits.interactions import merged
 from tests.support.rules import StrictVendor

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from callfuse import CallFuseMiddleware
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.proxy.settings import ServeSettings
 from callfuse.testing import ScriptedVendor
 from tests.support.serving import serve
 

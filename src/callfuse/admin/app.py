@@ -44,11 +44,11 @@ from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config.effective import as_json
 from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
+from callfuse.config.serve import AdminSettings
 from callfuse.conversations.ledger import SharedSessions
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.view import View
 from callfuse.policy.nearest import suggest
-from callfuse.proxy.settings import AdminSettings
 
 if TYPE_CHECKING:
     from callfuse.observe.prometheus import Metrics

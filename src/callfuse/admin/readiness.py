@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal
 
+from callfuse.config.serve import FAILED_FOR_S
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import Event, StoreDown, StoreFailed, StoreUp
-from callfuse.proxy.settings import FAILED_FOR_S
 
 State = Literal["ok", "unknown", "failed"]
 PARTS: Final = ("settings", "upstream", "store", "serving")

@@ -151,7 +151,7 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> "Res
     """Load the configuration from every source. Raises ConfigError, also if there is no upstream, or if the store
     cannot be used."""
     from callfuse.config import resolve
-    from callfuse.proxy.settings import UPSTREAM_HINT
+    from callfuse.config.serve import UPSTREAM_HINT
     from callfuse.stores import require
 
     resolved = resolve(file, options=options)

@@ -23,13 +23,13 @@ from callfuse.cli.holder import holder_of
 from callfuse.cli.serve import open_listener
 from callfuse.config import Resolved, without_credentials
 from callfuse.config.environment import CONFIG_FILE
+from callfuse.config.serve import UPSTREAM_HINT, ServeSettings
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.printable import plain
 from callfuse.policy.presets import mode_name
 from callfuse.policy.rungs import Rung
 from callfuse.proxy.client import UpstreamClient
 from callfuse.proxy.failures import FAILURES, explain, forget_frames
-from callfuse.proxy.settings import UPSTREAM_HINT, ServeSettings
 from callfuse.proxy.target import Upstream
 from callfuse.stores import probe
 from callfuse.stores.address import MEMORY

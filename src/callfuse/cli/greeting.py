@@ -5,9 +5,9 @@ from typing import Final
 from callfuse import __version__
 from callfuse.config import Config, without_credentials
 from callfuse.config.environment import ADMIN_TOKEN
+from callfuse.config.serve import ServeSettings
 from callfuse.policy.presets import mode_name
 from callfuse.policy.settings import LoopSettings
-from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream
 from callfuse.stores.address import MEMORY
 

@@ -35,8 +35,8 @@ from callfuse.cli.patience import PatientConfig
 from callfuse.cli.runs import fail
 from callfuse.cli.serve import App, ServeSetup, build_app, log_config, open_listener, uvicorn_options
 from callfuse.config import Resolved, resolve, without_credentials
+from callfuse.config.serve import Route, ServeSettings
 from callfuse.errors import ConfigError
-from callfuse.proxy.settings import Route, ServeSettings
 from callfuse.stores import require
 
 COMMAND: Final = "run"

@@ -36,6 +36,7 @@ from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
 from callfuse.cli.upkeep import Upkeep
 from callfuse.cli.workers import FAILED_START, Workers
 from callfuse.config import Config, Resolved
+from callfuse.config.serve import ServeSettings
 from callfuse.dialects import error_body
 from callfuse.observe.access import ACCESS
 from callfuse.observe.bus import Sink
@@ -44,7 +45,6 @@ from callfuse.observe.prometheus import FOLDER, Metrics, keep_in_memory, take_pl
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
 from callfuse.proxy.gate import CrossSiteGate, HostGate
-from callfuse.proxy.settings import ServeSettings
 
 logger = logging.getLogger("callfuse.serve")
 

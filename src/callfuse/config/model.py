@@ -12,12 +12,12 @@ from typing import Annotated, get_args, get_origin
 from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
+from callfuse.config.serve import AdminSettings, ServeSettings
 from callfuse.dialects import DIALECTS
 from callfuse.observe.settings import EventsSettings
 from callfuse.observe.telemetry import OtelSettings
 from callfuse.policy.fields import SECRET, Seconds
 from callfuse.policy.settings import LoopSettings, Strict
-from callfuse.proxy.settings import AdminSettings, ServeSettings
 from callfuse.stores.address import MEMORY, check_store_url
 
 KeyPath = tuple[str, ...]

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from callfuse.config import serve
 from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.model import Config, entry_of, item_of, section_of
 from callfuse.config.reference import descriptions
@@ -17,7 +18,6 @@ from callfuse.policy import fields
 from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import NO_CAP, RUNG_NAMES
 from callfuse.policy.sections import CAPS
-from callfuse.proxy import settings as serve
 
 JSONSchema = dict[str, Any]
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
+from callfuse.config.serve import ServeSettings
 from callfuse.errors import ConfigError
 from callfuse.proxy.asgi import Message, Receive, Scope, Send
 from callfuse.proxy.client import UpstreamClient
@@ -34,7 +35,6 @@ from callfuse.proxy.failures import (
 )
 from callfuse.proxy.headers import declared_length, to_client, to_upstream, unbuffered
 from callfuse.proxy.hosts import is_own_host
-from callfuse.proxy.settings import ServeSettings
 from callfuse.proxy.target import Upstream, path_of
 from callfuse.proxy.upload import Upload, body_to_send
 

@@ -14,8 +14,8 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.tracing import Trace
 from yarl import URL
 
+from callfuse.config.serve import FAILED_FOR_S, ServeSettings
 from callfuse.proxy.environment import proxy_for, tls_context
-from callfuse.proxy.settings import FAILED_FOR_S, ServeSettings
 from callfuse.proxy.target import Upstream
 from callfuse.proxy.upload import Upload, is_replayable
 

@@ -29,11 +29,3 @@ def is_loopback(name: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return bool(mapped.is_loopback if mapped else address.is_loopback)
-
-
-def is_every_address(host: str) -> bool:
-    """Whether to listen on `host` is to listen on every address."""
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False

@@ -1,5 +1,6 @@
 """Define and validate the settings of the blocks `serve` and `admin`. Times are in seconds."""
 
+import ipaddress
 import re
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
@@ -8,7 +9,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from callfuse.policy.fields import Seconds, Strict, Whole, lower, lower_or_none
-from callfuse.proxy.hosts import is_every_address
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -55,6 +55,14 @@ def _admin_path(value: str) -> str:
     if not re.fullmatch(r"(/[\w.~-]+)+", path, re.ASCII) or {".", ".."} & set(path.split("/")):
         raise ValueError(ADMIN_PATH_HINT)
     return path
+
+
+def _is_every_address(host: str) -> bool:
+    """Whether to listen on `host` is to listen on every address."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def is_below(path: str, above: str) -> bool:
@@ -168,7 +176,7 @@ class ServeSettings(Strict):
     @cached_property
     def is_any_host(self) -> bool:
         """Whether requests for any `Host` are served."""
-        return ANY_HOST in self.hosts or (not self.hosts and is_every_address(self.host))
+        return ANY_HOST in self.hosts or (not self.hosts and _is_every_address(self.host))
 
     def backend_of(self, path: str) -> str | None:
         """The backend name that the route of a path sets; None if it sets none."""
