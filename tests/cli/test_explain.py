@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from callfuse.cli.diagnosis import Check, State
-from callfuse.cli.explain import ADVICE, PATHS, explain
+from callfuse.cli.explain import ADVICE, explain
 from callfuse.config import resolve
-from callfuse.dialects import DIALECTS, dialect_of
+from callfuse.dialects import DIALECTS, Dialect
 from tests.cli.processes import callfuse
 
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
@@ -72,18 +72,12 @@ def last(checks: list[Check]) -> tuple[State, str]:
     return checks[-1].state, checks[-1].found
 
 
-@pytest.mark.parametrize("name", [one.name for one in DIALECTS])
-def test_a_request_of_each_format_is_guarded(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_a_request_of_each_format_is_guarded(tmp_path: Path, dialect: Dialect) -> None:
     """Its path is known by the format; all is well."""
-    checks = explained(tmp_path, BODIES[name], PATHS[name])
+    checks = explained(tmp_path, BODIES[dialect.name], dialect.usual_path)
     assert {one.state for one in checks} == {State.OK}, checks
     assert any(one.found.startswith("it is guarded") for one in checks)
-
-
-def test_each_format_has_a_path() -> None:
-    """The path of each is one that its dialect serves."""
-    found = {name: dialect_of(path) for name, path in PATHS.items()}
-    assert found == {one.name: one for one in DIALECTS}
 
 
 def test_a_call_that_would_be_found_says_how(tmp_path: Path) -> None:

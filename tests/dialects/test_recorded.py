@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.dialects import DIALECTS, recognise_answer, recognise_request
+from callfuse.dialects import DIALECTS, Dialect, dialect_of, recognise_answer, recognise_request
 from callfuse.wire.jsontext import loads
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect
@@ -21,6 +21,12 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from((*KEYS, "type")), inner, max_size=4),
     max_leaves=12,
 )
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_its_usual_path_is_its_own(dialect: Dialect) -> None:
+    """Where a recorded request says nothing else, it is taken for one to this path."""
+    assert dialect_of(dialect.usual_path) is dialect
 
 
 @every_dialect

@@ -38,20 +38,6 @@ from callfuse.wire.jsontext import NotJSON, as_utf8, dumps, loads
 AREA: Final = "request"
 LONGEST: Final = 120
 """Characters of a call that are shown."""
-PATHS: Final = {
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-    "anthropic": "/v1/messages",
-    "gemini": "/v1beta/models/model:generateContent",
-    "ollama": "/api/chat",
-    "cohere-v2": "/v2/chat",
-    "gemini-interactions": "/v1beta/interactions",
-    "bedrock-converse": "/model/model/converse",
-    "bedrock-invoke": "/model/anthropic.model/invoke-with-response-stream",
-}
-"""Where a request of each dialect is sent to."""
-SHAPED: Final = ("gemini", "openai-responses")
-"""Dialects whose bodies are no other's: `contents`, `input`. A plain list of messages may be anybody's."""
 OTHER_BODY: Final = "other body"
 ADVICE: Final = {
     NO_TOOLS: "its answer can have no calls: it declares no tools, or asks for one token. Nothing needs to be done",
@@ -127,7 +113,7 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
     if isinstance(value, list) and recognised is not None:
         given = replace(given, body=dumps(recognised[1]))
     looks_like = recognised[0] if recognised else _by_shape(value)
-    path = given.path or PATHS[looks_like.name]
+    path = given.path or looks_like.usual_path
     shown = path.partition("?")[0]  # a query may hold a key
     dialect = dialect_of(shown)
     if dialect is None:
@@ -177,12 +163,13 @@ def _read(dialect: Dialect, value: Any, given: Given, path: str) -> Request | No
 
 
 def _by_shape(value: Any) -> Dialect:
-    """The dialect that reads a body which has no marks of one; OpenAI chat, which comes last, if none does."""
-    if value is None:
+    """The dialect that reads a body which has no marks of one; OpenAI chat, the first of all and the last here, if none
+    does. A text as `input` is taken for Responses, whose place is behind that of Interactions."""
+    if not isinstance(value, dict) or "messages" in value:  # which may be anybody's
         return DIALECTS[0]
     body = dumps(value)
-    shaped = (one for one in DIALECTS if one.name in SHAPED)
-    return next((one for one in shaped if one.read_request(body, value, PATHS[one.name]) is not None), DIALECTS[0])
+    reading = (one for one in reversed(DIALECTS) if one.read_request(body, value, one.usual_path) is not None)
+    return next(reading, DIALECTS[0])
 
 
 def _last_call(request: Request | None) -> ToolCall | None:
@@ -244,7 +231,7 @@ def _verdict(told: Told, looks_like: Dialect) -> Iterator[Check]:
     if cause:
         advice = ADVICE.get(cause.partition(":")[0], "docs/dialects.md tells what is read, and what is not")
         if cause == OTHER_BODY and ended is not None and looks_like.name != ended.where.dialect:
-            advice = f"it looks like {looks_like.name}, which is sent to a path such as {PATHS[looks_like.name]}"
+            advice = f"it looks like {looks_like.name}, which is sent to a path such as {looks_like.usual_path}"
         make = note if cause == NO_TOOLS else failed
         yield make(AREA, f"it is not guarded: {plain(cause)}", advice)
         return

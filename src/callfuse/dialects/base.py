@@ -484,6 +484,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def usual_path(self) -> str:
+        """A path that it serves, for a request that is recorded without its path."""
+        ...
+
+    @property
     def heartbeat(self) -> bytes:
         """A frame that keeps the connection open and that the official SDKs ignore; empty if there is none."""
         ...

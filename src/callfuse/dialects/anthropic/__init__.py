@@ -53,6 +53,7 @@ class Anthropic(MessagesDialect):
 
     name: Final = "anthropic"
     backend: Final = "anthropic"
+    usual_path: Final = "/v1/messages"
     call_mark: Final = b"tool_use"
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
 

@@ -32,6 +32,7 @@ class Bedrock(EventDialect):
 
     name: Final = "bedrock-converse"
     backend: Final = "bedrock"
+    usual_path: Final = "/model/model/converse"
     call_mark: Final = b'"toolUse"'
     heartbeat = HEARTBEAT
 

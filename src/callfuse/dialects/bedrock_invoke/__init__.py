@@ -55,6 +55,7 @@ class BedrockInvoke(MessagesDialect):
 
     name: Final = "bedrock-invoke"
     backend: Final = "anthropic"
+    usual_path: Final = "/model/anthropic.model/invoke-with-response-stream"
     call_mark: Final = b"type"  # a header's name: no frame is passed by, for what it carries cannot be seen
     heartbeat = HEARTBEAT
 

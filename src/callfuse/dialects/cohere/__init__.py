@@ -18,6 +18,7 @@ class Cohere(EventDialect):
 
     name: Final = "cohere-v2"
     backend: Final = "cohere"
+    usual_path: Final = "/v2/chat"
     call_mark: Final = b"tool_calls"
 
     def serves(self, path: str) -> bool:

@@ -28,6 +28,7 @@ class Gemini:
 
     name: Final = "gemini"
     backend: Final = "gemini"
+    usual_path: Final = "/v1beta/models/model:generateContent"
     call_mark: Final = b"functionCall"
     kept_mark: Final = b""
     early_mark: Final = b""

@@ -28,6 +28,7 @@ class Interactions(EventDialect):
 
     name: Final = "gemini-interactions"
     backend: Final = "gemini"
+    usual_path: Final = "/v1beta/interactions"
     call_mark: Final = b"function_call"
 
     def serves(self, path: str) -> bool:

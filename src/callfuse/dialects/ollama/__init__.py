@@ -21,6 +21,7 @@ class Ollama(EventDialect):
 
     name: Final = "ollama"
     backend: Final = "ollama"
+    usual_path: Final = "/api/chat"
     call_mark: Final = b'"tool_calls"'
     kept_mark = b""
     heartbeat = dumps(_NOTHING) + b"\n"

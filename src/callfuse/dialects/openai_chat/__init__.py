@@ -25,6 +25,7 @@ class OpenAIChat(OpenAIDialect):
 
     name: Final = "openai-chat"
     backend: Final = "openai"
+    usual_path: Final = "/v1/chat/completions"
     call_mark: Final = b"_call"
     early_mark: ClassVar = DETAIL_MARK
 

@@ -20,6 +20,7 @@ class OpenAIResponses(OpenAIDialect):
 
     name: Final = "openai-responses"
     backend: Final = "openai"
+    usual_path: Final = "/v1/responses"
     call_mark: Final = b"_call"
     kept_mark = b"_item."
 

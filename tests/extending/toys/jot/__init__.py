@@ -20,6 +20,7 @@ class Jot(EventDialect):
 
     name: Final = "jot"
     backend: Final = "jot"
+    usual_path: Final = "/jot/chat"
     call_mark: Final = b'"call'
     heartbeat = b"\n"
 
