@@ -28,6 +28,8 @@ MOST_PATHS: Final = 15
 """Cyclomatic complexity of a function."""
 LONG_FILE: Final = 450
 """Lines; longer files are printed, no test holds them."""
+SMALL: Final = 4
+"""Lines; a private function shorter than that, called once, is printed."""
 CORE_ROOMS: Final = (
     "wire", "model", "dialects", "detect", "policy", "conversations", "guard", "asgi", "config", "stores",
 )  # fmt: skip
@@ -177,6 +179,48 @@ def attributes(files: Sequence[File]) -> dict[str, int]:
     return {name: len(collect(name)) for name in classes}
 
 
+def with_helpers(files: Sequence[File]) -> dict[str, int]:
+    """How many attributes each class has together with its private helpers, so that cutting an object hides nothing.
+
+    A helper is a class with a leading underscore that only this class uses, itself or through private functions and
+    other helpers that only it uses. What it inherits from is counted already.
+    """
+    counts = attributes(files)
+    found = dict(counts)
+    for file in files:
+        owners = _owners(file)
+        for node in file.tree.body:
+            owner = f"{file.name}.{_owner_of(node.name, owners)}" if isinstance(node, ast.ClassDef) else ""
+            if owner in counts:
+                found[owner] += counts[f"{file.name}.{node.name}"]
+    return found
+
+
+def _owners(file: File) -> dict[str, str]:
+    """The one definition that uses a private class or function, for each that has one; bases are no use."""
+    users: dict[str, set[str]] = {}
+    defined = {node.name: node for node in file.tree.body if isinstance(node, ast.ClassDef | Function)}
+    for at, node in enumerate(file.tree.body):
+        user = node.name if isinstance(node, ast.ClassDef | Function) else f"line {at}"
+        bases = set(map(_last_name, node.bases)) if isinstance(node, ast.ClassDef) else set()
+        for name in _names(node) & defined.keys() - bases - {user}:
+            users.setdefault(name, set()).add(user)
+    return {name: min(by) for name, by in users.items() if name.startswith("_") and len(by) == 1}
+
+
+def _owner_of(name: str, owners: Mapping[str, str]) -> str:
+    """The public definition at the end of the chain of owners; empty for a private name that has no owner at all."""
+    seen = {name}
+    while name in owners and owners[name] not in seen:
+        name = owners[name]
+        seen.add(name)
+    return name if len(seen) > 1 else ""
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
 def _own_attributes(node: ast.ClassDef, *, fields: bool) -> set[str]:
     found: set[str] = set()
     for item in node.body:
@@ -315,6 +359,24 @@ def core_lines(files: Sequence[File]) -> int:
     return sum(file.lines for file in files if file.room in CORE_ROOMS)
 
 
+def used_once(files: Sequence[File]) -> Iterator[str]:
+    """Private functions and methods of three lines at the most that are called at one place: what they do may stand
+    there. One that is given away uncalled, decorated, or defined at several places has a reason of its own."""
+    for file in files:
+        small = [(name, node) for name, node in file.functions() if _is_small(node)]
+        defined = Counter(node.name for _, node in file.functions())
+        called = Counter(_last_name(node.func) for node in ast.walk(file.tree) if isinstance(node, ast.Call))
+        named = Counter(_last_name(node) for node in ast.walk(file.tree) if isinstance(node, ast.Name | ast.Attribute))
+        for name, node in small:
+            if defined[node.name] == called[node.name] == named[node.name] == 1:
+                yield name
+
+
+def _is_small(node: Function) -> bool:
+    private = node.name.startswith("_") and not node.name.endswith("__")
+    return private and length(node) < SMALL and not node.decorator_list
+
+
 def over(figures: Mapping[str, int], limit: int) -> dict[str, int]:
     """What exceeds a limit, the largest first."""
     return {name: figure for name, figure in sorted(figures.items(), key=lambda item: -item[1]) if figure > limit}
@@ -350,6 +412,12 @@ def print_over(what: str, figures: Mapping[str, int], limit: int) -> None:
         print(f"  {figure:>4}  {name}")
 
 
+def print_names(what: str, names: Sequence[str]) -> None:
+    """How many there are, and each."""
+    print(f"\n{what}: {len(names)}")
+    print("".join(f"  {name}\n" for name in names), end="")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Count and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -360,13 +428,14 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{'core':<16}{core_lines(files):>16,}, to be {CORE_GOAL:,}")
     print(f"{'tests':<16}{len(tests):>7,}{sum(file.lines for file in tests):>9,}")
     print_over("attributes of a class", attributes(files), MOST_ATTRIBUTES)
+    print_over("attributes of a class with its private helpers", with_helpers(files), MOST_ATTRIBUTES)
     print_over("lines of a function", of_functions(files, length), MOST_LINES)
     print_over("complexity of a function", of_functions(files, paths), MOST_PATHS)
     print_over("complexity with conditions", of_functions(files, conditions), MOST_PATHS)
     print_over("lines of a file", {file.name: file.lines for file in files}, LONG_FILE)
+    print_names(f"private functions shorter than {SMALL} lines, called once", list(used_once(files)))
     missing = [name for file in files for name in file.undocumented()]
-    print(f"\npublic docstrings missing: {len(missing)}")
-    print("".join(f"  {name}\n" for name in missing), end="")
+    print_names("public docstrings missing", missing)
     broad = [caught for file in files for caught in catches(file)]
     print(f"\nbroad excepts: {len(broad)}")
     for caught in broad:
