@@ -5,10 +5,10 @@
 An app sends an answer of a few chunks to a `send` that does nothing, under callfuse: with a bus without sinks (`off`),
 with the sinks that every middleware has (`quiet`: counts, and logs at WARNING, of which a block writes one), with the
 access line and a log at INFO written to memory (`text`), the same as JSON (`json`), with metrics for Prometheus beside
-`quiet` (`metrics`), with what the live page keeps (`page`), and with metrics, page and the event feed beside `json`
-(`all`). `otel` is `quiet` with OpenTelemetry's traces and metrics, over an SDK that records and exports nothing. The
-runs are interleaved; the figures are medians of CPU time for each exchange, beyond `off`. The goal is for `all`: what
-an SDK takes is its own.
+`quiet` (`metrics`), with the event feed and what waits for the live page (`page`), and with metrics, page and feed
+beside `json` (`all`). `otel` is `quiet` with OpenTelemetry's traces and metrics, over an SDK that records and exports
+nothing. The runs are interleaved; the figures are medians of CPU time for each exchange, beyond `off`. The goal is for
+`all`: what an SDK takes is its own.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from benchmarks.chunks import Streaming, call_deltas, chat_chunks, request
 from benchmarks.driving import timed
 from callfuse import CallFuseMiddleware
-from callfuse.observe.activity import Activity
 from callfuse.observe.bus import Bus
 from callfuse.observe.feed import Feed
 from callfuse.observe.json_lines import JsonFormatter
 from callfuse.observe.otel import OtelMetrics, OtelTraces
 from callfuse.observe.prometheus import Metrics
+from callfuse.observe.view import View
 
 GOAL_US = 60.0
 TRACES = TracerProvider()
@@ -86,12 +86,10 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
         fuse._host = replace(fuse._host, bus=Bus())
     if kind in ("metrics", "all"):
         Metrics().watch(fuse)
-    if kind == "all":
+    if kind in ("page", "all"):
         feed = Feed()
-        feed.fill(Activity())
+        View(feed)
         fuse.bus.add(feed)
-    if kind == "page":
-        fuse.bus.add(Activity())
     if kind == "otel":
         traces = OtelTraces(provider=TRACES)
         fuse.bus.add(traces)

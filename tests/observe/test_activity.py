@@ -15,14 +15,17 @@ from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import outcome_of
 from callfuse.observe import activity, events, fields
 from callfuse.observe.activity import MAX_BEADS, MAX_LANES, Activity, Content
-from callfuse.observe.content import LENGTHS, Collector, finished
+from callfuse.observe.backlog import Backlog
+from callfuse.observe.content import LENGTHS
 from callfuse.observe.events import Event, Where
+from callfuse.observe.kept import Keeper
 from callfuse.observe.labels import RESULTS
+from callfuse.observe.naming import CLASSES
 from callfuse.observe.rates import BUCKET_S, BUCKETS, Rates
 from callfuse.observe.reading import read_fields
+from callfuse.observe.ring import Entry
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
-from callfuse.wire.jsontext import dumps
 
 WHERE = Where("abc", "x-session-id", "main.f00", "gpt-4o", "openai", "openai-chat")
 ARGUMENTS = '{"query": "zebra", "password": "hunter2hunter2"}'
@@ -55,10 +58,10 @@ class Watched:
 
     def __init__(self, content: Content = "short") -> None:
         self.now = 1000.0
-        self.activity = Activity(content, lambda: self.now, "one")
+        self.backlog = Backlog()
+        self.activity = Activity(content, lambda: self.now, "one", self.backlog.rates)
         self.told = Activity(content, lambda: self.now, "one")
-        self._content = content
-        self._collector = Collector(content, lambda: self.now)
+        self._keeper = Keeper(content, lambda: self.now)
 
     def call(
         self, arguments: str = ARGUMENTS, where: Where = WHERE, id_: str = "call_1", action: str = "none"
@@ -76,9 +79,10 @@ class Watched:
 
     def take(self, event: Event) -> None:
         """Anything happens."""
-        self.activity.take(event)
-        data = dumps(finished(self._collector.fields(event), self._content))
-        self.told.take_fields(json.loads(data), is_finished=True)
+        kept = self._keeper.keep(event)
+        self.backlog.take(event, kept, Entry((0, 0), kept))
+        self.activity.take_fields(kept.fields())
+        self.told.take_fields(json.loads(kept.data()), is_finished=True)
 
     def page(self, **asked: Any) -> dict[str, Any]:
         """The first page."""
@@ -99,6 +103,11 @@ class Watched:
         """The beads of its newest lane."""
         beads: list[dict[str, Any]] = self.session(name)["lanes"][0]["beads"]
         return beads
+
+
+def tell(of: Activity, event: Event, content: str = "short") -> None:
+    """Tell an activity of an event."""
+    of.take_fields(Keeper(content, lambda: 1000.0).keep(event).fields())
 
 
 def test_a_bead_gathers_all_that_came_of_its_call() -> None:
@@ -247,10 +256,10 @@ def test_bytes_are_counted_about_as_they_are(lanes: int, calls: int) -> None:
     try:
         for number in range(lanes):
             where = WHERE._replace(session=f"s{number // MAX_LANES}", lane=f"l{number}")
-            watched.take(events.ExchangeEnded(where, "guarded", "complete", "", 200, calls, "", 1.0, 0.0))
+            tell(watched, events.ExchangeEnded(where, "guarded", "complete", "", 200, calls, "", 1.0, 0.0))
             for at in range(calls):
                 name = f"{number} {at}" + "\U0001f600" * 180
-                watched.take(events.CallSeen(where, ToolCall(name, name, f'{{"a": "{name}"}}'), "none"))
+                tell(watched, events.CallSeen(where, ToolCall(name, name, f'{{"a": "{name}"}}'), "none"))
         real, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -262,7 +271,7 @@ def test_the_names_of_a_call_are_counted_once() -> None:
     sizes = []
     for name in ("x", "x" * 81):
         watched = Activity("names")
-        watched.take(events.CallSeen(WHERE, ToolCall(name, name, "{}"), "none"))
+        tell(watched, events.CallSeen(WHERE, ToolCall(name, name, "{}"), "none"), "names")
         sizes.append(watched._size)
     assert sizes[1] - sizes[0] == 2 * 80
 
@@ -325,7 +334,7 @@ def test_whatever_another_program_tells(event: str, data: st.DataObject) -> None
     read = read_fields(json.dumps(foreign).encode())
     told.take_fields(read, 7, is_finished=True)
     told.take_fields(read_fields(json.dumps({"callfuse.event": [event]}).encode()), is_finished=True)
-    told.take(events.CallSeen(WHERE, ToolCall("c", "search", ARGUMENTS), "none"))
+    tell(told, events.CallSeen(WHERE, ToolCall("c", "search", ARGUMENTS), "none"))
     shown = (
         told.page(0, 20, lanes=3, beads=40),
         told.rates(),
@@ -440,7 +449,7 @@ def test_every_event_that_it_takes_may_come_first() -> None:
         "where": WHERE, "call": call, "outcome": outcome, "verdict": Verdict(call, finding, Rung.BLOCK, 1),
         "signature": call.signature, "sessions": ("abc",), "held_seconds": 0.0, "seconds": 1.0, "calls": 1,
     }  # fmt: skip
-    for kind in Watched().activity.kinds:
+    for kind in [CLASSES[name] for name in activity._TAKE]:
         watched = Watched()
         names = [one.name for one in inspect.signature(kind).parameters.values() if one.default is one.empty]
         watched.take(kind(**{name: given.get(name, "x") for name in names}))
@@ -521,4 +530,4 @@ def test_rates_are_kept_for_a_while() -> None:
     assert sum(rates.series(1000 + BUCKETS * BUCKET_S)["calls"]) == 3
     assert sum(rates.series(10**9)["calls"]) == 0
     rates.add("calls", 10)  # a clock that was set back
-    assert rates.totals["calls"] == 5
+    assert rates.totals()["calls"] == 5

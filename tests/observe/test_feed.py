@@ -10,6 +10,7 @@ import pytest
 from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import outcome_of
 from callfuse.observe import feed as module
+from callfuse.observe import kept
 from callfuse.observe.bus import Bus
 from callfuse.observe.content import finished
 from callfuse.observe.events import (
@@ -121,7 +122,7 @@ async def test_an_answer_of_many_calls_holds_nobody_up(relay: Store | None, monk
             before[0] = 0
             await asyncio.sleep(0)
 
-    monkeypatch.setattr(module, "finished", noted)
+    monkeypatch.setattr(kept, "finished", noted)
     feed = Feed(content="full", relay=relay)
     reader = await feed.open(ALL)
     for at in range(300):
@@ -339,7 +340,7 @@ async def test_what_nobody_reads_is_not_written(monkeypatch: pytest.MonkeyPatch)
         written.append(content)
         return finished(fields, content)
 
-    monkeypatch.setattr(module, "finished", noted)
+    monkeypatch.setattr(kept, "finished", noted)
     feed = Feed()
     for _ in range(10):
         feed.take(finding())

@@ -7,8 +7,8 @@ back, what the model did then. All of it is in the fields of events (`observe/fi
 it may be this process that tells it, another one through a shared store, or the feed of a server:
 
     activity = Activity()
-    activity.take(event)                                       # a sink of this process's events (`observe/bus.py`)
-    activity.take_fields(json.loads(data), id, is_finished=True)   # or an event of a feed
+    activity.take_fields(kept.fields(), number)               # an event of this process (`observe/kept.py`)
+    activity.take_fields(json.loads(data), number, is_finished=True)   # one of another, as its feed tells it
 
 What is kept of names, arguments and results is a setting (`admin.content`). Secrets are starred where a text is shown,
 because to look for them takes longer than all the rest; in what another process has told they are.
@@ -25,11 +25,9 @@ from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from callfuse.observe import fields as names
-from callfuse.observe.content import Collector, finish, length_of
-from callfuse.observe.events import Event
+from callfuse.observe.content import finish, length_of
 from callfuse.observe.labels import RESULTS, one_of
-from callfuse.observe.naming import CLASSES
-from callfuse.observe.rates import BUCKET_S, Rates
+from callfuse.observe.rates import BUCKET_S, Rates, name_of_course, name_of_rung
 
 Content = Literal["none", "names", "short", "full"]
 
@@ -58,9 +56,6 @@ _BEAD: Final = 900
 _LANE: Final = 1500
 _SESSION: Final = 3000
 """Bytes of a bead, a lane and a session without their texts."""
-
-_RUNG_COUNTS: Final = {"warn": "warned", "block": "blocked"}
-"""The count of a rung; those that ask the model again are `steered`."""
 
 
 class Quoted(NamedTuple):
@@ -245,46 +240,41 @@ class SessionActivity:
 
 
 class Activity:
-    """The sessions and rates that events tell of. A sink of events (`observe/bus.py`), to be read from any thread.
+    """The sessions and rates that events tell of. To be read from any thread.
 
     `content`: what is kept of arguments and results. `clock`: Unix seconds. `server`: which activity it is, for readers
-    that say what they have of it; None for one that there is once. Others of the same name were told the same.
+    that say what they have of it; None for one that there is once. Others of the same name were told the same. `rates`:
+    those that somebody else counts; None for those of the events that it takes.
     """
 
     def __init__(
-        self, content: Content = "short", clock: Callable[[], float] = time, server: str | None = None
+        self,
+        content: Content = "short",
+        clock: Callable[[], float] = time,
+        server: str | None = None,
+        rates: Rates | None = None,
     ) -> None:
         self.server = secrets.token_hex(4) if server is None else server
         self._content = content
         self._clock = clock
-        self._collector = Collector(content, clock)
         self._lock = Lock()
         self._sessions: OrderedDict[str, SessionActivity] = OrderedDict()
         self._found: WeakValueDictionary[str, Bead] = WeakValueDictionary()
         self._early: OrderedDict[tuple[str, ...], tuple[float, dict[str, Any]]] = OrderedDict()
-        self._rates = Rates()
+        self._rates = Rates() if rates is None else rates
+        self._is_counting = rates is None
         self._size = self._version = self._beads = 0
-
-    @property
-    def kinds(self) -> frozenset[type[Event]]:
-        """The events that it takes."""
-        return frozenset(CLASSES[name] for name in _TAKE)
 
     @property
     def version(self) -> int:
         """The version of its last change: the number of the event, or where events have none, how many there were."""
         return self._version
 
-    def take(self, event: Event) -> None:
-        """Keep what an event of this process tells."""
-        if event.name in _TAKE:
-            self.take_fields(self._collector.fields(event))
-
     def take_fields(self, fields: Mapping[str, Any], id_: int = 0, *, is_finished: bool = False) -> None:
         """Keep what the fields of an event tell, events of other kinds left out.
 
         `id_`: its number in a feed (`ring.number_of`), by which beads and versions are the same wherever it is taken; 0
-        if it has none. `is_finished`: they are as another process tells them; else as `Collector` makes them.
+        if it has none. `is_finished`: they are as another process tells them; else as they are kept here.
         """
         told = Told(fields, id_, id_ or self._version + 1, 0, is_finished)
         take = _TAKE.get(told.text(names.EVENT))
@@ -335,9 +325,8 @@ class Activity:
 
     def rates(self) -> dict[str, Any]:
         """Totals since the start, and amounts in buckets of `bucket_s` seconds, the oldest first."""
-        with self._lock:
-            series = self._rates.series(self._clock())
-            return {"server": self.server, "bucket_s": BUCKET_S, "totals": dict(self._rates.totals), "series": series}
+        totals, series = self._rates.totals(), self._rates.series(self._clock())
+        return {"server": self.server, "bucket_s": BUCKET_S, "totals": totals, "series": series}
 
     @staticmethod
     def _matches(one: SessionActivity, words: list[str], *, found: bool) -> bool:
@@ -364,7 +353,7 @@ class Activity:
             lane.unplaced = hold
         lane.holding = None
         self._count(told, "holds", session)
-        self._rates.add("held_s", told.now, hold[0])
+        self._rate(told, "held_s", hold[0])
 
     def _finding(self, told: Told) -> None:
         session, lane = self._place(told)
@@ -378,15 +367,15 @@ class Activity:
         if not told.fields.get(names.AGAIN):
             self._count(told, "findings", session)
         if names.SAVED_CALLS in told.fields:
-            self._rates.add("saved_calls", told.now, told.number(names.SAVED_CALLS))
-            self._rates.add("saved_tokens", told.now, told.number(names.SAVED_TOKENS))
+            self._rate(told, "saved_calls", told.number(names.SAVED_CALLS))
+            self._rate(told, "saved_tokens", told.number(names.SAVED_TOKENS))
 
     def _action(self, told: Told) -> None:
         session, _ = self._place(told)
         bead = self._found.get(told.text(names.FINDING_ID))
         if bead is not None:
             self._note(bead, told=self._quote(told, names.TOLD))
-        self._count(told, _RUNG_COUNTS.get(told.text(names.ACTION), "steered"), session)
+        self._count(told, name_of_rung(told.text(names.ACTION)), session)
 
     def _result(self, told: Told) -> None:
         _, lane = self._place(told)
@@ -405,7 +394,7 @@ class Activity:
             self._note(bead, then=result)
         else:
             self._keep_early(told, (id_,), then=result)
-        self._count(told, f"then_{result}")
+        self._count(told, name_of_course(result))
 
     def _feedback(self, told: Told) -> None:
         bead = self._found.get(told.text(names.FINDING_ID))
@@ -531,9 +520,13 @@ class Activity:
             self._size -= gone.size
 
     def _count(self, told: Told, name: str, session: SessionActivity | None = None) -> None:
-        self._rates.add(name, told.now)
+        self._rate(told, name)
         if session is not None:
             session.count(name)
+
+    def _rate(self, told: Told, name: str, amount: float = 1) -> None:
+        if self._is_counting:
+            self._rates.add(name, told.now, amount)
 
     def _evidence(self, told: Told) -> dict[str, Any]:
         """A finding as it is shown."""

@@ -6,9 +6,7 @@ Whatever is shown is bounded and printable, and known shapes of secrets are star
 which there is more.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from threading import Lock
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from callfuse.model import ToolCall
@@ -24,11 +22,8 @@ from callfuse.observe.fields import (
     PATTERN,
     RESTS_ON,
     RESULT,
-    SAVED_CALLS,
-    SAVED_TOKENS,
     STEP,
     SUGGESTION,
-    TIME,
     TOLD,
     TOOL,
     Value,
@@ -36,7 +31,6 @@ from callfuse.observe.fields import (
     text,
 )
 from callfuse.observe.printable import printable
-from callfuse.observe.saved import Saved, tokens_of
 from callfuse.policy.ladder import Verdict
 
 LENGTHS: Final[Mapping[str, int]] = {"none": 0, "names": 0, "short": 200, "full": 4000}
@@ -72,7 +66,7 @@ def collected(event: Event, content: str) -> dict[str, Value]:
         for name in NAMING:
             fields.pop(name, None)
     cut = []
-    for name, quoted in _quoted(event) if LENGTHS.get(content) else ():
+    for name, quoted in quoted_by(event) if LENGTHS.get(content) else ():
         if quoted:
             length = length_of(name, content)
             fields[name] = quoted[: length + MARGIN]
@@ -96,31 +90,6 @@ def finish(quoted: str, length: int) -> str:
     return printable(star_secrets(quoted, length))
 
 
-class Collector:
-    """Makes the fields of one event after another: those of `collected`, its `time` in seconds since the epoch to the
-    millisecond, and of a finding what it has saved, by the estimate of `observe/saved.py`. From any thread.
-
-    `content`: the setting. `now`: the time, as `clock` returns it."""
-
-    def __init__(self, content: str, clock: Callable[[], float] = time.time) -> None:
-        self.now = clock
-        self.content = content
-        self._saved = Saved()
-        self._lock = Lock()
-
-    def fields(self, event: Event) -> dict[str, Value]:
-        """The fields of an event that happens now, to be finished by `finished`."""
-        fields = collected(event, self.content)
-        fields[TIME] = round(self.now(), 3)
-        if isinstance(event, FindingSeen) and event.verdict.withholds:
-            with self._lock:
-                saved = self._saved.by(event)
-            if saved:
-                fields[SAVED_CALLS] = round(saved, 3)
-                fields[SAVED_TOKENS] = tokens_of(event.verdict, saved)
-        return fields
-
-
 def _of_finding(verdict: Verdict) -> dict[str, Value]:
     """What a finding rests on and says, beyond the names that are told everywhere."""
     found = verdict.finding
@@ -134,7 +103,7 @@ def _of_finding(verdict: Verdict) -> dict[str, Value]:
     return fields
 
 
-def _quoted(event: Event) -> Iterator[tuple[str, str | None]]:
+def quoted_by(event: Event) -> Iterator[tuple[str, str | None]]:
     """The texts of an event that quote arguments or results, by the names of their fields."""
     if isinstance(event, CallSeen):
         yield ARGUMENTS, _arguments(event.call)

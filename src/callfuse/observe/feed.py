@@ -5,34 +5,31 @@
     async for chunk in reader.chunks():
         ...                      # b'id: 1767225600140-0\\nevent: finding\\ndata: {...}\\n\\n'
 
-An event is kept in a `Ring` where it happens, and written once, when somebody first reads it. A task hands what is new
-to all readers together, ten times a second at most, so that fifty readers cost little more than one. A reader that does
-not read has a queue of its own, which is bounded; over that it is told so, and ends.
+An event is kept in a `Ring` as it is (`observe/kept.py`), and written once, when somebody first reads it. A task hands
+what is new to all readers together, ten times a second at most, so that fifty readers cost little more than one. A
+reader that does not read has a queue of its own, which is bounded; over that it is told so, and ends.
 
 Where processes share a store, events go through it (`Relay`), and each process reads those of all from there. While the
 store is down each feeds its own, and says so.
 
-What the live page shows (`observe/activity.py`) is made of the same fields: without a store, at once; with one by a
-`Follower`, which is given the events of all processes while somebody looks (`observe/view.py`).
+What the live page shows (`observe/activity.py`) is made of the same events when somebody looks: without a store, those
+of the `Backlog`; with one by a `Follower`, which is given the events of all processes meanwhile (`observe/view.py`).
 """
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from math import inf
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from callfuse.observe.activity import Activity
 from callfuse.observe.background import Background
-from callfuse.observe.content import QUOTING, Collector, finished
+from callfuse.observe.backlog import Backlog
 from callfuse.observe.events import Event
-from callfuse.observe.fields import TIME
+from callfuse.observe.kept import WEIGHT, Keeper, Kept
 from callfuse.observe.naming import CLASSES
-from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, number_of, read_id, write
-from callfuse.wire.jsontext import dumps
+from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, read_id, write
 
 PAUSE_S: Final = 0.1
 """Between two hand-outs: what comes meanwhile goes in one chunk."""
@@ -44,8 +41,6 @@ BATCH: Final = 500
 """Events that are exchanged with the store at a time."""
 LINGER_S: Final = 30.0
 """How long a connection to the store is kept while nothing happens and nobody reads."""
-WEIGHT: Final = 1024
-"""Bytes that the fields of an event take in memory, without arguments and result."""
 TURN: Final = 32 * 1024
 """Characters of arguments and results that are looked through for secrets, and bytes that are sent to the store, in one
 turn of the event loop: 10 ms at most. One answer of a model may have thousands of calls."""
@@ -190,16 +185,12 @@ class Reader:
         return write(now, self.choice)
 
 
-def _written(fields: dict[str, Any], content: str) -> bytes:
-    return dumps(finished(fields, content))
-
-
-async def _written_in_turns(events: Sequence[Callable[[], bytes]]) -> list[bytes]:
+async def _written_in_turns(events: Sequence[Kept]) -> list[bytes]:
     """The data of events; others go on meanwhile."""
     data: list[bytes] = []
     size = 0
-    for write_ in events:
-        data.append(write_())
+    for kept in events:
+        data.append(kept.data())
         size += len(data[-1])
         if size > TURN:
             size = 0
@@ -225,17 +216,17 @@ class Feed:
         clock: Callable[[], float] = time.time,
         ring: Ring | None = None,
     ) -> None:
-        self._collector = Collector(content, clock)
+        self._keeper = Keeper(content, clock)
         self._most_readers = most_readers
         self._relay = relay
         self._read: EventId | None = None
         self._ring = Ring((int(1000 * clock()), 0)) if ring is None else ring
         self._lock = Lock()
         self._exchanging = asyncio.Lock()
-        self._activity: Activity | None = None
+        self._backlog: Backlog | None = None
         self._readers: set[Reader | Follower] = set()
         self._new: deque[Entry] = deque()
-        self._unsent: deque[Callable[[], bytes]] = deque(maxlen=MOST_UNSENT)
+        self._unsent: deque[Kept] = deque(maxlen=MOST_UNSENT)
         self._alone = self._over = False
         self._task = Background(self._work)
 
@@ -249,22 +240,21 @@ class Feed:
         """Whether it has the events of all processes that share a store."""
         return self._relay is not None
 
-    def fill(self, activity: Activity) -> None:
-        """Let an activity take each event of this process from now on."""
-        self._activity = activity
+    def fill(self, backlog: Backlog) -> None:
+        """Add each event of this process to a backlog from now on."""
+        self._backlog = backlog
 
     def take(self, event: Event) -> None:
         """Keep an event, for readers now and later."""
-        fields: dict[str, Any] = self._collector.fields(event)
-        write_ = partial(_written, fields, self._collector.content)
+        kept = self._keeper.keep(event)
         with self._lock:
             if self._relay is None:
-                id_ = self._ring.next_id(fields[TIME])
-                self._keep(Entry(id_, write_, WEIGHT + sum(len(fields.get(name, "")) for name in QUOTING)))
-                if self._activity is not None:
-                    self._activity.take_fields(fields, number_of(id_))
+                entry = Entry(self._ring.next_id(kept.time), kept)
+                self._keep(entry)
+                if self._backlog is not None:
+                    self._backlog.take(event, kept, entry)
             else:
-                self._unsent.append(write_)
+                self._unsent.append(kept)
         if self._readers or self._relay is not None:
             self._task.wake()
 
@@ -365,7 +355,7 @@ class Feed:
             if found is None:
                 with self._lock:
                     for one in data:
-                        self._keep(Entry(self._ring.next_id(self._collector.now()), one, is_own=True))
+                        self._keep(Entry(self._ring.next_id(self._keeper.now()), one, is_own=True))
                 return False
             self._keep_read(found)
         return bool(self._unsent) or len(found) >= most > 0

@@ -1,34 +1,89 @@
 """Counts events in buckets of time, for counters and sparklines: the newest buckets, and a total since the start."""
 
 from collections import defaultdict, deque
-from typing import Final
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any, Final
+
+from callfuse.observe import events
+from callfuse.observe.events import Event
+from callfuse.observe.labels import RESULTS, one_of
 
 BUCKET_S: Final = 10
 """Seconds of a bucket."""
 BUCKETS: Final = 90
 """Buckets that are kept: fifteen minutes."""
 
+_OF_RUNG: Final = {"warn": "warned", "block": "blocked"}
+"""The name of a rung; those that ask the model again are `steered`."""
+
+
+def name_of_rung(rung: str) -> str:
+    """The name under which a rung that was taken is counted."""
+    return _OF_RUNG.get(rung, "steered")
+
+
+def name_of_course(result: str) -> str:
+    """The name under which is counted what a model did after a finding."""
+    return f"then_{one_of(RESULTS, result)}"
+
+
+_NAMES: Final[Mapping[type[Event], Callable[[Any], str]]] = {
+    events.CallSeen: lambda _: "calls",
+    events.HoldEnded: lambda _: "holds",
+    events.FindingSeen: lambda event: "" if event.again else "findings",
+    events.ActionTaken: lambda event: name_of_rung(event.rung),
+    events.CourseMended: lambda event: name_of_course(event.result),
+    events.FeedbackGiven: lambda _: "feedback",
+    events.ExchangeEnded: lambda _: "exchanges",
+    events.FuseBlown: lambda _: "blown",
+    events.FailedOpen: lambda _: "fail_open",
+    events.NotGuarded: lambda _: "not_guarded",
+    events.NotWatched: lambda _: "not_watched",
+}
+"""The name under which an event is counted; empty for one that is counted already."""
+
 
 class Rates:
-    """Amounts by name, in total and for each of the last `BUCKETS` buckets. `now` is in Unix seconds."""
+    """Amounts by name, in total and for each of the last `BUCKETS` buckets. `now` is in Unix seconds. To be used from
+    any thread."""
 
     def __init__(self) -> None:
-        self.totals: defaultdict[str, float] = defaultdict(float)
+        self._totals: defaultdict[str, float] = defaultdict(float)
         self._buckets: deque[tuple[int, defaultdict[str, float]]] = deque(maxlen=BUCKETS)
+        self._lock = Lock()
+
+    def take(self, event: Event, now: float, saved: float = 0.0, tokens: float = 0.0) -> None:
+        """Count an event, and the calls and tokens that it saved."""
+        name_of = _NAMES.get(type(event))
+        if name_of is not None and (name := name_of(event)):
+            self.add(name, now)
+        if isinstance(event, events.HoldEnded):
+            self.add("held_s", now, event.seconds)
+        elif saved:
+            self.add("saved_calls", now, saved)
+            self.add("saved_tokens", now, tokens)
 
     def add(self, name: str, now: float, amount: float = 1) -> None:
         """Add an amount to a name."""
-        self.totals[name] += amount
         at = int(now // BUCKET_S)
-        if not self._buckets or self._buckets[-1][0] < at:
-            self._buckets.append((at, defaultdict(float)))
-        self._buckets[-1][1][name] += amount
+        with self._lock:
+            self._totals[name] += amount
+            if not self._buckets or self._buckets[-1][0] < at:
+                self._buckets.append((at, defaultdict(float)))
+            self._buckets[-1][1][name] += amount
+
+    def totals(self) -> dict[str, float]:
+        """The amount of each name since the start."""
+        with self._lock:
+            return dict(self._totals)
 
     def series(self, now: float) -> dict[str, list[float]]:
         """The amounts of each name, the oldest bucket first, up to the one that holds `now`."""
         first = int(now // BUCKET_S) - BUCKETS + 1
-        found = {name: [0.0] * BUCKETS for name in self.totals}
-        for at, amounts in self._buckets:
-            for name, amount in amounts.items() if 0 <= at - first < BUCKETS else ():
-                found[name][at - first] = amount
+        with self._lock:
+            found = {name: [0.0] * BUCKETS for name in self._totals}
+            for at, amounts in self._buckets:
+                for name, amount in amounts.items() if 0 <= at - first < BUCKETS else ():
+                    found[name][at - first] = amount
         return found

@@ -7,12 +7,12 @@ what is older and newer across workers and restarts, too.
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 from callfuse.observe.fields import SESSION
+from callfuse.observe.kept import Kept
 from callfuse.observe.naming import is_chosen, texts_of
 from callfuse.wire.jsontext import NotJSON, loads
 
@@ -38,45 +38,52 @@ def number_of(id_: EventId) -> int:
     return (id_[0] << 12) + min(id_[1], 4095)
 
 
-@dataclass(frozen=True)
 class Entry:
-    """An event of the feed. `written`: its fields as JSON in one line, the event's name first, or what writes them when
-    somebody first reads it. `weight`: bytes that it takes, roughly, where it is not written yet. `is_own`: no other
-    process has it, although they share a store."""
+    """An event of the feed. `written`: its fields as JSON in one line, the event's name first, or the event as it is
+    kept until somebody first reads it. `is_own`: no other process has it, although they share a store."""
 
-    id: EventId
-    written: bytes | Callable[[], bytes]
-    weight: int = 0
-    is_own: bool = False
+    __slots__ = ("_data", "_fields", "id", "is_own", "size", "written")
 
-    @cached_property
-    def data(self) -> bytes:
-        """The fields as JSON in one line."""
-        return self.written if isinstance(self.written, bytes) else self.written()
+    def __init__(self, id_: EventId, written: bytes | Kept, *, is_own: bool = False) -> None:
+        self.id = id_
+        self.written = written
+        self.is_own = is_own
+        self.size = len(written) if isinstance(written, bytes) else written.size
+        """What it counts in a ring."""
+        self._data: bytes | None = None
+        self._fields: dict[str, Any] | None = None
 
     @property
-    def size(self) -> int:
-        """What it counts in a ring."""
-        return len(self.written) if isinstance(self.written, bytes) else self.weight
+    def data(self) -> bytes:
+        """The fields as JSON in one line."""
+        if self._data is None:
+            self._data = self.written if isinstance(self.written, bytes) else self.written.data()
+        return self._data
 
     @classmethod
     def read(cls, id_: str, data: bytes) -> "Entry | None":
         """Read an event that another process has written; None if it is none: its data stand in a stream of lines."""
         return cls(read_id(id_), data) if _ID.fullmatch(id_) and _DATA.fullmatch(data) else None
 
-    @cached_property
+    @property
     def fields(self) -> dict[str, Any]:
         """The fields; none if the data cannot be parsed."""
-        try:
-            found = loads(self.data)
-        except NotJSON:
-            return {}
-        return found if isinstance(found, dict) else {}
+        if self._fields is None:
+            self._fields = _read(self.data)
+        return self._fields
 
     def frame(self) -> bytes:
         """The event as it is sent."""
         name = self.data.partition(b':"')[2].partition(b'"')[0]
         return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, name, self.data)
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    try:
+        found = loads(data)
+    except NotJSON:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,10 @@ class Ring:
         self._most_bytes = most_bytes
         self._entries: deque[Entry] = deque()
         self._size = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The events, oldest first."""
+        return iter(self._entries)
 
     def __len__(self) -> int:
         """How many there are."""

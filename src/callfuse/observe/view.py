@@ -3,10 +3,10 @@
     view = View(feed)
     activity = await view.look()     # for each request of a page
 
-Without a store the feed tells the activity of each event as it happens. With one, an activity that nobody looks at is
-not kept: it is made of the last events of all processes when somebody comes, and goes on with what the feed reads while
-somebody looks, and for a while after. Each process then shows the same under the same name, with the same ids: they
-were told the same events. While the store is down each shows its own.
+Without a store the events of this process wait in a `Backlog` until somebody looks. With one, an activity that nobody
+looks at is not kept: it is made of the last events of all processes when somebody comes, and goes on with what the feed
+reads while somebody looks, and for a while after. Each process then shows the same under the same name, with the same
+ids: they were told the same events. While the store is down each shows its own.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from callfuse.observe.activity import Activity, Content
+from callfuse.observe.backlog import Backlog
 from callfuse.observe.feed import Feed
+from callfuse.observe.kept import Kept
 from callfuse.observe.reading import read_fields
 from callfuse.observe.ring import Choice, Entry, number_of
 
@@ -48,16 +50,20 @@ class View:
         self._looking = asyncio.Lock()
         self._is_stale = False
         self._waiting: deque[Entry] = deque()
-        self._activity = Activity(content, clock)
-        if not feed.is_shared:
-            feed.fill(self._activity)
+        self._backlog = Backlog()
+        if feed.is_shared:
+            self._activity = Activity(content, clock)
+        else:
+            self._activity = Activity(content, clock, rates=self._backlog.rates)
+            feed.fill(self._backlog)
 
     async def look(self, server: str = "", since: int = 0) -> Activity:
         """The activity, up to date. `server`, `since`: its name and version as somebody knows it, perhaps from another
         process, which may have read on."""
-        if not self._feed.is_shared:
-            return self._activity
         async with self._looking:
+            if not self._feed.is_shared:
+                await asyncio.to_thread(_take_own, self._activity, self._backlog)
+                return self._activity
             self._looked = self._passed()
             await self._feed.follow(self)
             if server == self._activity.server and since > self._known():
@@ -96,6 +102,13 @@ class View:
         """Keep nothing for nobody."""
         self._waiting = deque()
         self._activity = Activity(self._content, self._clock, NOBODY)
+
+
+def _take_own(activity: Activity, backlog: Backlog) -> None:
+    """Take what has happened in this process since somebody looked."""
+    for entry in backlog.drain():
+        if isinstance(entry.written, Kept):
+            activity.take_fields(entry.written.fields(), number_of(entry.id))
 
 
 def _take(activity: Activity, waiting: deque[Entry]) -> None:

@@ -1,0 +1,40 @@
+"""What waits for somebody to look at the page: the newest events, within bounds, and the counts of all."""
+
+import pytest
+
+from callfuse.model import ToolCall
+from callfuse.observe import backlog, events
+from callfuse.observe.events import Where
+from callfuse.observe.feed import Feed
+from callfuse.observe.view import View
+
+WHERE = Where("abc", "x-session-id", "main.f00", "gpt-4o", "openai", "openai-chat")
+
+
+async def test_all_is_counted_and_the_newest_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In events and in bytes; whoever looks then sees these, and the totals of all."""
+    monkeypatch.setattr(backlog, "MOST_WAITING", 30)
+    feed = Feed()
+    view = View(feed)
+    for number in range(100):
+        where = WHERE._replace(session=f"s{number}")
+        feed.take(events.CallSeen(where, ToolCall("c", "search", "{}"), "none"))
+    activity = await view.look()
+    assert activity.page(0, 20, lanes=1, beads=1)["matching"] == 30
+    assert activity.rates()["totals"] == {"calls": 100}
+    monkeypatch.setattr(backlog, "MOST_BYTES", 10 * 1300)
+    await view.look()
+    for _ in range(100):
+        feed.take(events.CallSeen(WHERE, ToolCall("c", "search", "x" * 276), "none"))
+    assert len(view._backlog.drain()) == 10
+
+
+async def test_each_event_is_shown_once() -> None:
+    """What one look has taken stays shown, and the next one adds to it."""
+    feed = Feed()
+    view = View(feed)
+    for calls in (1, 2, 3):
+        feed.take(events.CallSeen(WHERE, ToolCall(f"c{calls}", "search", "{}"), "none"))
+        (session,) = (await view.look()).page(0, 20, lanes=1, beads=9)["sessions"]
+        assert session["counts"]["calls"] == len(session["lanes"][0]["beads"]) == calls
+        assert (await view.look()).rates()["totals"]["calls"] == calls
