@@ -66,7 +66,7 @@ def collected(event: Event, content: str) -> dict[str, Value]:
         for name in NAMING:
             fields.pop(name, None)
     cut = []
-    for name, quoted in quoted_by(event) if LENGTHS.get(content) else ():
+    for name, quoted in _quoted(event) if LENGTHS.get(content) else ():
         if quoted:
             length = length_of(name, content)
             fields[name] = quoted[: length + MARGIN]
@@ -103,7 +103,7 @@ def _of_finding(verdict: Verdict) -> dict[str, Value]:
     return fields
 
 
-def quoted_by(event: Event) -> Iterator[tuple[str, str | None]]:
+def _quoted(event: Event) -> Iterator[tuple[str, str | None]]:
     """The texts of an event that quote arguments or results, by the names of their fields."""
     if isinstance(event, CallSeen):
         yield ARGUMENTS, _arguments(event.call)

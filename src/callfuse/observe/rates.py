@@ -60,7 +60,7 @@ class Rates:
             self.add(name, now)
         if isinstance(event, events.HoldEnded):
             self.add("held_s", now, event.seconds)
-        elif saved:
+        if saved:
             self.add("saved_calls", now, saved)
             self.add("saved_tokens", now, tokens)
 
