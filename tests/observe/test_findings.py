@@ -25,7 +25,7 @@ class Store:
         """The value, whatever is asked for."""
         return self.value
 
-    async def say_of_finding(self, finding_id: str, said: str) -> str:
+    async def swap_feedback(self, finding_id: str, said: str) -> str:
         """Nothing was said."""
         return ""
 

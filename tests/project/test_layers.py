@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 from benchmarks.house import CORE_ROOMS
@@ -165,6 +166,31 @@ def test_a_wrong_import_is_found(name: str, text: str) -> None:
 def test_a_right_import_is_not(name: str, text: str) -> None:
     """Imports within a package, and of rows above, are free."""
     assert wrong_imports([parsed(name, text)]) == []
+
+
+def circle_in(found: Sequence[Module]) -> list[str]:
+    """Files that need each other, directly or through others; empty if there are none."""
+    files = {f"callfuse.{module.name}" for module in found if not module.is_package}
+    needs = {f"callfuse.{module.name}": files.intersection(module.imports()) for module in found}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return circle
+    return []
+
+
+def test_no_two_files_need_each_other() -> None:
+    """Not even where an import stands inside a function: each file can be read behind those that it needs."""
+    assert circle_in(modules()) == []
+
+
+def test_a_circle_is_found() -> None:
+    """Of two files, or through a third, also where one of the imports is late."""
+    late = parsed("observe.one", "def late():\n    from callfuse.observe.two import Two")
+    assert circle_in([late, parsed("observe.two", "from callfuse.observe.three import Three")]) == []
+    back = parsed("observe.three", "from callfuse.observe.one import One")
+    assert len(circle_in([late, parsed("observe.two", "from callfuse.observe.three import Three"), back])) == 4
 
 
 def test_the_core_is_pure() -> None:

@@ -44,7 +44,7 @@ USES: dict[str, Used] = {
     "sessions": lambda one: one.sessions(0),
     "find_sessions": lambda one: one.find_sessions(NAME, 0),
     "shared_finding": lambda one: one.shared_finding("id"),
-    "say_of_finding": lambda one: one.say_of_finding("id", "x"),
+    "swap_feedback": lambda one: one.swap_feedback("id", "x"),
 }
 
 

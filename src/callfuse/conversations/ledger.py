@@ -277,7 +277,7 @@ class FindingStore(Protocol):
         """What a process has sent of a finding; None if nothing is known of it. Raises StoreUnavailable."""
         ...
 
-    async def say_of_finding(self, finding_id: str, said: str) -> str:
+    async def swap_feedback(self, finding_id: str, said: str) -> str:
         """Keep what is said of a finding; returns what was said before, empty if nothing is known of that."""
         ...
 

@@ -74,7 +74,7 @@ class RecentFindings:
         """Note that a finding was of this kind of feedback; returns the event of it, None if that was said before."""
         before = self._said.get(found.finding_id, "")
         if self._store is not None:
-            before = await self._store.say_of_finding(found.finding_id, kind) or before
+            before = await self._store.swap_feedback(found.finding_id, kind) or before
         with self._lock:
             _put(self._said, found.finding_id, kind)
         return None if before == kind else FeedbackGiven(found.finding_id, kind, found.kind, found.tool)

@@ -7,7 +7,7 @@ it came with, and only one that asks again names the span as its parent.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Final
@@ -34,7 +34,6 @@ from callfuse.observe.metrics import (
     version_of_callfuse,
 )
 from callfuse.observe.printable import plain
-from callfuse.observe.telemetry import Pairs
 
 __all__ = ["OtelMetrics"]
 
@@ -130,7 +129,7 @@ class OtelTraces:
         carrier = {name.decode(): headers[name].decode("latin-1") for name in self._names if name in headers}
         _exchange.set(_Exchange(self, _exchange.get(), carrier))
 
-    def continue_in(self, headers: Pairs) -> list[tuple[bytes, bytes]]:
+    def continue_in(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Make the span the current one of this task; returns the headers with it as the parent."""
         exchange = self._current()
         if exchange is None or exchange.span is None:

@@ -11,8 +11,6 @@ from callfuse.observe.bus import Bus
 from callfuse.observe.metrics import Watched
 from callfuse.policy.fields import Strict, lower_or_none
 
-Pairs = Iterable[tuple[bytes, bytes]]
-
 
 class OtelSettings(Strict):
     """The `otel` block: traces and metrics over OpenTelemetry's API. `otel: on` switches them on."""
@@ -31,7 +29,7 @@ class Traces(Protocol):
         """An exchange begins in this context, with these headers (lower-case names) of its request."""
         ...
 
-    def continue_in(self, headers: Pairs) -> list[tuple[bytes, bytes]]:
+    def continue_in(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Make the exchange's span the current one of this task, which asks the model again; returns the headers of
         that request. Without a span all stays as it is."""
         ...
