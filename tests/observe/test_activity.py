@@ -13,9 +13,10 @@ from callfuse.model import Finding, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import outcome_of
-from callfuse.observe import activity, events, fields
-from callfuse.observe.activity import MAX_BEADS, MAX_LANES, Activity, Content
+from callfuse.observe import activity, beads, events, fields
+from callfuse.observe.activity import MAX_LANES, Activity, Content
 from callfuse.observe.backlog import Backlog
+from callfuse.observe.beads import MAX_BEADS
 from callfuse.observe.content import LENGTHS
 from callfuse.observe.events import Event, Where
 from callfuse.observe.kept import Keeper
@@ -307,8 +308,8 @@ def test_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept["abc"].lanes) == MAX_LANES
     assert max(len(lane.beads) for one in kept.values() for lane in one.lanes.values()) <= MAX_BEADS
     for one in kept.values():
-        beads = sum(bead.size for lane in one.lanes.values() for bead in lane.beads)
-        assert one.size == activity._SESSION + len(one.lanes) * activity._LANE + beads
+        sizes = sum(bead.size for lane in one.lanes.values() for bead in lane.beads)
+        assert one.size == beads.SESSION + len(one.lanes) * beads.LANE + sizes
     assert watched.activity._size == sum(one.size for one in kept.values()) <= 1_500_000
     assert len(watched.activity._found) <= 64 * 16 * 50
 

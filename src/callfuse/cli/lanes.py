@@ -15,7 +15,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from callfuse.cli.follow import State
-from callfuse.observe.activity import LETTERS, MAX_BEADS, Activity
+from callfuse.observe.activity import Activity
+from callfuse.observe.beads import LETTERS, MAX_BEADS
 from callfuse.observe.printable import printable
 from callfuse.observe.rates import BUCKETS
 

@@ -15,17 +15,27 @@ because to look for them takes longer than all the rest; in what another process
 """
 
 import secrets
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import takewhile
 from threading import Lock
 from time import time
 from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from callfuse.observe import fields as names
-from callfuse.observe.content import finish, length_of
+from callfuse.observe.beads import (
+    LANE,
+    MAX_BEADS,
+    Bead,
+    LaneBeads,
+    Place,
+    Quoted,
+    SessionActivity,
+    shown_as_json,
+    size_of,
+)
+from callfuse.observe.content import length_of
 from callfuse.observe.labels import RESULTS, one_of
 from callfuse.observe.rates import BUCKET_S, Rates, name_of_course, name_of_rung
 
@@ -34,16 +44,10 @@ Content = Literal["none", "names", "short", "full"]
 MAX_SESSIONS: Final = 5000
 MAX_LANES: Final = 16
 """Lanes of a session."""
-MAX_BEADS: Final = 64
-"""Beads of a lane."""
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of all sessions together, about."""
 MAX_TOOLS: Final = 50
 """Tools of a session by which it is found."""
-CHANGES_KEPT: Final = 5
-"""Changes of a session's settings that are shown."""
-LETTERS: Final = 26
-"""Signatures of a lane that are told apart by a letter; then the letters begin again."""
 LATE_S: Final = 2.0
 """How much later than what came of it an event may be told: each process sends its own in turns."""
 MOST_EARLY: Final = 100
@@ -52,22 +56,6 @@ UNNAMED: Final = "a tool"
 """What stands for a tool where no names are shown."""
 SKEW_S: Final = 60
 """How far the clock of another process may be ahead."""
-_BEAD: Final = 900
-_LANE: Final = 1500
-_SESSION: Final = 3000
-"""Bytes of a bead, a lane and a session without their texts."""
-
-
-class Quoted(NamedTuple):
-    """A text that `collected` has cut, of which `length` characters may be shown. `is_cut`: there is more."""
-
-    text: str
-    length: int
-    is_cut: bool
-
-    def shown(self) -> str:
-        """The text as it may be shown."""
-        return finish(self.text, self.length) + ("…" if self.is_cut else "")
 
 
 class Told(NamedTuple):
@@ -94,149 +82,15 @@ class Told(NamedTuple):
         """A list of texts; empty if there is none."""
         return list(self.fields.get(name, ()))
 
-
-class Place(NamedTuple):
-    """Where an exchange belongs, as its events say. `source`: what named the session."""
-
-    session: str
-    source: str
-    model: str
-    backend: str
-    dialect: str
-
-    @classmethod
-    def of(cls, told: Told) -> "Place":
-        """That of an event."""
-        return cls(
-            told.text(names.SESSION) or "-",
-            told.text(names.SOURCE),
-            told.text(names.MODEL),
-            told.text(names.PROVIDER),
-            told.text(names.DIALECT),
+    def place(self) -> Place:
+        """Where its exchange belongs."""
+        return Place(
+            self.text(names.SESSION) or "-",
+            self.text(names.SOURCE),
+            self.text(names.MODEL),
+            self.text(names.PROVIDER),
+            self.text(names.DIALECT),
         )
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Bead:
-    """One call, or (`tool` is empty) an answer of a blown fuse. `sign`: the number of its signature in the lane.
-
-    `held`: seconds, and how the hold ended. `more`: what is shown on demand, by name: texts, numbers, lists, objects,
-    and `Quoted` among them. `size`: bytes.
-    """
-
-    id: int
-    time: float
-    session: str
-    tool: str
-    action: str
-    call_id: str = ""
-    signature: str = ""
-    sign: int = 0
-    held: tuple[float, str] | None = None
-    more: dict[str, Any] = field(default_factory=dict)
-    size: int = _BEAD
-
-    def brief(self) -> dict[str, Any]:
-        """What a lane shows of it."""
-        found = self.more.get("finding")
-        return {
-            "id": self.id,
-            "time": self.time,
-            "tool": self.tool,
-            "sign": self.sign,
-            "action": self.action,
-            "held": self.held and round(self.held[0], 3),
-            "kind": found["kind"] if found else "",
-        }
-
-    def named(self) -> dict[str, Any]:
-        """The same with the id by which findings name its call."""
-        return {**self.brief(), "call_id": self.call_id}
-
-    def full(self) -> dict[str, Any]:
-        """All that is known of it, with texts that are still `Quoted`."""
-        return {**self.named(), "signature": self.signature, "hold": self.held and self.held[1], **self.more}
-
-
-@dataclass(slots=True, eq=False)
-class LaneBeads:
-    """One conversation of a session. `signs`: numbers of its signatures. `holding`: bytes wait since this moment.
-
-    `held_from`: the first bead that a hold is of. `unplaced`: a hold that was over before its call was told.
-    """
-
-    name: str
-    beads: deque[Bead] = field(default_factory=deque)
-    signs: dict[str, int] = field(default_factory=dict)
-    calls: int = 0
-    holding: float | None = None
-    held_from: int = 0
-    unplaced: tuple[float, str] | None = None
-    blown: bool = False
-
-    def number(self, signature: str) -> int:
-        """The number of a signature, from 0, in the order in which the lane has first seen them."""
-        if signature not in self.signs:
-            if len(self.signs) >= 4 * MAX_BEADS:
-                del self.signs[next(iter(self.signs))]
-            self.signs[signature] = 1 + max(self.signs.values(), default=-1)
-        return self.signs[signature] % LETTERS
-
-    def of_call(self, call_id: str, signature: str) -> Bead | None:
-        """The newest bead of a call. An empty id fits any: some clients drop the ids of vendors."""
-        for bead in reversed(self.beads):
-            if bead.signature == signature and (bead.call_id == call_id or not (bead.call_id and call_id)):
-                return bead
-        return None
-
-    def as_json(self, beads: int, show: Callable[[Bead], dict[str, Any]]) -> dict[str, Any]:
-        """The lane with its newest beads, oldest first."""
-        newest = list(islice(reversed(self.beads), beads))[::-1]
-        flags = {"holding": self.holding, "blown": self.blown}
-        return {"lane": self.name, "calls": self.calls, **flags, "beads": [show(bead) for bead in newest]}
-
-
-@dataclass(slots=True, eq=False)
-class SessionActivity:
-    """One session. `where`: of its last exchange. `version`: of its last change. `changes`: of its settings."""
-
-    name: str
-    where: Place
-    began: float
-    used: float
-    version: int = 0
-    size: int = _SESSION
-    lanes: OrderedDict[str, LaneBeads] = field(default_factory=OrderedDict)
-    tools: dict[str, None] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    changes: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
-
-    def count(self, name: str) -> None:
-        """Count something of the session."""
-        self.counts[name] = self.counts.get(name, 0) + 1
-
-    def matches(self, words: list[str]) -> bool:
-        """Whether each of these words, in lower case, is part of its name, model, dialect or a tool."""
-        known = " ".join((self.name, self.where.model, self.where.dialect, *self.tools)).lower()
-        return all(word in known for word in words)
-
-    def as_json(self, lanes: int, beads: int, show: Callable[[Bead], dict[str, Any]] = Bead.brief) -> dict[str, Any]:
-        """The session with its newest lanes and their newest beads."""
-        where = self.where
-        return {
-            "session": self.name,
-            "source": where.source,
-            "model": where.model,
-            "provider": where.backend,
-            "dialect": where.dialect,
-            "began": self.began,
-            "used": self.used,
-            "version": self.version,
-            "counts": dict(self.counts),
-            "changes": list(self.changes),
-            "more_lanes": max(0, len(self.lanes) - lanes),
-            "lanes": [lane.as_json(beads, show) for lane in islice(reversed(self.lanes.values()), lanes)],
-        }
 
 
 class Activity:
@@ -320,7 +174,7 @@ class Activity:
             found = self._sessions.get(name)
             head = {"server": self.server, "now": self._clock()}
             told = None if found is None else {**head, **found.as_json(MAX_LANES, MAX_BEADS, show)}
-        shown: dict[str, Any] | None = _shown(told)
+        shown: dict[str, Any] | None = shown_as_json(told)
         return shown
 
     def rates(self) -> dict[str, Any]:
@@ -432,7 +286,7 @@ class Activity:
 
     def _session(self, told: Told) -> SessionActivity:
         """The session of an event, new if unknown; it is the last used one now."""
-        where = Place.of(told)
+        where = told.place()
         session = self._sessions.get(where.session)
         if session is None:
             session = self._sessions[where.session] = SessionActivity(where.session, where, told.now, told.now)
@@ -450,10 +304,10 @@ class Activity:
         lane = session.lanes.get(name)
         if lane is None:
             lane = session.lanes[name] = LaneBeads(name)
-            self._resize(session, _LANE)
+            self._resize(session, LANE)
             if len(session.lanes) > MAX_LANES:
                 _, gone = session.lanes.popitem(last=False)
-                self._resize(session, -_LANE - sum(bead.size for bead in gone.beads))
+                self._resize(session, -LANE - sum(bead.size for bead in gone.beads))
         session.lanes.move_to_end(name)
         return session, lane
 
@@ -480,7 +334,7 @@ class Activity:
         return bead
 
     def _add(self, session: SessionActivity, lane: LaneBeads, bead: Bead) -> None:
-        bead.size += _size_of(bead.tool) + _size_of(bead.call_id)
+        bead.size += size_of(bead.tool) + size_of(bead.call_id)
         at = len(lane.beads)
         while at and 0 < lane.beads[at - 1].time - bead.time < LATE_S:
             at -= 1
@@ -492,7 +346,7 @@ class Activity:
         """Keep values of a bead; None is left out."""
         known = {name: value for name, value in values.items() if value is not None}
         replaced = [bead.more[name] for name in known if name in bead.more]
-        grown = sum(map(_size_of, known.values())) - sum(map(_size_of, replaced))
+        grown = sum(map(size_of, known.values())) - sum(map(size_of, replaced))
         bead.more |= known
         bead.size += grown
         if session := self._sessions.get(bead.session):
@@ -564,27 +418,6 @@ class Activity:
 def _call_of(told: Told) -> tuple[str, ...]:
     """What tells a call, or the call of a result, from others."""
     return tuple(map(told.text, (names.SESSION, names.LANE, names.CALL_ID, names.SIGNATURE)))
-
-
-def _shown(value: Any) -> Any:
-    """A value as JSON may hold it."""
-    if isinstance(value, Quoted):
-        return value.shown()
-    if isinstance(value, dict):
-        return {name: _shown(one) for name, one in value.items()}
-    return [_shown(one) for one in value] if isinstance(value, list) else value
-
-
-def _size_of(value: Any) -> int:
-    """The bytes of a value, about."""
-    kind = type(value)
-    if kind is Quoted:
-        return 100 + int(value.text.__sizeof__())
-    if kind is dict:
-        return 200 + sum(map(_size_of, value.values()))
-    if kind is list:
-        return 50 + sum(map(_size_of, value))
-    return int(value.__sizeof__())
 
 
 def _counts(name: str) -> Callable[[Activity, Told], None]:
