@@ -36,8 +36,9 @@ from callfuse.observe.beads import (
     size_of,
 )
 from callfuse.observe.content import length_of
+from callfuse.observe.counted import rate_of_course, rate_of_rung
 from callfuse.observe.labels import RESULTS, one_of
-from callfuse.observe.rates import BUCKET_S, Rates, name_of_course, name_of_rung
+from callfuse.observe.rates import BUCKET_S, Rates
 
 Content = Literal["none", "names", "short", "full"]
 
@@ -229,7 +230,7 @@ class Activity:
         bead = self._found.get(told.text(names.FINDING_ID))
         if bead is not None:
             self._note(bead, told=self._quote(told, names.TOLD))
-        self._count(told, name_of_rung(told.text(names.ACTION)), session)
+        self._count(told, rate_of_rung(told.text(names.ACTION)), session)
 
     def _result(self, told: Told) -> None:
         _, lane = self._place(told)
@@ -248,7 +249,7 @@ class Activity:
             self._note(bead, then=result)
         else:
             self._keep_early(told, (id_,), then=result)
-        self._count(told, name_of_course(result))
+        self._count(told, rate_of_course(result))
 
     def _feedback(self, told: Told) -> None:
         bead = self._found.get(told.text(names.FINDING_ID))

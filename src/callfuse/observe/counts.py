@@ -1,13 +1,11 @@
 """Count events by name and label, for tests and for hosts that export metrics."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
-from callfuse.observe import events
+from callfuse.observe.counted import TABLE
 from callfuse.observe.events import Event
-from callfuse.policy.holdout import HOLDOUT
 
 MAX_LABELS = 200
 """Pairs of name and label that are counted apart, so that labels from outside cannot fill the memory."""
@@ -15,28 +13,7 @@ LONGEST_LABEL = 100
 """Characters of a label; the rest is cut."""
 
 
-_LABELS: Final[Mapping[type[Event], tuple[str, Callable[[Any], str]]]] = {
-    events.FindingSeen: ("findings", lambda event: HOLDOUT if event.arm == HOLDOUT else event.action),
-    events.CourseMended: ("mitigations", lambda event: f"{event.arm} {event.result}".lstrip()),
-    events.FeedbackGiven: ("feedback", lambda event: f"{event.kind} {event.found}".rstrip()),
-    events.FailedOpen: ("fail_open", lambda event: event.kind),
-    events.NotGuarded: ("not_guarded", lambda event: event.cause),
-    events.NotWatched: ("not_watched", lambda event: event.cause),
-    events.NotAsked: ("not_asked", lambda event: event.part),
-    events.Refused: ("refused", lambda event: event.what),
-    events.FuseBlown: ("blown", lambda event: event.where.dialect),
-    events.FuseReset: ("resets", lambda _: ""),
-    events.LedgerDropped: ("ledger_dropped", lambda event: event.limit),
-    events.CommandsRun: ("commands", lambda event: "refused" if event.refused else "run"),
-    events.HeaderIgnored: ("ignored_headers", lambda event: event.header if event.known else "unknown"),
-    events.CallbackFailed: ("callback_errors", lambda _: ""),
-    events.DeliveryFailed: ("webhook_failed", lambda event: event.cause),
-    events.DeliveryDropped: ("webhook_dropped", lambda event: event.why),
-    events.StoreFailed: ("store_errors", lambda event: event.operation),
-    events.StoreWithoutLoop: ("store_errors", lambda _: "loop"),
-    events.StoreSkipped: ("store_skipped", lambda event: event.operation),
-}
-"""The name under which events of a kind are counted, and the label of one."""
+_LABELS: Final = {kind: (row.name, row.label) for kind, row in TABLE.items() if row.name}
 NAMES: Final = frozenset([name for name, _ in _LABELS.values()])
 """All names that are counted."""
 

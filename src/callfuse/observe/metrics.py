@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from callfuse.observe import events, fields, labels
 from callfuse.observe.bus import Bus
+from callfuse.observe.counted import TABLE, Series
 from callfuse.observe.events import Event, FindingSeen
 from callfuse.observe.saved import Saved
 
-Series = tuple[str, ...]
-"""A counter's name, and a value for each of its labels."""
 Change = Callable[[float], None]
 """Adds to a series, measures one time, or sets a figure."""
 
@@ -136,27 +135,8 @@ GAUGES: Final[Mapping[str, Shown]] = {
 }
 """By name: `callfuse_held_bytes` for Prometheus, `callfuse.held` for OpenTelemetry."""
 
-_COUNTED: Final[Mapping[type[Event], Callable[[Any], Series]]] = {
-    events.ExchangeEnded: lambda event: ("exchanges", event.where.dialect, labels.outcome_of(event)),
-    events.CallSeen: lambda event: ("tool_calls", event.where.dialect, event.action),
-    events.FindingSeen: lambda event: ("findings", event.verdict.finding.kind, _limit_of(event), event.action),
-    events.CourseMended: lambda event: ("mitigations", event.result, labels.arm_of(event.arm)),
-    events.FuseBlown: lambda _: ("blown",),
-    events.NotGuarded: lambda event: ("not_guarded", event.cause),
-    events.NotWatched: lambda event: ("not_watched", event.cause),
-    events.FailedOpen: lambda event: ("fail_open", labels.fail_open_cause(event.kind)),
-    events.CallbackFailed: lambda _: ("callback_errors",),
-    events.StoreFailed: lambda event: ("store_errors", event.operation),
-    events.StoreWithoutLoop: lambda _: ("store_errors", labels.OTHER),
-    events.LedgerDropped: lambda event: ("ledger_dropped", event.limit),
-    events.FeedbackGiven: lambda event: ("feedback", event.kind),
-}
-"""The counter that counts an event, and the values of its labels."""
+_COUNTED: Final = {kind: row.series for kind, row in TABLE.items() if row.series is not None}
 _STORE: Final[Mapping[type[Event], int]] = {events.StoreDown: 0, events.StoreUp: 1}
-
-
-def _limit_of(event: FindingSeen) -> str:
-    return "hard" if event.verdict.finding.hard else "soft"
 
 
 class Watched(Protocol):

@@ -1,47 +1,16 @@
 """Counts events in buckets of time, for counters and sparklines: the newest buckets, and a total since the start."""
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
-from callfuse.observe import events
-from callfuse.observe.events import Event
-from callfuse.observe.labels import RESULTS, one_of
+from callfuse.observe.counted import TABLE
+from callfuse.observe.events import Event, HoldEnded
 
 BUCKET_S: Final = 10
 """Seconds of a bucket."""
 BUCKETS: Final = 90
 """Buckets that are kept: fifteen minutes."""
-
-_OF_RUNG: Final = {"warn": "warned", "block": "blocked"}
-"""The name of a rung; those that ask the model again are `steered`."""
-
-
-def name_of_rung(rung: str) -> str:
-    """The name under which a rung that was taken is counted."""
-    return _OF_RUNG.get(rung, "steered")
-
-
-def name_of_course(result: str) -> str:
-    """The name under which is counted what a model did after a finding."""
-    return f"then_{one_of(RESULTS, result)}"
-
-
-_NAMES: Final[Mapping[type[Event], Callable[[Any], str]]] = {
-    events.CallSeen: lambda _: "calls",
-    events.HoldEnded: lambda _: "holds",
-    events.FindingSeen: lambda event: "" if event.again else "findings",
-    events.ActionTaken: lambda event: name_of_rung(event.rung),
-    events.CourseMended: lambda event: name_of_course(event.result),
-    events.FeedbackGiven: lambda _: "feedback",
-    events.ExchangeEnded: lambda _: "exchanges",
-    events.FuseBlown: lambda _: "blown",
-    events.FailedOpen: lambda _: "fail_open",
-    events.NotGuarded: lambda _: "not_guarded",
-    events.NotWatched: lambda _: "not_watched",
-}
-"""The name under which an event is counted; empty for one that is counted already."""
 
 
 class Rates:
@@ -55,10 +24,10 @@ class Rates:
 
     def take(self, event: Event, now: float, saved: float = 0.0, tokens: float = 0.0) -> None:
         """Count an event, and the calls and tokens that it saved."""
-        name_of = _NAMES.get(type(event))
-        if name_of is not None and (name := name_of(event)):
+        row = TABLE.get(type(event))
+        if row is not None and (name := row.rate(event)):
             self.add(name, now)
-        if isinstance(event, events.HoldEnded):
+        if isinstance(event, HoldEnded):
             self.add("held_s", now, event.seconds)
         if saved:
             self.add("saved_calls", now, saved)
