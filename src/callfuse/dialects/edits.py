@@ -7,14 +7,9 @@ from typing import Any
 import orjson
 
 from callfuse.dialects.base import CannotReplay
-from callfuse.wire import Payload, sse
+from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads, loads_exact, span, spans
 from callfuse.wire.values import is_too_much_inside
-
-
-def edit_event(frame: bytes, edits: Sequence[Edit]) -> bytes:
-    """A server-sent event with edits applied to its data."""
-    return sse.with_data(frame, apply(sse.data(frame) or b"{}", edits)) if edits else frame
 
 
 def raw_at(body: bytes, path: Path) -> bytes:

@@ -45,16 +45,27 @@ class Events:
 
     def text(self, frame: bytes) -> bytes:
         """The JSON text of the payload; `{}` for an event without data."""
-        return sse.data(frame) or b"{}"
+        start = _start_of_text(frame)
+        return frame[start:-2] if start else sse.data(frame) or b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
         """The event with its payload replaced; its other lines stay."""
-        return sse.with_data(frame, text)
+        start = _start_of_text(frame)
+        return frame[:start] + text + b"\n\n" if start and b"\n" not in text else sse.with_data(frame, text)
 
 
 def typed_event(payload: Payload) -> bytes:
     """Write a payload as an event that is named by the payload's `type`."""
     return sse.event(dumps(payload), str(payload["type"]))
+
+
+def _start_of_text(frame: bytes) -> int:
+    """Where the JSON text begins in an event of the usual shape: one line of data, at most behind the event's name, and
+    a blank line. 0 for any other."""
+    start = frame.find(b"\n") + 1 if frame.startswith(b"event: ") else 0
+    if not (frame.startswith(b"data: {", start) and frame.endswith(b"\n\n") and b"\r" not in frame):
+        return 0
+    return start + 6 if frame.find(b"\n", start) == len(frame) - 2 else 0
 
 
 def _payload_of_any(frame: bytes) -> Any:

@@ -10,7 +10,7 @@ elsewhere stay.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -198,12 +198,7 @@ def spans(text: bytes, start: int = 0) -> Iterator[Member]:
 def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
     """Apply all edits in one pass. KeyError if a step before the last is missing, or if the value there cannot have the
     last: a text has no members, a list no keys."""
-    tree: _Tree = {}
-    for edit in edits:
-        node = tree
-        for step in edit.path[:-1]:
-            node = node.setdefault(step, {})
-        node[edit.path[-1]] = edit
+    tree = _tree(edits)
     if not tree:
         return text
     pieces: list[bytes] = []
@@ -213,6 +208,27 @@ def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
         position = end
     pieces.append(text[position:])
     return b"".join(pieces)
+
+
+def replaced_spans(text: bytes, edits: Sequence[Edit]) -> list[tuple[int, int]]:
+    """Where the values are that the edits replace, in order of the edits; empty if any does not just replace one."""
+    numbered = [Edit(edit.path, b"%d" % at) for at, edit in enumerate(edits)]
+    patches = {raw: (start, end) for start, end, raw in _patches(text, _blank(text, 0), _tree(numbered))}
+    if any(edit.raw is None for edit in edits):
+        return []
+    found = [patches.get(b"%d" % at) for at in range(len(edits))]
+    return [span for span in found if span is not None] if None not in found else []
+
+
+def _tree(edits: Iterable[Edit]) -> _Tree:
+    """Edits by the steps of their paths."""
+    tree: _Tree = {}
+    for edit in edits:
+        node = tree
+        for step in edit.path[:-1]:
+            node = node.setdefault(step, {})
+        node[edit.path[-1]] = edit
+    return tree
 
 
 def _patches(text: bytes, start: int, tree: _Tree) -> Iterator[_Patch]:

@@ -15,12 +15,13 @@ from typing import Any, Final, NamedTuple, TypeGuard
 import orjson
 
 from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
-from callfuse.dialects.edits import edit_event, index_without, raw_at, raw_elements, raw_list, raw_object
+from callfuse.dialects.edits import index_without, raw_at, raw_elements, raw_list, raw_object
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import EVENTS, Format, Payload
+from callfuse.wire.editor import FrameEditor
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
@@ -158,21 +159,22 @@ def _usage(*, summed: bool) -> Usage:
 
 
 class Channel(NamedTuple):
-    """How the events of a stream are changed and written."""
+    """How a stream comes, and how events of callfuse's own are written."""
 
-    edit: Callable[[bytes, Sequence[Edit]], bytes]
+    form: Format
     write: Callable[[Payload], bytes]
 
 
-EVENTS: Final = Channel(edit_event, typed_event)
+EVENT_CHANNEL: Final = Channel(EVENTS, typed_event)
 """Server-sent events, each named by its payload's `type`."""
 
 
 class MessagesWriter:
     """Continues one client's stream. See `base.Writer`."""
 
-    def __init__(self, *, structured: bool, summed: bool, channel: Channel = EVENTS) -> None:
-        self._channel = channel
+    def __init__(self, *, structured: bool, summed: bool, channel: Channel = EVENT_CHANNEL) -> None:
+        self._write = channel.write
+        self._editor = FrameEditor(channel.form)
         self._structured = structured
         self._spoke = False
         self._next = 0
@@ -221,7 +223,7 @@ class MessagesWriter:
                     edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
             elif kind == "message_stop" and due:
                 pieces += (self._text(due.pop()), self._delta())
-            pieces.append(self._channel.edit(frame.raw, edits))
+            pieces.append(self._editor.edit(frame.raw, edits))
         return b"".join(pieces)
 
     def _thin_block(self, frame: bytes, payload: Payload, gone: Sequence[int]) -> bytes:
@@ -232,7 +234,7 @@ class MessagesWriter:
             return b""
         if payload.get("type") == "content_block_start":
             self._next = left + 1
-        return self._channel.edit(frame, [Edit(("index",), dumps(left))] if left != index else [])
+        return self._editor.edit(frame, [Edit(("index",), dumps(left))] if left != index else [])
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The held events without withheld calls, stop reason and end; without text that must fit a schema, because
@@ -267,25 +269,25 @@ class MessagesWriter:
             return b""
         if kind == "message_delta":
             total = self._usage.see(payload.get("usage") or {})
-            return self._channel.edit(frame, [Edit(("usage",), dumps(total))])
+            return self._editor.edit(frame, [Edit(("usage",), dumps(total))])
         index = index_of(payload.get("index"))
         if kind == "content_block_start":
             number = self._allotted if self._may_think or not thinks(payload.get("content_block")) else None
             self._numbers[index] = number
             self._allotted += number is not None
         number = self._numbers.get(index)
-        return b"" if number is None else self._channel.edit(frame, [Edit(("index",), dumps(number))])
+        return b"" if number is None else self._editor.edit(frame, [Edit(("index",), dumps(number))])
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' texts, the stop reason with the usage of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
         delta = self._delta("tool_use" if called else "end_turn")
-        return b"".join((*pieces, delta, self._channel.write({"type": "message_stop"})))
+        return b"".join((*pieces, delta, self._write({"type": "message_stop"})))
 
     def _delta(self, reason: str = "end_turn") -> bytes:
         """A `message_delta` with the stop reason and the usage of all answers."""
         delta = {"stop_reason": reason, "stop_sequence": None}
-        return self._channel.write(
+        return self._write(
             {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()}
         )
 
@@ -295,7 +297,7 @@ class MessagesWriter:
         self._next += 1
         return b"".join(
             map(
-                self._channel.write,
+                self._write,
                 (
                     {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
                     {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}},

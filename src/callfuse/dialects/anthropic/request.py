@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.anthropic.answer import (
-    EVENTS,
+    EVENT_CHANNEL,
     Channel,
     MessagesWriter,
     is_direct,
@@ -35,7 +35,7 @@ class MessagesRequest(ResultBlocks):
 
     _joins_roles = True
     _block_path = ("content",)
-    _channel: ClassVar[Channel] = EVENTS
+    _channel: ClassVar[Channel] = EVENT_CHANNEL
 
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         super().__init__(body, payload, target)

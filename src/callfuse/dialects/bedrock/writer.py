@@ -5,7 +5,7 @@ reasoning of a second answer is left out once a block of the first has left, for
 own only. What is not changed keeps its bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 
 from callfuse.dialects.base import Block, Frame, OpenCall
 from callfuse.dialects.bedrock.answer import OWN_REASONS, event_in, reasons
@@ -14,7 +14,8 @@ from callfuse.dialects.shapes import index_of, is_one_of, object_of
 from callfuse.dialects.usage import Usage
 from callfuse.wire import AWS_EVENTS, Payload
 from callfuse.wire.aws_events import event
-from callfuse.wire.jsontext import Edit, apply, dumps
+from callfuse.wire.editor import FrameEditor
+from callfuse.wire.jsontext import Edit, dumps
 
 _BLOCK_EVENTS = frozenset({"contentBlockStart", "contentBlockDelta", "contentBlockStop"})
 _INDEX = "contentBlockIndex"
@@ -32,6 +33,7 @@ class ConverseWriter:
         self._numbers: dict[int, int | None] = {}
         self._may_reason = True
         self._usage = Usage("inputTokens", "outputTokens", "totalTokens", summed=summed)
+        self._editor = FrameEditor(AWS_EVENTS)
 
     @property
     def may_continue(self) -> bool:
@@ -70,7 +72,7 @@ class ConverseWriter:
                 pieces.append(self._text(block.text))
                 if is_one_of(said.get("stopReason"), OWN_REASONS):
                     edits.append(Edit((kind, "stopReason"), b'"end_turn"'))
-            pieces.append(_edited(frame.raw, edits))
+            pieces.append(self._editor.edit(frame.raw, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
@@ -103,7 +105,7 @@ class ConverseWriter:
             return b""
         if kind == "metadata":
             total = self._usage.see(said.get("usage") or {})
-            return _edited(frame, [Edit((kind, "usage"), dumps(total))] if total else [])
+            return self._editor.edit(frame, [Edit((kind, "usage"), dumps(total))] if total else [])
         if kind not in _BLOCK_EVENTS:
             return frame
         index = index_of(said.get(_INDEX))
@@ -114,7 +116,7 @@ class ConverseWriter:
         number = self._numbers[index]
         if number is None:
             return b""
-        return _edited(frame, [Edit((kind, _INDEX), dumps(number))] if number != index else [])
+        return self._editor.edit(frame, [Edit((kind, _INDEX), dumps(number))] if number != index else [])
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' texts, the stop reason, and the usage of all answers."""
@@ -134,8 +136,3 @@ class ConverseWriter:
 def _is_text(said: Payload) -> bool:
     """Whether an event brings a piece of text."""
     return "text" in object_of(said.get("delta"))
-
-
-def _edited(frame: bytes, edits: Sequence[Edit]) -> bytes:
-    """A message with edits applied to its payload."""
-    return AWS_EVENTS.with_text(frame, apply(AWS_EVENTS.text(frame), edits)) if edits else frame

@@ -14,7 +14,7 @@ from callfuse.dialects.base import Event, Request, What
 from callfuse.dialects.recorded import Recorded
 from callfuse.wire import AWS_CHUNKS, Format, Payload
 from callfuse.wire.aws_events import EXCEPTION, HEARTBEAT, MEDIA_TYPE, chunk
-from callfuse.wire.jsontext import Edit, apply, dumps
+from callfuse.wire.jsontext import dumps
 
 
 class InvokeReader(MessagesReader):
@@ -25,11 +25,6 @@ class InvokeReader(MessagesReader):
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one payload."""
         return (Event(What.BROKE),) if EXCEPTION in payload else super().read(payload)
-
-
-def _edited(frame: bytes, edits: Sequence[Edit]) -> bytes:
-    """A chunk with edits applied to what it carries."""
-    return AWS_CHUNKS.with_text(frame, apply(AWS_CHUNKS.text(frame), edits)) if edits else frame
 
 
 def _written(payload: Payload) -> bytes:
@@ -43,7 +38,7 @@ class InvokeRequest(MessagesRequest):
     __slots__ = ()
 
     _stream_type = MEDIA_TYPE
-    _channel = Channel(_edited, _written)
+    _channel = Channel(AWS_CHUNKS, _written)
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         super().__init__(body, payload, target)

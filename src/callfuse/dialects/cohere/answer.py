@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import (
-    edit_event,
     index_without,
     message_at,
     prepend_to_string,
@@ -22,7 +21,8 @@ from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.usage import Counts, Usage
-from callfuse.wire import Payload, sse
+from callfuse.wire import EVENTS, Payload, sse
+from callfuse.wire.editor import FrameEditor
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
@@ -161,6 +161,7 @@ class CohereWriter:
         self._planned = self._break_due = False
         self._foreign = False
         self._usage = NestedUsage(summed=summed)
+        self._editor = FrameEditor(EVENTS)
 
     @property
     def may_continue(self) -> bool:
@@ -197,7 +198,7 @@ class CohereWriter:
                 if is_one_of(delta_of(payload).get("finish_reason"), OWN_REASONS):
                     edits.append(Edit(("delta", "finish_reason"), dumps(finish_of(block))))
             self.note_sent(payload)
-            pieces.append(edit_event(frame.raw, edits))
+            pieces.append(self._editor.edit(frame.raw, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
@@ -231,10 +232,10 @@ class CohereWriter:
         if kind == "message-end":
             total = self._usage.see(delta_of(payload).get("usage") or {})
             has_room = isinstance(payload.get("delta"), dict)
-            return edit_event(frame, [Edit(("delta", "usage"), dumps(total))] if total and has_room else [])
+            return self._editor.edit(frame, [Edit(("delta", "usage"), dumps(total))] if total and has_room else [])
         if kind == "tool-plan-delta" and self._break_due and (plan := message_of(payload).get("tool_plan")):
             self._break_due = False
-            return edit_event(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
+            return self._editor.edit(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
         if is_one_of(kind, _CONTENT_EVENTS):
             content: Any = message_of(payload).get("content")
             gone = self._foreign and is_thinking(content)
@@ -259,7 +260,7 @@ class CohereWriter:
         number = self._number(kind, index, gone=gone)
         if number is None:
             return b""
-        return edit_event(frame, [*edits, Edit(("index",), dumps(number))] if number != index else edits)
+        return self._editor.edit(frame, [*edits, Edit(("index",), dumps(number))] if number != index else edits)
 
     def _number(self, kind: str, index: int, *, gone: bool = False) -> int | None:
         """The number in this stream for an index of the next answer; None if it is left out (`gone`)."""

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, with_separator
-from callfuse.wire.jsontext import Edit, apply, dumps_ascii
+from callfuse.wire.editor import FrameEditor
+from callfuse.wire.jsontext import Edit, dumps_ascii
 
 _BLANK_LINES: Final = (b"\r\n\r\n", b"\n\n", b"\r\r")
 
@@ -15,7 +16,8 @@ class Channel:
 
     def __init__(self, *, is_array: bool) -> None:
         self._is_array = is_array
-        self._format: Format = JSON_ARRAY if is_array else CRLF_EVENTS
+        form: Format = JSON_ARRAY if is_array else CRLF_EVENTS
+        self._editor = FrameEditor(form)
         self._has_element = False
         self._has_spliced = False
         """Whether an element of the next answer may leave before those that wait."""
@@ -38,8 +40,7 @@ class Channel:
 
     def edit(self, frame: bytes, edits: Sequence[Edit], *, spliced: bool = False) -> bytes:
         """A chunk with these edits. `spliced`: it is of the next answer, and may leave after chunks that wait."""
-        if edits:
-            frame = self._format.with_text(frame, apply(self._format.text(frame), edits))
+        frame = self._editor.edit(frame, edits)
         if not self._is_array:
             return frame
         first = not (self._has_element or (spliced and self._has_spliced))

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from callfuse.dialects.base import Block, Frame, OpenCall
-from callfuse.dialects.edits import edit_event, index_without
+from callfuse.dialects.edits import index_without
 from callfuse.dialects.interactions.answer import CALLED, COMPLETED, STEP_EVENTS, InteractionsUsage
 from callfuse.dialects.interactions.steps import OUTPUT, THOUGHT, is_of
 from callfuse.dialects.shapes import index_of, is_one_of, object_of
-from callfuse.wire import Payload, sse
+from callfuse.wire import EVENTS, Payload, sse
+from callfuse.wire.editor import FrameEditor
 from callfuse.wire.jsontext import Edit, dumps
 
 _UPDATE = "interaction.status_update"
@@ -31,6 +32,7 @@ class InteractionsWriter:
         self._foreign = False
         self._head: dict[str, Any] = {"id": "", "object": "interaction", "model": model}
         self._usage = InteractionsUsage(summed=summed)
+        self._editor = FrameEditor(EVENTS)
 
     @property
     def may_continue(self) -> bool:
@@ -73,7 +75,7 @@ class InteractionsWriter:
                 pieces.append(self._text(block.text))
                 if object_of(payload.get("interaction")).get("status") == CALLED:
                     edits.append(Edit(("interaction", "status"), dumps(COMPLETED)))
-            pieces.append(edit_event(frame.raw, edits))
+            pieces.append(self._editor.edit(frame.raw, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
@@ -107,16 +109,16 @@ class InteractionsWriter:
             return frame if payload is None else b""
         if kind == _UPDATE:
             begins = payload.get("status") == "in_progress"
-            return b"" if begins else edit_event(frame, [Edit(("interaction_id",), dumps(self._head["id"]))])
+            return b"" if begins else self._editor.edit(frame, [Edit(("interaction_id",), dumps(self._head["id"]))])
         if kind == _END:
-            return edit_event(frame, self._end_edits(payload.get("interaction")))
+            return self._editor.edit(frame, self._end_edits(payload.get("interaction")))
         if not is_one_of(kind, STEP_EVENTS):
             return frame
         index = index_of(payload.get("index"))
         number = self._number(index, gone=self._foreign and is_of(payload.get("step"), THOUGHT))
         if number is None:
             return b""
-        return edit_event(frame, [Edit(("index",), dumps(number))] if number != index else [])
+        return self._editor.edit(frame, [Edit(("index",), dumps(number))] if number != index else [])
 
     def _end_edits(self, interaction: Any) -> list[Edit]:
         """The edits that give the end of the next answer the client's identity, and the usage of all answers."""

@@ -39,6 +39,7 @@ from callfuse.dialects.shapes import is_one_of, list_of, object_of
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
+from callfuse.wire.editor import FrameEditor
 from callfuse.wire.jsontext import Edit, ExactValues, apply, dumps, dumps_ascii, loads
 from callfuse.wire.ndjson import NDJSON
 
@@ -147,6 +148,7 @@ class OllamaWriter:
         self._break_due: set[str] = set()
         self._foreign = False
         self._usage = _usage(summed=summed)
+        self._editor = FrameEditor(NDJSON)
 
     @property
     def may_continue(self) -> bool:
@@ -184,7 +186,7 @@ class OllamaWriter:
                     edits.append(Edit(("done_reason",), dumps_ascii(block.finish or "stop")))
             if not (edits and _is_empty(payload, edits)):
                 self.note_sent(payload)
-                pieces.append(_edit_line(frame.raw, edits))
+                pieces.append(self._editor.edit(frame.raw, edits))
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
@@ -205,7 +207,7 @@ class OllamaWriter:
             if payload.get("done"):
                 edits += _reopen_edits(payload)
             if not (edits and _is_empty(payload, edits)):
-                pieces.append(_edit_line(frame.raw, edits).rstrip(b"\r\n") + b"\n")
+                pieces.append(self._editor.edit(frame.raw, edits).rstrip(b"\r\n") + b"\n")
             self.note_sent(payload)
         self._usage.next_answer()
         return b"".join(pieces)
@@ -231,7 +233,7 @@ class OllamaWriter:
         if payload.get("done"):
             total = self._usage.see(_counts_of(payload))
             edits += [Edit((key,), dumps_ascii(value)) for key, value in total.items() if payload.get(key) != value]
-        return _edit_line(frame, edits)
+        return self._editor.edit(frame, edits)
 
     def _break_edits(self, message: Payload) -> Iterator[Edit]:
         """The edits that put a blank line between texts of the next answer and those before."""
@@ -286,10 +288,6 @@ def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
     gone = {edit.path for edit in edits if edit.raw is None}
     message = object_of(payload.get("message"))
     return not any(value and key != "role" and ("message", key) not in gone for key, value in message.items())
-
-
-def _edit_line(frame: bytes, edits: Sequence[Edit]) -> bytes:
-    return NDJSON.with_text(frame, apply(NDJSON.text(frame), edits)) if edits else frame
 
 
 def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:

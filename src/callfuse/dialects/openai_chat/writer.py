@@ -12,7 +12,6 @@ from callfuse.dialects.base import Block, Entry, Frame, OpenCall
 from callfuse.dialects.edits import (
     append_to_string,
     break_before,
-    edit_event,
     lower_index,
     prepend_to_string,
     raw_at,
@@ -25,7 +24,8 @@ from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
 from callfuse.dialects.usage import Usage
-from callfuse.wire import Payload, sse
+from callfuse.wire import EVENTS, Payload, sse
+from callfuse.wire.editor import FrameEditor
 from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
@@ -59,6 +59,7 @@ class ChatWriter:
         self._called: set[int] = set()
         self._foreign = False
         self._usage = _usage(summed=summed)
+        self._editor = FrameEditor(EVENTS)
 
     @property
     def may_continue(self) -> bool:
@@ -173,7 +174,7 @@ class ChatWriter:
             edits += self._splice_edits(("choices", part.place, "delta"), part.number, part.delta)
         if payload.get("choices") and self._is_empty(payload, edits):
             return b""
-        return edit_event(frame, edits)
+        return self._editor.edit(frame, edits)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The text, the finish and the end, where no further answer comes."""
@@ -224,7 +225,7 @@ class ChatWriter:
     def _write(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
         if frame.payload:
             self._see(frame.payload, {edit.path for edit in edits if edit.raw is None})
-        return edit_event(frame.raw, edits)
+        return self._editor.edit(frame.raw, edits)
 
     def _is_empty(self, payload: Payload, edits: Sequence[Edit]) -> bool:
         """Whether a chunk is empty once the edits are made."""

@@ -26,7 +26,7 @@ from callfuse.dialects.base import (
     WholeChoice,
     has_end,
 )
-from callfuse.dialects.edits import edit_event, index_without, raw_elements, raw_list
+from callfuse.dialects.edits import index_without, raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -41,7 +41,8 @@ from callfuse.dialects.openai_responses.items import (
 from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of, text_of
 from callfuse.dialects.usage import Usage
-from callfuse.wire import Payload, sse
+from callfuse.wire import EVENTS, Payload, sse
+from callfuse.wire.editor import FrameEditor
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
@@ -288,6 +289,7 @@ class ResponsesWriter:
         self._structured = structured
         self._trail = trail
         self._usage = Usage("input_tokens", "output_tokens", "total_tokens", summed=summed)
+        self._editor = FrameEditor(EVENTS)
         self._response: Payload = {}
         self._head: Payload = {}
         self._number = 0
@@ -430,7 +432,7 @@ class ResponsesWriter:
         elif is_one_of(kind, TERMINAL) and isinstance(payload.get("response"), dict):
             before = [dumps(self._items[at]) for at in sorted(self._items) if at < splice.first]
             edits += self._response_edits(object_of(payload.get("response")), before, "response")
-        return edit_event(frame, edits)
+        return self._editor.edit(frame, edits)
 
     def _is_foreign_reasoning(self, payload: Payload) -> bool:
         """Whether an event of another model belongs to its reasoning. The terminal event completes the trail."""
@@ -497,7 +499,7 @@ class ResponsesWriter:
             edits.append(Edit(("sequence_number",), dumps(self._number)))
             payload = payload | {"sequence_number": self._number}
         self.note_sent(payload)
-        return edit_event(raw, edits)
+        return self._editor.edit(raw, edits)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole response without the calls at these (choice, call) places. A block's message is appended."""

@@ -1,0 +1,132 @@
+"""Edits the frames of one stream. Frames that differ from the one before in values only are edited without a walk
+through their JSON.
+
+A model's answer is one envelope sent many times: of its frames only a piece of text differs, and the edits that make
+one fit into another stream replace the same values in each. `FrameEditor` looks for those values once. Then a frame
+with the same bytes around them, and around what differs, has them at the same places:
+
+1. A JSON text is literals (brackets, commas, colons, white space) between tokens (strings, numbers, words). Two texts
+   with equal literals and equal keys have the same structure: each path leads to the token of the same place.
+2. So of two frames with equal literals, whose keys are equal and whose edits have equal paths, the second has its
+   values where the first has them. The tokens that differ, and those that the edits replace, are the places to skip;
+   all other bytes between them must be equal in later frames.
+3. A later frame is matched from left to right. Where its bytes up to a place are equal, it is read like the first, so
+   that one token begins at that place, and ends where the pattern of a token ends.
+
+Whatever does not fit goes the slow way: other paths, values that are no token, a removed or an added member.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from callfuse.wire.format import Format
+from callfuse.wire.jsontext import Edit, apply, replaced_spans
+
+_TOKEN: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s,:\[\]{}"]++)', re.DOTALL)
+"""A string, or another value that is neither an object nor a list. As a group, so that `split` keeps it."""
+_KEPT: Final = -1
+"""In place of the number of an edit: the token stays."""
+_LONGEST: Final = 4096
+"""Bytes of a text that is compared with the next one: a piece of an answer is far shorter."""
+_TRIES: Final = 8
+"""Texts in a row that are compared in vain. After that many the envelope evidently varies."""
+
+
+class FrameEditor:
+    """Edits the frames of one stream of this format.
+
+    `_tokens`: the last text that was walked through, as literals (even places) and tokens (odd ones). `_paths`: those
+    of its edits. `_varying`: the places of tokens that have differed. `_steps`: what a frame must hold to be edited
+    without a walk, in order: a literal and the token behind it, which an edit replaces (by number) or which is
+    `_KEPT`. `_tail`: the literal behind the last step.
+    """
+
+    __slots__ = ("_format", "_paths", "_steps", "_tail", "_tokens", "_tries", "_varying")
+
+    def __init__(self, form: Format) -> None:
+        self._format = form
+        self._paths: list[object] = []
+        self._tokens: list[bytes] = []
+        self._varying: set[int] = set()
+        self._steps: list[tuple[bytes, int]] = []
+        self._tail = b""
+        self._tries = _TRIES
+
+    def edit(self, frame: bytes, edits: Sequence[Edit]) -> bytes:
+        """The frame with edits applied to its payload; all other bytes stay."""
+        if not edits:
+            return frame
+        return self._format.with_text(frame, self.apply(self._format.text(frame), edits))
+
+    def apply(self, text: bytes, edits: Sequence[Edit]) -> bytes:
+        """As `jsontext.apply`, for the texts of one stream."""
+        paths: list[object] = [edit.path for edit in edits]
+        if self._steps and paths == self._paths and (edited := self._replace(text, edits)) is not None:
+            self._tries = _TRIES
+            return edited
+        edited = apply(text, edits)
+        if self._tries:
+            self._tries -= 1
+            self._learn(text, edits, paths)
+        return edited
+
+    def _replace(self, text: bytes, edits: Sequence[Edit]) -> bytes | None:
+        """The edited text; None if it is not like the one before."""
+        pieces: list[bytes] = []
+        end = 0
+        for literal, number in self._steps:
+            if not text.startswith(literal, end):
+                return None
+            match = _TOKEN.match(text, end + len(literal))
+            if match is None:
+                return None
+            end = match.end()
+            old = match.group()
+            raw = old if number == _KEPT else edits[number].raw
+            if raw is None:
+                return None
+            pieces += (literal, raw if isinstance(raw, bytes) else raw(old))
+        if text[end:] != self._tail:
+            return None
+        pieces.append(self._tail)
+        return b"".join(pieces)
+
+    def _learn(self, text: bytes, edits: Sequence[Edit], paths: list[object]) -> None:
+        """Compare a text with the one before, and find what the next one must hold."""
+        before, known = self._tokens, self._paths
+        self._steps = []
+        self._paths = paths
+        self._tokens = _TOKEN.split(text) if len(text) <= _LONGEST else []
+        is_alike = known == paths and len(before) > 1 and before[::2] == self._tokens[::2]
+        changed = {at for at in range(1, len(before), 2) if before[at] != self._tokens[at]} if is_alike else set()
+        if not is_alike or any(map(self._is_key, changed)):
+            self._varying = set()
+            return
+        self._varying |= changed
+        replaced = self._replaced(text, edits)
+        if len(replaced) == len(edits):
+            self._find_steps(sorted(self._varying | replaced.keys()), replaced)
+
+    def _replaced(self, text: bytes, edits: Sequence[Edit]) -> dict[int, int]:
+        """The number of each edit that replaces a token, by the token's place."""
+        numbers = {span: number for number, span in enumerate(replaced_spans(text, edits))}
+        found: dict[int, int] = {}
+        start = 0
+        for at, part in enumerate(self._tokens):
+            end = start + len(part)
+            if at % 2 and (start, end) in numbers:
+                found[at] = numbers[start, end]
+            start = end
+        return found
+
+    def _is_key(self, at: int) -> bool:
+        return self._tokens[at + 1].lstrip().startswith(b":")
+
+    def _find_steps(self, places: Sequence[int], replaced: dict[int, int]) -> None:
+        """Set the steps for texts that may differ in the tokens at these places."""
+        begin = 0
+        for at in places:
+            self._steps.append((b"".join(self._tokens[begin:at]), replaced.get(at, _KEPT)))
+            begin = at + 1
+        self._tail = b"".join(self._tokens[begin:])
