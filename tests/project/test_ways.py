@@ -13,7 +13,7 @@ CEILINGS = {
     "call": (1100, 70),
     "coalesced": (1080, 70),
     "held": (5700, 92),
-    "blocked": (18100, 106),
+    "blocked": (14900, 106),
 }
 """The most calls and files of each way."""
 

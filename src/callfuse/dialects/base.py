@@ -546,7 +546,7 @@ class Dialect(Protocol):
         """As `model_turn`, of a whole answer."""
         ...
 
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether a server-side tool of this answer, streamed or whole, still waits for its result."""
         ...
 

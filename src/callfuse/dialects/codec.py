@@ -6,7 +6,7 @@ observer need not know which of the two they handle.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from callfuse.dialects.base import (
     Block,
@@ -79,15 +79,20 @@ class Codec:
 
     def payloads(self, raw: Sequence[bytes]) -> list[Payload]:
         """The payloads in the chunks of an answer, without broken frames."""
+        return list(self._payloads(raw))
+
+    def _payloads(self, raw: Iterable[bytes]) -> Iterator[Payload]:
+        """As `payloads`, each parsed when it is asked for."""
         framer = self.form.framer()
-        payloads: list[Payload] = []
         for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.flush()):
             if b"{" not in frame:  # blank lines and comments, of which there may be very many
                 continue
-            with suppress(NotJSON):
-                if (payload := self.form.payload(frame)) is not None:
-                    payloads.append(payload)
-        return payloads
+            try:
+                payload = self.form.payload(frame)
+            except NotJSON:
+                continue
+            if payload is not None:
+                yield payload
 
     def model_turn(self, raw: Sequence[bytes]) -> bytes:
         """The model's turn from the chunks of its answer, as an element of the next request's history. Raises
@@ -97,7 +102,7 @@ class Codec:
 
     def is_unfinished(self, raw: Sequence[bytes]) -> bool:
         """Whether a server-side tool in these chunks of an answer still waits for its result."""
-        return self._dialect.is_unfinished(self.payloads(raw))
+        return self._dialect.is_unfinished(self._payloads(raw))
 
     def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer that continues the client's answer. `usage`: the setting, `last` or `sum`."""

@@ -1,6 +1,6 @@
 """Default methods for `Dialect` objects, shared by most dialects."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from callfuse.dialects.base import Request
@@ -31,7 +31,7 @@ class EventDialect:
         """The only choice."""
         return (0,)
 
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """False: no server-side tool waits for its result."""
         return False
 

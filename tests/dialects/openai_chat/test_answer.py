@@ -9,6 +9,7 @@ import pytest
 from callfuse.dialects.base import Block, CannotReplay, Frame, OpenCall, What
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts
 from callfuse.dialects.openai_chat.writer import ChatWriter, _ends
 from callfuse.wire import sse
 from callfuse.wire.jsontext import dumps
@@ -493,12 +494,12 @@ def test_many_choices_finish_in_linear_time() -> None:
     assert cost[1] <= 2 * cost[0]
 
 
-class CountedFrames(list[Frame]):
-    """Frames that count how often one is looked at."""
+class CountedFrames(list[list[ChoicePart]]):
+    """The choices of frames, which count how often a frame is looked at."""
 
     looks = 0
 
-    def __iter__(self) -> Iterator[Frame]:
+    def __iter__(self) -> Iterator[list[ChoicePart]]:
         for frame in super().__iter__():
             CountedFrames.looks += 1
             yield frame
@@ -509,7 +510,7 @@ def test_many_choices_end_in_linear_time() -> None:
     cost = []
     for size in (50, 100):
         CountedFrames.looks = 0
-        frames = CountedFrames(Frame(b"", delta(finish="stop", choice=choice)) for choice in range(size))
+        frames = CountedFrames(choice_parts(delta(finish="stop", choice=choice)) for choice in range(size))
         assert len(_ends(frames, range(size))) == size
         cost.append(CountedFrames.looks)
     assert cost[1] <= 2 * cost[0]

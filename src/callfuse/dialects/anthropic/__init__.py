@@ -1,6 +1,6 @@
 """Anthropic messages: Anthropic's own API, Vertex `:rawPredict` and `:streamRawPredict`, Bedrock `/invoke`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.addresses import publisher_in
@@ -39,7 +39,7 @@ class MessagesDialect(EventDialect):
         """The assistant message of a whole answer."""
         return model_turn_of_whole(body)
 
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether a server tool's result is missing, or the turn is paused."""
         return is_unfinished(payloads)
 

@@ -131,7 +131,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(calls), cut=is_one_of(payload.get("stop_reason"), CUTTING))]
 
 
-def is_unfinished(payloads: Sequence[Payload]) -> bool:
+def is_unfinished(payloads: Iterable[Payload]) -> bool:
     """Whether a server tool's result is missing, or the turn is paused."""
     blocks: list[Payload] = []
     reasons = []

@@ -5,7 +5,7 @@ possible.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
@@ -64,7 +64,7 @@ class Bedrock(EventDialect):
         """The message of a whole answer, byte for byte."""
         return model_turn_of_whole(body)
 
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether the result of a tool that Bedrock runs is missing."""
         return is_unfinished(payloads)
 

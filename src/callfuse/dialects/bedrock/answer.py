@@ -5,7 +5,7 @@ keep their bytes. A payload of a stream is an object with the event's type as it
 blocks are numbered; a block of text or reasoning begins with its first delta, only a tool use has an event of its own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -216,7 +216,7 @@ def _whole_block(block: dict[str, Any]) -> bytes:
         raise CannotReplay("contentBlock") from None
 
 
-def is_unfinished(payloads: Sequence[Payload]) -> bool:
+def is_unfinished(payloads: Iterable[Payload]) -> bool:
     """Whether the result of a tool that Bedrock runs is missing."""
     called: set[str] = set()
     answered: set[str] = set()

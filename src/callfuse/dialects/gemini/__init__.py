@@ -1,6 +1,6 @@
 """Gemini: `:generateContent` and `:streamGenerateContent` of AI Studio and of Vertex, under any prefix."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import Request, WholeChoice
@@ -77,7 +77,7 @@ class Gemini:
         """The content of a whole answer."""
         return model_turn_of_whole(body, payload)
 
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether the result of a tool that the vendor runs is missing."""
         parts = [part for one in payloads for candidate in candidates_of(one) for part in parts_of(candidate)]
         called = {str(object_of(part["toolCall"]).get("id")) for part in parts if part.get("toolCall")}

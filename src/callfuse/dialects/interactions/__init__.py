@@ -1,7 +1,7 @@
 """Gemini's Interactions API: `/interactions`, whose answers are steps and which stores them by id."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
@@ -54,7 +54,7 @@ class Interactions(EventDialect):
         """The id and the steps of a whole answer."""
         return model_turn_of_whole(body)
 
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether the result of a tool that Google runs is missing."""
         return is_unfinished(payloads)
 

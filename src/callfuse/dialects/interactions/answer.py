@@ -4,7 +4,7 @@ An answer is a row of numbered steps: thoughts, outputs, calls, and what Google'
 for the client. Its arguments come as an object in the step's start, as pieces of JSON, or not at all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -87,7 +87,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(calls), cut=is_one_of(payload.get("status"), CUTTING))]
 
 
-def is_unfinished(payloads: Sequence[Payload]) -> bool:
+def is_unfinished(payloads: Iterable[Payload]) -> bool:
     """Whether the result of a tool that Google runs is missing."""
     called: set[str] = set()
     answered: set[str] = set()

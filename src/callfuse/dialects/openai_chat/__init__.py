@@ -8,11 +8,10 @@ from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import OpenAIDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
-from callfuse.dialects.openai_chat.chunk import number_of
+from callfuse.dialects.openai_chat.chunk import choice_parts
 from callfuse.dialects.openai_chat.details import MARK as DETAIL_MARK
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
-from callfuse.dialects.shapes import list_of
 from callfuse.wire import Payload, sse
 
 _RAW: Final = (":rawPredict", ":streamRawPredict")
@@ -44,7 +43,7 @@ class OpenAIChat(OpenAIDialect):
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """The indexes of its choices."""
-        return [number_of(choice) for choice in list_of(payload.get("choices")) if type(choice) is dict]
+        return [part.number for part in choice_parts(payload)]
 
     def reader(self, *, trace: bool = False) -> ChatReader:
         """The assembly of one streamed answer."""

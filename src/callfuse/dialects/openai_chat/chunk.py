@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from callfuse.dialects.shapes import list_of, object_of
 from callfuse.wire import Payload
 
 
@@ -17,11 +16,14 @@ class ChoicePart(NamedTuple):
 
 def choice_parts(payload: Payload | None) -> list[ChoicePart]:
     """The choices of a chunk; empty if it has none, or is None."""
-    return [
-        ChoicePart(place, number_of(choice), choice, object_of(choice.get("delta")))
-        for place, choice in enumerate(list_of((payload or {}).get("choices")))
-        if type(choice) is dict
-    ]
+    choices = payload.get("choices") if payload is not None else None
+    parts: list[ChoicePart] = []
+    for place, choice in enumerate(choices if type(choices) is list else ()):
+        if type(choice) is dict:
+            number, delta = choice.get("index"), choice.get("delta")
+            kept = delta if type(delta) is dict else {}
+            parts.append(ChoicePart(place, number if type(number) is int else 0, choice, kept))
+    return parts
 
 
 def number_of(choice: Payload) -> int:

@@ -6,7 +6,7 @@ their role, and their text begins after a blank line where text went before. Byt
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from callfuse.dialects.base import Block, Entry, Frame, OpenCall
 from callfuse.dialects.edits import (
@@ -18,7 +18,7 @@ from callfuse.dialects.edits import (
     raw_elements,
     raw_list,
 )
-from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts, number_of
+from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, text_of
@@ -51,6 +51,7 @@ class ChatWriter:
         self._structured = structured
         self._wants_usage = wants_usage
         self._head: Payload = {}
+        self._head_edits: dict[str, Edit] = {}
         self._roles: set[int] = set()
         self._texts: set[int] = set()
         self._details_sent = False
@@ -68,13 +69,13 @@ class ChatWriter:
 
     def note_sent(self, payload: Payload) -> None:
         """Note what a chunk has given to the client."""
-        self._see(payload, ())
+        self._see(payload, choice_parts(payload), ())
 
-    def _see(self, payload: Payload, gone: Collection[Path]) -> None:
+    def _see(self, payload: Payload, parts: Sequence[ChoicePart], gone: Collection[Path]) -> None:
         """Note what a chunk gives to the client without the values at these paths."""
         self._see_head(payload)
         self._usage.see(payload.get("usage"))
-        for place, number, _, delta in choice_parts(payload):
+        for place, number, _, delta in parts:
             if delta.get("role"):
                 self._roles.add(number)
             is_said = delta.get("content") and ("choices", place, "delta", "content") not in gone
@@ -86,46 +87,46 @@ class ChatWriter:
         """Keep the stream's identity, which its first chunk gives, whether that went out or not."""
         if not self._head and payload.get("choices"):
             self._head = {key: payload[key] for key in HEAD if key in payload}
+            self._head_edits = {key: Edit((key,), dumps(value)) for key, value in self._head.items()}
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
-        frames = list(frames)
+        chunks = [_Chunk(frame, choice_parts(frame.payload)) for frame in frames]
         lost = _Withheld(withheld)
-        ends = _ends(frames, blocks)
-        several = len({part.number for frame in frames for part in choice_parts(frame.payload)}) > 1
-        model = _model_of(frames)
-        unsigned = stand_ins(frames, withheld, lambda call: is_signed(call.extra), model)
-        signed_now = _heirs(frames, withheld, model)
+        ends = _ends([chunk.parts for chunk in chunks], blocks)
+        several = len({part.number for chunk in chunks for part in chunk.parts}) > 1
+        model = _model_of(chunks)
+        unsigned = stand_ins([chunk.frame for chunk in chunks], withheld, lambda call: is_signed(call.extra), model)
+        signed_now = _heirs(chunks, withheld, model)
         pieces: list[bytes] = []
         left = dict(blocks)
-        for at, frame in enumerate(frames):
+        for at, (frame, parts) in enumerate(chunks):
             if frame.payload is None:
                 pieces.append(frame.raw)
                 continue
             self._see_head(frame.payload)
-            edits = [*_removal_edits(frame, lost), *_detail_edits(frame, lost, signed_now)]
+            edits = [*_removal_edits(frame, lost), *_detail_edits(parts, lost, signed_now)]
             edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
             for place in ends.get(at, ()):
-                choice = frame.payload["choices"][place]
-                number = number_of(choice)
+                _, number, choice, delta = next(part for part in parts if part.place == place)
                 block = blocks[number]
                 if left.pop(number, None):
-                    if object_of(choice.get("delta")).get("content") and not self._structured:
+                    if delta.get("content") and not self._structured:
                         path = ("choices", place, "delta", "content")
                         edits.append(Edit(path, append_to_string(block.text)))
                     else:
                         pieces.append(self._text(number, block.text))
                 edits += _finish_edits(choice, ("choices", place), block)
-            if at in ends or not edits or not self._is_empty(frame.payload, edits):
-                pieces.append(self._write(frame, edits))
+            if at in ends or not edits or not self._is_empty(frame.payload, parts, edits):
+                pieces.append(self._write(frame, parts, edits))
             elif several:
-                pieces += self._begin(frame.payload)
+                pieces += self._begin(parts)
         return b"".join(pieces)
 
-    def _begin(self, payload: Payload) -> Iterator[bytes]:
+    def _begin(self, parts: Iterable[ChoicePart]) -> Iterator[bytes]:
         """The roles of choices that have not begun, in place of a chunk that is left out: the official SDK keeps
         choices in a list, so that none may begin before a lower one."""
-        for part in choice_parts(payload):
+        for part in parts:
             if part.number not in self._roles:
                 self._roles.add(part.number)
                 role = {"index": part.number, "delta": {"role": "assistant"}, "logprobs": None, "finish_reason": None}
@@ -143,16 +144,17 @@ class ChatWriter:
                 continue
             self._usage.see(frame.payload.get("usage"))
             self._see_head(frame.payload)
-            edits = [*_removal_edits(frame, lost), *_detail_edits(frame, lost, {})]
-            ends = [part.place for part in choice_parts(frame.payload) if part.choice.get("finish_reason")]
-            edits += [Edit(("choices", place, "finish_reason"), b"null") for place in ends]
-            if self._structured:
-                texts = [part.place for part in choice_parts(frame.payload) if part.delta.get("content")]
-                edits += [Edit(("choices", place, "delta", "content"), None) for place in texts]
+            parts = choice_parts(frame.payload)
+            edits = [*_removal_edits(frame, lost), *_detail_edits(parts, lost, {})]
+            for part in parts:
+                if part.choice.get("finish_reason"):
+                    edits.append(Edit(("choices", part.place, "finish_reason"), b"null"))
+                if self._structured and part.delta.get("content"):
+                    edits.append(Edit(("choices", part.place, "delta", "content"), None))
             if frame.payload.get("usage"):
                 edits.append(Edit(("usage",), b"null"))
-            if frame.payload.get("choices") and not self._is_empty(frame.payload, edits):
-                pieces.append(self._write(frame, edits))
+            if frame.payload.get("choices") and not self._is_empty(frame.payload, parts, edits):
+                pieces.append(self._write(frame, parts, edits))
         self._usage.next_answer()
         return b"".join(pieces)
 
@@ -167,12 +169,13 @@ class ChatWriter:
         """A chunk of the next answer, as one of this stream."""
         if payload is None or (not payload.get("choices") and "usage" not in payload):
             return frame
-        edits = [Edit((key,), dumps(value)) for key, value in self._head.items() if key in payload]
+        edits = [edit for key, edit in self._head_edits.items() if key in payload]
         if usage := self._usage.see(payload.get("usage")):
             edits.append(Edit(("usage",), dumps(usage)))
-        for part in choice_parts(payload):
+        parts = choice_parts(payload)
+        for part in parts:
             edits += self._splice_edits(("choices", part.place, "delta"), part.number, part.delta)
-        if payload.get("choices") and self._is_empty(payload, edits):
+        if payload.get("choices") and self._is_empty(payload, parts, edits):
             return b""
         return self._editor.edit(frame, edits)
 
@@ -222,17 +225,17 @@ class ChatWriter:
     def _chunk(self, choice: Payload) -> bytes:
         return sse.event(dumps(self._head | {"choices": [choice]}))
 
-    def _write(self, frame: Frame, edits: Sequence[Edit]) -> bytes:
+    def _write(self, frame: Frame, parts: Sequence[ChoicePart], edits: Sequence[Edit]) -> bytes:
         if frame.payload:
-            self._see(frame.payload, {edit.path for edit in edits if edit.raw is None})
+            self._see(frame.payload, parts, {edit.path for edit in edits if edit.raw is None})
         return self._editor.edit(frame.raw, edits)
 
-    def _is_empty(self, payload: Payload, edits: Sequence[Edit]) -> bool:
+    def _is_empty(self, payload: Payload, parts: Iterable[ChoicePart], edits: Sequence[Edit]) -> bool:
         """Whether a chunk is empty once the edits are made."""
         gone = {edit.path for edit in edits if edit.raw is None or edit.raw == b"null"}
         if payload.get("usage") and ("usage",) not in gone:
             return False
-        return all(self._is_empty_part(part, gone) for part in choice_parts(payload))
+        return all(self._is_empty_part(part, gone) for part in parts)
 
     def _is_empty_part(self, part: ChoicePart, gone: set[Path]) -> bool:
         """Whether nothing is left of a choice without what is gone; a role that the client has is nothing."""
@@ -245,11 +248,18 @@ class ChatWriter:
         )
 
 
+class _Chunk(NamedTuple):
+    """A held chunk, with its choices."""
+
+    frame: Frame
+    parts: list[ChoicePart]
+
+
 class _Withheld:
     """The withheld calls of an answer, looked up by choice, so that a frame costs the same however many they are."""
 
-    def __init__(self, calls: Collection[OpenCall]) -> None:
-        self._calls = calls
+    def __init__(self, calls: set[OpenCall]) -> None:
+        self.calls = calls
         self._ids: dict[int, set[str]] = {}
         self._indexes: dict[int, list[int]] = {}
         for call in calls:
@@ -257,9 +267,6 @@ class _Withheld:
             self._indexes.setdefault(call.choice, []).append(call.index)
         for indexes in self._indexes.values():
             indexes.sort()
-
-    def __contains__(self, call: OpenCall) -> bool:
-        return call in self._calls
 
     def ids(self, choice: int) -> Collection[str]:
         """The ids of a choice's withheld calls."""
@@ -270,12 +277,13 @@ class _Withheld:
         return bisect_left(self._indexes.get(call.choice, ()), call.index)
 
 
-def _ends(frames: Sequence[Frame], choices: Collection[int]) -> dict[int, list[int]]:
-    """The parts that end these choices, by the place of their frame: those with a finish reason, or the last one."""
+def _ends(frames: Sequence[Sequence[ChoicePart]], choices: Collection[int]) -> dict[int, list[int]]:
+    """The parts that end these choices, by the place of their frame: those with a finish reason, or the last one.
+    `frames`: the parts of each."""
     finishes: dict[int, list[tuple[int, int]]] = {}
     last: dict[int, tuple[int, int]] = {}
-    for at, frame in enumerate(frames):
-        for part in choice_parts(frame.payload):
+    for at, parts in enumerate(frames):
+        for part in parts:
             if part.number in choices:
                 last[part.number] = at, part.place
                 if part.choice.get("finish_reason"):
@@ -295,58 +303,60 @@ def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
     return [Edit((*path, "finish_reason"), dumps(block.finish or "stop"))]
 
 
-def _model_of(frames: Iterable[Frame]) -> str:
+def _model_of(chunks: Iterable[_Chunk]) -> str:
     """The model that has answered."""
-    return next((str(frame.payload["model"]) for frame in frames if frame.payload and frame.payload.get("model")), "")
+    payloads = (chunk.frame.payload for chunk in chunks)
+    return next((str(payload["model"]) for payload in payloads if payload and payload.get("model")), "")
 
 
-def _removal_edits(frame: Frame, withheld: _Withheld) -> Iterable[Edit]:
+def _removal_edits(frame: Frame, withheld: _Withheld) -> list[Edit]:
     """The edits that take the withheld calls' parts out of a chunk and count the others anew."""
+    edits: list[Edit] = []
     lists: dict[Path, list[Entry]] = {}
+    lost = withheld.calls
     for entry in frame.entries:
-        if entry.path[-1] == "function_call":
-            if entry.call in withheld:
-                yield Edit(entry.path, None)
-        else:
+        if entry.path[-1] != "function_call":
             lists.setdefault(entry.path[:-1], []).append(entry)
-        if entry.call in withheld:
-            yield from _copy_edits(frame.payload or {}, entry.path[:2])
+        elif entry.call in lost:
+            edits.append(Edit(entry.path, None))
+        if entry.call in lost:
+            edits += _copy_edits(frame.payload or {}, entry.path[:2])
     for path, parts in lists.items():
-        if all(entry.call in withheld for entry in parts):
-            yield Edit(path, None)
+        if lost.issuperset([entry.call for entry in parts]):
+            edits.append(Edit(path, None))
             continue
         for entry in parts:
-            if entry.call in withheld:
-                yield Edit(entry.path, None)
+            if entry.call in lost:
+                edits.append(Edit(entry.path, None))
             elif entry.call.numbered and (shift := withheld.count_before(entry.call)):
-                yield Edit((*entry.path, "index"), lower_index(shift))
+                edits.append(Edit((*entry.path, "index"), lower_index(shift)))
+    return edits
 
 
-def _heirs(frames: Sequence[Frame], withheld: set[OpenCall], model: str) -> dict[int, str]:
+def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dict[int, str]:
     """By choice, the id of the call that gets the stand-in for a signature in the details."""
-    signed = {
-        (part.number, id_) for frame in frames for part in choice_parts(frame.payload) for id_ in call_ids(part.delta)
-    }
+    details = ((part.number, part.delta) for chunk in chunks for part in chunk.parts if part.delta.get(DETAILS))
+    signed = {(number, id_) for number, delta in details for id_ in call_ids(delta)}
     if not signed:
         return {}
-    opened = dict.fromkeys(entry.call for frame in frames for entry in frame.entries)
+    opened = dict.fromkeys(entry.call for chunk in chunks for entry in chunk.frame.entries)
     chosen = heirs(opened, withheld, lambda call: (call.choice, call.id) in signed, model)
     return {call.choice: call.id for call in chosen}
 
 
-def _detail_edits(frame: Frame, withheld: _Withheld, signed_now: Mapping[int, str]) -> Iterator[Edit]:
+def _detail_edits(parts: Iterable[ChoicePart], withheld: _Withheld, signed_now: Mapping[int, str]) -> Iterator[Edit]:
     """The edits that take the details of withheld calls out of a chunk; the calls in `signed_now` inherit one."""
-    for part in choice_parts(frame.payload):
+    for part in parts:
         if part.delta.get(DETAILS):
             path = ("choices", part.place, "delta")
             yield from without_details(part.delta, path, withheld.ids(part.number), signed_now.get(part.number, ""))
 
 
-def _copy_edits(payload: Payload, path: Path) -> Iterable[Edit]:
+def _copy_edits(payload: Payload, path: Path) -> list[Edit]:
     """Writer repeats a chunk's delta as its `message`: the calls go there too."""
     message = payload[str(path[0])][path[1]].get("message")
-    if isinstance(message, dict) and message.get("tool_calls"):
-        yield Edit((*path, "message", "tool_calls"), b"null")
+    is_copied = isinstance(message, dict) and message.get("tool_calls")
+    return [Edit((*path, "message", "tool_calls"), b"null")] if is_copied else []
 
 
 def thin_whole(

@@ -1,6 +1,6 @@
 """OpenAI's Responses API, and the vendors and gateways that speak it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import WholeChoice
@@ -48,7 +48,7 @@ class OpenAIResponses(OpenAIDialect):
         """The id and the items of a whole answer."""
         return model_turn_of_whole(body, payload)
 
-    def is_unfinished(self, payloads: Sequence[Payload]) -> bool:
+    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether a program of the vendor's still waits, or the client has to approve a call of the vendor's."""
         items: list[Payload] = []
         for payload in payloads:
