@@ -99,8 +99,7 @@ class Lane:
                 made.append(one)
             rounds.append(made)
         self.now += 10
-        timeline = conversation.timeline
-        self.state = conversation.evidence.after(rounds, [], self.now, max_rounds=128, timeline=timeline)
+        self.state = conversation.evidence.after(rounds, [], self.now, max_rounds=128, conversation=conversation)
         return conversation
 
 

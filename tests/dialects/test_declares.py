@@ -60,6 +60,12 @@ def test_what_is_listed_is_declared(dialect: str) -> None:
     assert not request.declares("sear")
 
 
+def test_a_name_may_have_a_line_break() -> None:
+    """It is one name all the same."""
+    request = asked("openai-chat", tools=[{"type": "function", "function": {"name": "one\ntwo"}}])
+    assert [request.declares(name) for name in ("one\ntwo", "one", "two")] == [True, False, False]
+
+
 @every_dialect
 @pytest.mark.parametrize("tools", [None, [], "search", {"search": {}}, [None], [5], [{}], [{"name": None}]])
 def test_a_list_that_says_nothing_is_not_complete(dialect: str, tools: Any) -> None:

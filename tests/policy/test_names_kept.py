@@ -1,7 +1,9 @@
 """What is kept by names that clients write, of tools and models, is bounded in number and in length."""
 
 from callfuse.observe.counts import LONGEST_LABEL, Counts
-from callfuse.policy.settings import LONGEST_NAME, NAMES_KEPT, LoopSettings
+from callfuse.policy.presets import UNATTENDED
+from callfuse.policy.settings import LONGEST_NAME, LONGEST_OVERRIDES, NAMES_KEPT, SESSIONS_KEPT, LoopSettings
+from callfuse.policy.tiers import Overrides
 
 SETTINGS = LoopSettings.model_validate(
     {"models": {"openai:gpt*": {"max_repeats": 5}}, "per_tool": {"read*": {"max_repeats": 7}}}
@@ -35,3 +37,32 @@ def test_labels_of_any_length() -> None:
     counts = Counts()
     counts.add("not_asked", "x" * 10**6)
     assert counts.of("not_asked", "x" * LONGEST_LABEL) == 1
+
+
+def test_the_settings_of_sessions_are_kept_by_what_they_set() -> None:
+    """Sessions that set the same share one object; a preset is not the same as its plain ladder."""
+    server = LoopSettings()
+    one, same, other, preset, plain = [
+        server.for_exchange("openai:m", Overrides(values))
+        for values in (
+            {"max_repeats": 4},
+            {"max_repeats": 4},
+            {"max_repeats": 5},
+            {"mode": UNATTENDED},
+            {"mode": tuple(UNATTENDED)},
+        )
+    ]
+    assert one is same
+    assert (one.max_repeats, other.max_repeats) == (4, 5)
+    assert (preset.blow_after, plain.blow_after) == (UNATTENDED.sets["blow_after"], server.blow_after)
+
+
+def test_few_sessions_are_kept_and_none_that_sets_much() -> None:
+    """However many sessions set something, and however long that is."""
+    server = LoopSettings()
+    for most in range(2 * SESSIONS_KEPT):
+        server.for_exchange("openai:m", Overrides({"max_calls": most}))
+    kept = {**server.derived.sessions}
+    assert 0 < len(kept) <= SESSIONS_KEPT
+    server.for_exchange("openai:m", Overrides({}, {"a" * LONGEST_OVERRIDES: {"max_repeats": 4}}))
+    assert server.derived.sessions == kept

@@ -223,7 +223,13 @@ class ExchangeEvidence:
         keyed = note_keys(self.conversation, notes) if notes else []
         settings = self.settings
         blocked = any(one.blocked for calls in rounds for one in calls)
-        timeline = self.conversation.timeline if blocked else None
+        conversation = self.conversation if blocked else None
         return self.kept.after(
-            rounds, keyed, now, max_rounds=settings.max_rounds, timeline=timeline, window=settings.window, told=told
+            rounds,
+            keyed,
+            now,
+            max_rounds=settings.max_rounds,
+            conversation=conversation,
+            window=settings.window,
+            told=told,
         )

@@ -317,8 +317,7 @@ class CallFuseMiddleware:
 
     async def _begin(self, host: Host, prepared: Prepared) -> Handler:
         """The exchange of a request, or callfuse's own answer where the fuse has blown."""
-        weight = off_loop.weight_of(prepared.request.body)
-        exchange = await off_loop.run(partial(Exchange, host, prepared), weight)
+        exchange = await off_loop.run(partial(Exchange, host, prepared), prepared.weight)
         if exchange.kept.blocks.in_a_row and (reply := await blown_reply(host, prepared, exchange.kept)):
             return reply
         await exchange.review()

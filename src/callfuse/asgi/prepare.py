@@ -83,7 +83,8 @@ class Prepared:
     body must not be changed. `observed`: another callfuse guards it, so this one only observes. `changed`: commands
     were removed, so the body differs from the original. `keeps_place`: the session has settings, or the lane a state,
     that must be found again where a chain continues, even after an answer without calls. `tally`: the account of the
-    exchange. `arm`: that of its session, where some are only observed to measure against.
+    exchange. `arm`: that of its session, where some are only observed to measure against. `weight`: that of the body,
+    for `off_loop.run`.
     """
 
     request: KeptRequest
@@ -99,6 +100,7 @@ class Prepared:
     keeps_place: bool
     tally: Tally
     arm: Arm
+    weight: int
 
     @property
     def read(self) -> Read:
@@ -174,6 +176,7 @@ class _Preparation:
         "_own",
         "_share",
         "_tally",
+        "_weight",
     )
 
     def __init__(self, host: Host, incoming: Incoming, share: Share, tally: Tally) -> None:
@@ -186,16 +189,19 @@ class _Preparation:
         self._is_observed = headers.VIA in incoming.headers
         self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
         self._own = NO_OVERRIDES
+        self._weight = 0
 
     async def run(self) -> Prepared | SyntheticReply | Unjudged | None:
         """Run all steps."""
         host, incoming = self._host, self._incoming
         encoding = incoming.headers.get(b"content-encoding", b"").decode("latin-1")
-        weight = off_loop.weight_of(incoming.content, packed=bool(encoding))
-        read = await off_loop.run(partial(self._read, encoding), weight)
-        if encoding and not self._share.add(len(self._incoming.content)):
-            self._tally.unguarded("max_total_bytes")
-            return None
+        self._weight = off_loop.weight_of(incoming.content, packed=bool(encoding))
+        read = await off_loop.run(partial(self._read, encoding), self._weight)
+        if encoding:
+            self._weight = off_loop.weight_of(self._incoming.content)
+            if not self._share.add(len(self._incoming.content)):
+                self._tally.unguarded("max_total_bytes")
+                return None
         if read is None:
             return None
         request, commands, lane = read
@@ -241,8 +247,7 @@ class _Preparation:
         kept, answer = await self._host.commands.carry_out(commands, request, session, kept, status)
         if answer is not None:
             return SyntheticReply(answer)
-        content = self._incoming.content
-        stripped = await off_loop.run(partial(self._strip, commands), off_loop.weight_of(content))
+        stripped = await off_loop.run(partial(self._strip, commands), self._weight)
         return None if stripped is None else (stripped, kept)  # no edit changes what a body is
 
     def _strip(self, commands: FoundCommands) -> Request | None:
@@ -278,6 +283,7 @@ class _Preparation:
             keeps_place=keeps_place,
             tally=self._tally,
             arm=arm,
+            weight=self._weight,
         )
 
     def _where(self, request: Request, lane: Lane, state: LaneState) -> Where:

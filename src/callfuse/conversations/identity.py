@@ -176,7 +176,7 @@ def credential_of(headers: Headers, query: bytes = b"", further: Set[bytes] = NO
     key = headers.get(b"authorization", b"")
     if query or key.startswith(_AWS) or not _OTHER_CREDENTIALS.isdisjoint(headers):
         key = _credentials(headers, query)
-    if not (key and further.isdisjoint(headers)):
+    if further or (not key and _COOKIE in headers):
         key = _further_credentials(key, headers, further)
     return blake2b(key, digest_size=DIGEST_SIZE).digest()
 

@@ -5,7 +5,7 @@ has every round whose results show a loop, in earlier timelines too, so that the
 prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from callfuse.conversations.ledger import CallKey
@@ -116,7 +116,7 @@ def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:
 
 def _timeline(conversation: Conversation, rounds: Sequence[Round]) -> Timeline:
     """Rounds as a timeline, without the times, which only the ledger knows; for a chain, with them."""
-    timed = rounds if conversation.chained else [Round(one.calls, one.position) for one in rounds]
+    timed = rounds if conversation.chained else [one.without_time() for one in rounds]
     return _timeline_of(timed, conversation)
 
 
@@ -129,8 +129,11 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
     settings, request = conversation.settings, conversation.request
     for rounds in _histories(conversation):
+        places = _places_to_look(rounds, settings)
+        if not places:
+            continue
         whole = _timeline(conversation, rounds)
-        for at in _places_to_look(whole.rounds, settings):
+        for at in places:
             round_ = whole.rounds[at]
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
                 continue
@@ -145,7 +148,7 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
 
 
-def _places_to_look(rounds: Sequence[Round], settings: LoopSettings) -> Iterable[int]:
+def _places_to_look(rounds: Sequence[Round], settings: LoopSettings) -> Sequence[int]:
     """The rounds, the newest one first, whose calls may have been warned of: few, where only a cap makes a warning."""
     least = settings.rounds_before_warning
     if not least:

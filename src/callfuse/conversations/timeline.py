@@ -72,9 +72,9 @@ class LaneEvidence:
     `state` is the lane's state as it was; `rounds` are those of this timeline with all outcomes read so far, oldest
     first, at their places in this request; `length` is the number of messages in the request, `turn` the digest of its
     last real user message. `is_new`: a result has been read that the ledger does not have. `blocks`: what the lane
-    remembers of its blocks, `said` what identifies the text of that user message there. `left`: rounds of other
-    exchanges that are left out here, so that the lane has to remember what was blocked in them. `told`: findings that
-    the model knows of and has not answered yet; `spoken`: a person has spoken since.
+    remembers of its blocks, `said` what identifies the text of that user message there, if there are any. `left`:
+    rounds of other exchanges that are left out here, so that the lane has to remember what was blocked in them. `told`:
+    findings that the model knows of and has not answered yet; `spoken`: a person has spoken since.
     """
 
     state: LaneState
@@ -95,20 +95,22 @@ class LaneEvidence:
         now: float,
         *,
         max_rounds: int,
-        timeline: Timeline | None = None,
+        conversation: "Conversation | None" = None,
         window: int = DEFAULT_WINDOW,
         told: Sequence[Told] = (),
     ) -> LaneState:
         """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
-        calls carry; at most `max_rounds` of each, the newest. `timeline`: that of the exchange, needed if a call was
-        blocked (None: the kept rounds); `window`: rounds in which a call counts as known. `told`: findings that the
-        model knows of now and has not answered yet."""
+        calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a call
+        was blocked; `window`: rounds in which a call counts as known. `told`: findings that the model knows of now and
+        has not answered yet."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
         if blocks.count or any(one.blocked for one in brought):
-            past = timeline or Timeline([one.past() for one in reversed(self.rounds)])
+            past, said = Timeline([one.past() for one in reversed(self.rounds)]), self.said
+            if conversation is not None:
+                past, said = conversation.timeline, conversation.said
             brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
-            blocks = remember(self._blocks_after(brought, past.window(window), now), self.left)
+            blocks = remember(self._blocks_after(brought, past.window(window), said, now), self.left)
         kept = [*self.rounds, *brought]
         texts = dict(self.state.notes)
         for key, text in notes:
@@ -122,12 +124,15 @@ class LaneEvidence:
             told=tuple(told),
         )
 
-    def _blocks_after(self, brought: Sequence[KeptRound], window: Collection[Signature], now: float) -> BlockMemory:
-        """What the lane remembers of its blocks after these rounds; `window`: that before them, newest first."""
+    def _blocks_after(
+        self, brought: Sequence[KeptRound], window: Collection[Signature], said: Sequence[bytes], now: float
+    ) -> BlockMemory:
+        """What the lane remembers of its blocks after these rounds; `window`: that before them, newest first. `said`:
+        what identifies the text of the last user message."""
         blocks = self.blocks
         for one in brought:
-            blocks = after_round(blocks, one, window if one.blocked else (), self.said, now)
-        return replace(blocks, said=self.said[-1]) if self.said else blocks
+            blocks = after_round(blocks, one, window if one.blocked else (), said, now)
+        return replace(blocks, said=said[-1]) if said else blocks
 
 
 def _with_text(before: str, text: str) -> str:
@@ -145,6 +150,7 @@ class Conversation(NamedTuple):
     `timelines`: the rounds of the request, parted at its real user messages, the newest timeline first (which may be
     empty) and newest round first. `timeline` is the first of them merged with the ledger. `chained`: the vendor has the
     conversation, the request only what is new. `brings_results`: the newest round's have come for the first time.
+    `turn_at`: the position of the last user message.
     """
 
     request: Request
@@ -154,6 +160,13 @@ class Conversation(NamedTuple):
     evidence: LaneEvidence
     chained: bool
     brings_results: bool
+    turn_at: int
+
+    @property
+    def said(self) -> tuple[bytes, ...]:
+        """What identifies the text of the last user message."""
+        known = self.evidence
+        return known.said or _said(self.request, self.turn_at, known.turn, known.blocks, chained=self.chained)
 
 
 def read_conversation(
@@ -200,12 +213,13 @@ def read_conversation(
             is_new=is_new,
             blocks=blocks,
             left=_left_of_others(match, state, begun_with),
-            said=_said(view, request, blocks),
+            said=_said_for(blocks, view, request),
             told=_still_told(view, match, state, request) if state.told else (),
             spoken=bool(state.told and state.rounds and not match.kept) and view.turn != state.rounds[-1].turn,
         ),
         chained,
         brings_results=_brings_results(view, match),
+        turn_at=view.turn_at,
     )
 
 
@@ -451,14 +465,19 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
     return places
 
 
-def _said(view: _RequestView, request: Request, blocks: BlockMemory) -> tuple[bytes, ...]:
-    """What identifies the text of the last user message: its digest, which in a chain holds the place as well, and
-    then that of the text alone, without the numbers and times in it, which is known from before where the request does
-    not hold it."""
-    typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
+def _said(request: Request, turn_at: int, turn: bytes, blocks: BlockMemory, *, chained: bool) -> tuple[bytes, ...]:
+    """What identifies the text of the user message at `turn_at`: its digest `turn`, which in a chain holds the place as
+    well, and then that of the text alone, without the numbers and times in it, which is known from before where the
+    request does not hold it."""
+    typed = request.typed_message(turn_at) if turn_at >= 0 else None
     if typed is not None:
-        return view.turn, digest_of(map(_without_numbers, (one.text for one in typed.texts)))
-    return (view.turn, blocks.said) if view.chained and blocks.said else (view.turn,)
+        return turn, digest_of(map(_without_numbers, (one.text for one in typed.texts)))
+    return (turn, blocks.said) if chained and blocks.said else (turn,)
+
+
+def _said_for(blocks: BlockMemory, view: _RequestView, request: Request) -> tuple[bytes, ...]:
+    """What a lane that remembers blocks needs to know of the last user message; empty for any other."""
+    return _said(request, view.turn_at, view.turn, blocks, chained=view.chained) if blocks.count else ()
 
 
 def _without_numbers(text: str) -> bytes:
@@ -483,7 +502,9 @@ def _has_dropped_all(view: _RequestView, state: LaneState, request: Request) -> 
     if view.chained or view.rounds or not _is_unanswered(request):
         return False
     typed = [at for at in range(request.length) if request.typed_message(at) is not None]
-    return len(typed) > 1 and not is_typed_since(state.blocks, _said(view, request, state.blocks))
+    return len(typed) > 1 and not is_typed_since(
+        state.blocks, _said(request, view.turn_at, view.turn, state.blocks, chained=view.chained)
+    )
 
 
 def _is_unanswered(request: Request) -> bool:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from callfuse.memo import remembered
 from callfuse.model.ids import LONGEST_ID
 from callfuse.wire.jsontext import Edit, Path
 
@@ -65,12 +66,26 @@ class RequestWithTools(ABC):
 def all_names(listed: Iterable[Any]) -> frozenset[str] | None:
     """The names of all tools there are; None if others may exist: the list is empty or incomplete, or a tool loads
     others."""
-    names: set[str] = set()
-    for one in listed:
-        if not isinstance(one, str):
-            return None
-        names.add(one)
-    return frozenset(names) if names and not any(_SEARCH.search(name, 0, LONGEST_ID) for name in names) else None
+    names = [*listed]
+    if not names or False in [isinstance(one, str) for one in names]:
+        return None
+    lines = "\n".join(names)
+    is_plain = lines.count("\n") < len(names)  # no name has a line break in it
+    return _unless_loaded(lines) if is_plain else _all_unless_loaded(names)
+
+
+_LONGEST_REMEMBERED: Final = 8 * 1024
+"""Characters of all names of tools together; an agent's are a few hundred."""
+
+
+@remembered(entries=64, longest=_LONGEST_REMEMBERED)
+def _unless_loaded(names: str) -> frozenset[str] | None:
+    """The names in a text of lines; None if a tool loads others. An agent lists the same tools in each request."""
+    return _all_unless_loaded(names.split("\n"))
+
+
+def _all_unless_loaded(names: Sequence[str]) -> frozenset[str] | None:
+    return None if any(_SEARCH.search(name, 0, LONGEST_ID) for name in names) else frozenset(names)
 
 
 def _test_for(listed: Iterable[Any]) -> Callable[[str], bool]:

@@ -22,6 +22,9 @@ class Preset(tuple[Rung, ...]):  # noqa: SLOT001 - a tuple can have attributes o
         preset.sets = sets
         return preset
 
+    def __repr__(self) -> str:
+        return f"Preset({self.name!r})"
+
 
 UNATTENDED: Final = Preset(
     "unattended",

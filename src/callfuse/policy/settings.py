@@ -82,6 +82,11 @@ NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 LONGEST_NAME = 256
 """Characters of a tool's or a model's name that are looked at for its settings."""
+SESSIONS_KEPT = 32
+"""Sessions with settings of their own, by what they set, whose settings are kept once they are worked out. Each
+keeps those of tools in turn."""
+LONGEST_OVERRIDES = 4096
+"""Characters of what a session sets, written out, up to which its settings are kept."""
 NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
 
@@ -103,12 +108,14 @@ class ForTool(NamedTuple):
 @dataclass(slots=True)
 class Derived:
     """Cache of what follows from the settings. A plain object, because pydantic private attributes are more than ten
-    times slower. `models`: by name; `tiers`: by the names of the tiers above, which models share."""
+    times slower. `models`: by name; `tiers`: by the names of the tiers above, which models share; `sessions`: by the
+    model's name and what a session sets, written out."""
 
     session: Overrides = NO_OVERRIDES
     tools: dict[str, ForTool] = field(default_factory=dict)
     models: "dict[str, LoopSettings]" = field(default_factory=dict)
     tiers: "dict[tuple[str, ...], LoopSettings]" = field(default_factory=dict)
+    sessions: "dict[tuple[str, str], LoopSettings]" = field(default_factory=dict)
     late: "LoopSettings | None" = None
     observing: "LoopSettings | None" = None
 
@@ -273,15 +280,26 @@ class LoopSettings(Strict):
             return self
         model = model[:LONGEST_NAME]
         if session:
-            known = self.model_copy(update=merge_tiers(self, self.tiers(model, session)))
-            known.derived.session = session
-            return known
+            return self._for_session(model, session)
         models = self.derived.models
         if model not in models:
             if len(models) >= NAMES_KEPT:
                 models.clear()
             models[model] = self._for_tiers(self.tiers(model))
         return models[model]
+
+    def _for_session(self, model: str, session: Overrides) -> "LoopSettings":
+        """What holds for one session: one object for all its requests, as long as it sets the same."""
+        sessions, key = self.derived.sessions, (model, session.written)
+        known = sessions.get(key)
+        if known is None:
+            known = self.model_copy(update=merge_tiers(self, self.tiers(model, session)))
+            known.derived.session = session
+            if len(key[1]) <= LONGEST_OVERRIDES:
+                if len(sessions) >= SESSIONS_KEPT:
+                    sessions.clear()
+                sessions[key] = known
+        return known
 
     def _for_tiers(self, tiers: Sequence[Tier]) -> "LoopSettings":
         """What holds under these tiers: one object for all models that match the same patterns."""

@@ -39,10 +39,22 @@ class Overrides:
     def __bool__(self) -> bool:
         return bool(self.values or self.tools)
 
+    @property
+    def written(self) -> str:
+        """What is set, as a text: the same for overrides that set the same."""
+        return repr((_written(self.values), _written(self.tools)))
+
     def without(self, keys: Collection[str]) -> "Overrides":
         """A copy without these keys."""
         tools = {name: _without(keys, values) for name, values in self.tools.items()}
         return Overrides(_without(keys, self.values), tools)
+
+
+def _written(value: object) -> object:
+    """A value of which `repr` has what was set, and nothing else."""
+    if isinstance(value, BaseModel):
+        value = explicit_values(value)
+    return [(key, _written(one)) for key, one in value.items()] if isinstance(value, Mapping) else value
 
 
 def _without(keys: Collection[str], values: Mapping[str, Any]) -> dict[str, Any]:

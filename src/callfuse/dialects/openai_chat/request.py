@@ -1,7 +1,6 @@
 """Requests of OpenAI chat completions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import Block, Reply, Writer
@@ -68,7 +67,11 @@ class ChatRequest(ResultMessages):
 
     def _tool_names(self) -> Iterable[Any]:
         tools, functions = entries(self._payload.get("tools")), entries(self._payload.get("functions"))
-        return chain(map(_name_of_tool, tools), map(name_of, functions))
+        try:
+            names = [tool["function"]["name"] for tool in tools]
+        except (KeyError, TypeError):  # not all of them are functions
+            names = [*map(_name_of_tool, tools)]
+        return [*names, *map(name_of, functions)] if functions else names
 
     def described_tools(self) -> Iterator[DescribedTool]:
         """Functions, custom tools and legacy functions."""
