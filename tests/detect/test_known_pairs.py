@@ -149,7 +149,7 @@ def test_its_cost_is_linear_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
     def looks(*rounds: str) -> int:
         nonlocal looked
         looked = 0
-        list(known_pairs.KnownPairs().evidence(timeline(*rounds), LoopSettings()))
+        list(Engine(timeline(*rounds), LoopSettings()).hindsights())
         return looked
 
     monkeypatch.setattr(known_pairs, "effect_of", counted)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from callfuse.detect import Engine, same_error
+from callfuse.detect import Engine, facts, same_error
 from callfuse.model import Finding, PastCall
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import timeline
@@ -126,13 +126,13 @@ def test_circles_cost_one_walk(monkeypatch: pytest.MonkeyPatch) -> None:
             seen += 1
             return succeeded(one)
 
-        monkeypatch.setattr(same_error, "_succeeded", counted)
+        monkeypatch.setattr(same_error, "succeeded", counted)
+        monkeypatch.setattr(facts, "succeeded", counted)
         past = timeline(*rounds)
-        same_error.SameError().may_fire(past.rounds, LoopSettings())
         list(Engine(past, LoopSettings()).hindsights())
         return seen
 
-    succeeded = same_error._succeeded
+    succeeded = facts.succeeded
     for laps in (CIRCLE, [*["read=x"] * 20, "edit=^slow"], [*["read=x"] * 20, "edit=!no_key", "other=!no_key"]):
         assert looks(*laps * 40) < 2.5 * looks(*laps * 20)
 

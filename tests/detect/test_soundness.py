@@ -6,11 +6,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.detect import Engine, can_fire, rounds_again
+from callfuse.detect import Engine, can_fire
 from callfuse.detect.detector import ANY_TOOL
+from callfuse.detect.facts import IN_A_ROW, may_show
 from callfuse.detect.registry import DETECTORS, HINDSIGHTS
 from callfuse.detect.siblings import Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
+from callfuse.model.facts import Facts
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
 from tests.detect.drawn import clocks, made, rounds, settings, timelines, words, written
@@ -67,7 +69,7 @@ def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, 
                     found.hard >= finding.hard and (found.any_count or found.count >= finding.count)
                     for found in foreseen
                 )
-                assert engine.can_fire
+                assert detector in engine.awake
 
 
 @more_examples(5)
@@ -93,8 +95,8 @@ def test_a_call_that_is_none_of_the_suspects_has_no_finding(
 def test_what_goes_round_has_come_before(past: Timeline, chosen: LoopSettings) -> None:
     """Such a finding is never in fewer rounds in a row, each with a call that has come before, than its count says."""
     for one in of_past(past):
-        again = rounds_again([Round((PastCall(one),), 0), *past.rounds])[0]
-        for detector in (one_ for one_ in DETECTORS if one_.goes_round and one.name):
+        again = Facts([Round((PastCall(one),), 0), *past.rounds]).again[0]
+        for detector in (one_ for one_ in DETECTORS if one_.needs in IN_A_ROW and one.name):
             finding = found(detector, past, chosen, one)
             assert finding is None or again >= finding.count - 1
 
@@ -204,10 +206,13 @@ def test_a_new_round_of_known_outcome_is_healthy(texts: list[str], drawn: str, t
 def test_the_pre_check_of_results_is_sound(past: Timeline, chosen: LoopSettings) -> None:
     """Where it says that results show nothing, they show nothing; and each round is judged as it was when it came."""
     whole = past.evidence()
+    loosest = chosen.for_tool(ANY_TOOL).settings
     for hindsight in HINDSIGHTS:
         found = list(hindsight.evidence(whole, chosen))
         assert len(found) == len(whole.rounds)
-        assert not any(found) or hindsight.may_fire(past.rounds, chosen)
+        least = loosest.limit_of(hindsight.kind.name) if loosest.enabled else 0
+        assert not any(found) or may_show(hindsight.needs, whole, least)
+        assert not any(found[:1]) or may_show(hindsight.needs, whole, least, newest=True)
         for at, evidence in enumerate(found):
             if evidence:
                 assert evidence.calls[0] in whole.rounds[at].distinct or evidence.calls[0] in whole.rounds[at].calls

@@ -58,17 +58,17 @@ def test_what_is_left_out_is_safe(tmp_path: Path) -> None:
     assert with_detector(tmp_path, bare).run_tests(*tests, "-k", "not held_for_nothing and not healthy") == ""
 
 
-SILENT = '''
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """Never."""
-        return False
-'''
+FACT = "from callfuse.detect.facts import Fact"
+DETECTOR = "from callfuse.detect.detector import"
+SILENT = """
+    needs = Fact.OTHERS
+"""
 
 
 @pytest.mark.parametrize(
     "silenced",
     [
-        pytest.param(lambda text: text + SILENT, id="may_fire"),
+        pytest.param(lambda text: text.replace(DETECTOR, f"{FACT}\n{DETECTOR}") + SILENT, id="needs"),
         pytest.param(
             lambda text: text.replace("[one.call for one in newest.calls] if newest else ()", "()"), id="recurring"
         ),

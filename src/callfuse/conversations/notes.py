@@ -10,9 +10,10 @@ from typing import Final
 
 from callfuse.conversations.ledger import CallKey
 from callfuse.conversations.timeline import Conversation
-from callfuse.detect import Engine, can_fire, hindsight_can_fire, rounds_again
+from callfuse.detect import Engine, can_fire, hindsight_can_fire
 from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE, PastCall, Round, Timeline, ToolCall
+from callfuse.model.facts import Facts
 from callfuse.model.ids import bounded_id
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
@@ -106,33 +107,35 @@ class _CallIndex:
         return equal[sorted(places)[before]]
 
 
-def _histories(conversation: Conversation) -> Iterator[Sequence[Round]]:
-    """The rounds of each timeline, newest first, as the request has them; for a chain, the merged timeline."""
+def _histories(conversation: Conversation) -> Iterator[Facts]:
+    """The facts of each timeline as the request has it, the newest first; for a chain, of the merged timeline."""
+    merged = conversation.timeline
     if conversation.chained:
-        yield conversation.timeline.rounds
-    else:
-        yield from conversation.timelines
+        yield merged.facts
+        return
+    for rounds in conversation.timelines:
+        yield merged.facts if merged.rounds == rounds else Facts(rounds)
 
 
-def _timeline(conversation: Conversation, rounds: Sequence[Round]) -> Timeline:
-    """Rounds as a timeline, without the times, which only the ledger knows; for a chain, with them."""
-    timed = rounds if conversation.chained else [one.without_time() for one in rounds]
-    return _timeline_of(timed, conversation)
+def _timeline(conversation: Conversation, facts: Facts) -> Timeline:
+    """The timeline of these facts, without the times, which only the ledger knows; for a chain, with them."""
+    rounds = facts.rounds if conversation.chained else [one.without_time() for one in facts.rounds]
+    return _timeline_of(rounds, conversation, facts)
 
 
-def _timeline_of(rounds: Sequence[Round], conversation: Conversation) -> Timeline:
+def _timeline_of(rounds: Sequence[Round], conversation: Conversation, facts: Facts | None = None) -> Timeline:
     request = conversation.request
-    return Timeline(rounds, declares=request.declares if request.lists_tools else None)
+    return Timeline(rounds, declares=request.declares if request.lists_tools else None, facts=facts)
 
 
 def _warnings(conversation: Conversation) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
     settings, request = conversation.settings, conversation.request
-    for rounds in _histories(conversation):
-        places = _places_to_look(rounds, settings)
+    for facts in _histories(conversation):
+        places = _places_to_look(facts, settings)
         if not places:
             continue
-        whole = _timeline(conversation, rounds)
+        whole = _timeline(conversation, facts)
         for at in places:
             round_ = whole.rounds[at]
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
@@ -148,22 +151,22 @@ def _warnings(conversation: Conversation) -> Iterator[Note]:
                     yield Note(round_.position, call, texts.warning(call, finding, settings, request.model))
 
 
-def _places_to_look(rounds: Sequence[Round], settings: LoopSettings) -> Sequence[int]:
+def _places_to_look(facts: Facts, settings: LoopSettings) -> Sequence[int]:
     """The rounds, the newest one first, whose calls may have been warned of: few, where only a cap makes a warning."""
     least = settings.rounds_before_warning
     if not least:
-        return range(len(rounds))
-    again = rounds_again(rounds)
-    return [at for at, round_ in enumerate(rounds) if again[at] >= least or len(round_.calls) > 1]
+        return range(len(facts.rounds))
+    again = facts.again
+    return [at for at, round_ in enumerate(facts.rounds) if again[at] >= least or len(round_.calls) > 1]
 
 
 def _hindsight_notes(conversation: Conversation) -> Iterator[Note]:
     """A note on the last result of each round whose results show a loop, unless the tool's ladder only observes."""
     settings, request = conversation.settings, conversation.request
-    for rounds in _histories(conversation):
-        if not hindsight_can_fire(rounds, settings):
+    for facts in _histories(conversation):
+        if not hindsight_can_fire(_timeline_of(facts.rounds, conversation, facts), settings):
             continue
-        engine = Engine(_timeline(conversation, rounds), settings)
+        engine = Engine(_timeline(conversation, facts), settings)
         for round_, finding in zip(engine.past.rounds, engine.hindsights(), strict=True):
             past = _last_known(round_)
             if finding is None or past is None or round_.position == NOWHERE:

@@ -4,6 +4,6 @@
 findings out.
 """
 
-from callfuse.detect.engine import Engine, can_fire, hindsight_can_fire, rounds_again
+from callfuse.detect.engine import Engine, can_fire, hindsight_can_fire
 
-__all__ = ["Engine", "can_fire", "hindsight_can_fire", "rounds_again"]
+__all__ = ["Engine", "can_fire", "hindsight_can_fire"]

@@ -8,6 +8,7 @@ on: harnesses answer a block with one of their own.
 from collections.abc import Iterable, Sequence
 
 from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.facts import Fact
 from callfuse.detect.repeat import Repeat
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.model import EarlierBlocks, PastCall, Timeline, ToolCall
@@ -20,15 +21,11 @@ class BlockedRepeat(Detector):
 
     kind = Repeat.kind
     names_calls = True
-    needs_rounds = False
+    needs = Fact.BLOCKED
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, and nothing is found where that is off."""
         return twice(tool.settings.max_repeats)
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """Only after a block."""
-        return timeline.has_blocks or timeline.earlier_blocks is not None
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The blocked calls."""
@@ -42,9 +39,9 @@ class BlockedRepeat(Detector):
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
-        if not self.may_fire(timeline, 0, settings):
-            return None
         earlier = timeline.earlier_blocks
+        if earlier is None and not timeline.has_blocks:
+            return None
         before = earlier.calls.get(call.signature) if earlier else None
         at, _ = timeline.memoized(_blocked, settings).get(call.signature, (None, None))
         if at is None and before is None:

@@ -6,16 +6,13 @@ hardly tells good runs from bad ones; in good ones of almost any length most cal
 """
 
 from dataclasses import replace
-from typing import Final
 
 from callfuse.detect.detector import ANY_TOOL, Detector, Evidence, distinct_calls
+from callfuse.detect.facts import STALE, Fact
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Counted
 from callfuse.model import PastCall, Timeline, ToolCall
-
-STALE: Final = 10
-"""What a call counts in a weighted budget that brought nothing new."""
 
 
 class Budget(Detector):
@@ -29,6 +26,7 @@ class Budget(Detector):
         about="More calls than allowed; on where `max_calls`, `max_calls_of_tool` or `max_weighted_calls` is set. "
         "`false` is off.",
     )
+    needs = Fact.CALLS
     of_any_tool = True
     counts_siblings = True
 
@@ -36,13 +34,9 @@ class Budget(Detector):
         """The first call beyond `max_calls`; never hard."""
         return _first_beyond(tool.settings.max_calls)
 
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """Not before there are as many calls as allowed."""
-        return self.room(timeline, settings) <= 0
-
     def room(self, timeline: Timeline, settings: Settings) -> int:
         """The calls that are left."""
-        return settings.max_calls - timeline.size
+        return settings.max_calls - timeline.facts.calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls there have been."""
@@ -62,7 +56,7 @@ class ToolBudget(Budget):
 
     def room(self, timeline: Timeline, settings: Settings) -> int:
         """The calls that are left, if all have been of one tool."""
-        return settings.max_calls_of_tool - timeline.size
+        return settings.max_calls_of_tool - timeline.facts.calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
@@ -79,13 +73,15 @@ class ToolBudget(Budget):
 class WeightedBudget(Budget):
     """All calls since the last real user message, weighted."""
 
+    needs = Fact.WEIGHT
+
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_weighted_calls`; never hard."""
         return _first_beyond(tool.settings.max_weighted_calls)
 
     def room(self, timeline: Timeline, settings: Settings) -> int:
         """The calls that are left, if none has brought anything new."""
-        return settings.max_weighted_calls - STALE * timeline.size
+        return settings.max_weighted_calls - STALE * timeline.facts.calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """What all calls weigh."""

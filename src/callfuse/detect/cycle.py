@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from callfuse.detect.detector import Detector, Evidence, distinct_calls
+from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import LONGEST_LAP, Settings
 from callfuse.detect.streak import recent
@@ -34,11 +35,7 @@ class Cycle(Detector):
     names_calls = True
     ends_on_news = True
     spares_pollers = True
-    goes_round = True
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """The second lap ends with the pending round, so its other rounds have come before."""
-        return timeline.returns(at, settings.reach)
+    needs = Fact.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the rounds that could be expected, if the newest one has come before, and others with it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Final
 
+from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Counted
@@ -48,6 +49,8 @@ class Rule(ABC):
     """
 
     kind: ClassVar[Kind]
+    needs: ClassVar[Fact]
+    """The fact without which it finds nothing: it is asked only where that holds for its soft limit."""
     ends_on_news: ClassVar[bool] = False
     """A new call in the same round shows progress and voids the finding."""
     ends_round: ClassVar[bool] = False
@@ -61,21 +64,15 @@ class Detector(Rule):
     they cost time, but miss nothing.
     """
 
+    needs: ClassVar[Fact] = Fact.ROUNDS
     of_any_tool: ClassVar[bool] = False
     """Evidence does not depend on the arguments; for `ANY_TOOL`, `evidence` returns the maximum over all tools."""
     spares_pollers: ClassVar[bool] = False
     """The limits are `poll_factor` times as high if a call of the streak is a poller or has waited."""
-    needs_rounds: ClassVar[bool] = True
-    """It finds nothing in the first round of a timeline."""
     counts_siblings: ClassVar[bool] = False
     """The calls before it in its own round count, too: where there are any, `beside` gives the evidence."""
-    only_beside: ClassVar[bool] = False
-    """It finds nothing in a call that is alone in its round."""
     by_signature: ClassVar[bool] = False
     """Of those calls only equal ones count."""
-    goes_round: ClassVar[bool] = False
-    """A finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending one, brought a call that
-    had come before."""
     names_calls: ClassVar[bool] = False
     """Its text is more specific: if several detectors hit equally hard, this one's finding is shown."""
 
@@ -85,13 +82,6 @@ class Detector(Rule):
         By default the soft limit is the kind's setting, and the hard one is twice that.
         """
         return twice(tool.settings.limit_of(self.kind.name))
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """Cheap pre-check: whether any call at all could have a finding right after round `at` (0 is the newest).
-
-        False must be certain. Most requests end here, with `at` 0. `settings` are the loosest of any tool.
-        """
-        return True
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
         """The calls to judge in place of a pending one whose arguments are not known yet.
@@ -117,8 +107,8 @@ class Detector(Rule):
         """The evidence against a pending call, under its tool's settings; None if there is none."""
 
     def room(self, timeline: Timeline, settings: Settings) -> int:
-        """Cheap pre-check, as `may_fire`: how many others a call may have in its round without a finding; or fewer. Of
-        equal ones, where `by_signature` says that only these matter. Asked of those with `counts_siblings`."""
+        """Cheap pre-check: how many others a call may have in its round without a finding; or fewer. Of equal ones,
+        where `by_signature` says that only these matter. Asked of those with `counts_siblings`."""
         return 0
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
@@ -129,21 +119,14 @@ class Detector(Rule):
 class Hindsight(Rule):
     """Finds one kind of loop in results, once they are known; the finding is reported with the last of them.
 
-    A subclass must define `kind`, with its limit, and `evidence`. The calls have been executed, so it warns at most.
-    Where settings lift the cap of its kind, `detect/onward.py` finds the calls that go on in the same way.
+    A subclass must define `kind`, with its limit, `needs` and `evidence`. The calls have been executed, so it warns at
+    most. Where settings lift the cap of its kind, `detect/onward.py` finds the calls that go on in the same way.
     """
 
     any_arguments: ClassVar[bool] = False
     """Any call of the newest round's tools goes on in the same way; otherwise only one that its evidence has."""
     names_cause: ClassVar[bool] = False
     """Its text is more specific: if several find something in a round, this one's finding is shown."""
-
-    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
-        """Cheap pre-check: whether these rounds (newest first, one timeline) could have a finding.
-
-        False must be certain.
-        """
-        return True
 
     @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:

@@ -4,17 +4,18 @@ A round with a new call is progress: findings that end on news are void in it, s
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 from callfuse.detect import registry
 from callfuse.detect.budget import weight
 from callfuse.detect.comparison import MOST
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, Rule, any_call
+from callfuse.detect.facts import IN_A_ROW, Fact, may_reach, may_show
 from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import Detectors, ForTool, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
-from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
+from callfuse.model import Finding, PastCall, Timeline, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.model.signature import Signature
@@ -205,11 +206,20 @@ class Engine:
     def hindsights(self) -> Iterator[Finding | None]:
         """For each round of `past`, newest first, as if it were the newest: the finding of the detectors that judge
         results (`Hindsight`), or None."""
-        found = [one.evidence(self.past, self.settings) for one in registry.HINDSIGHTS]
+        may_find = [*_may_find(self.past, self.settings)]
+        if not may_find:
+            yield from repeat(None, len(self.past.rounds))
+            return
+        found = [one.evidence(self.past, self.settings) for one in may_find]
         for _, *of_round in zip(self.past.rounds, *found, strict=True):
-            pairs = zip(registry.HINDSIGHTS, of_round, strict=True)
+            pairs = zip(may_find, of_round, strict=True)
             findings = (self._hindsight_finding(one, evidence) for one, evidence in pairs if evidence is not None)
             yield next(findings, None)
+
+    @property
+    def may_find_in_newest(self) -> bool:
+        """Cheap pre-check of the first of `hindsights`. False is certain."""
+        return next(_may_find(self.past, self.settings, newest=True), None) is not None
 
     def _hindsight_finding(self, hindsight: Hindsight, evidence: Evidence) -> Finding:
         name, call = hindsight.kind.name, evidence.calls[0].call
@@ -346,10 +356,27 @@ class Engine:
         return None
 
 
-def hindsight_can_fire(rounds: Sequence[Round], settings: Settings) -> bool:
-    """Cheap pre-check of `Engine.hindsights`: whether results in these rounds (newest first, one timeline) could show
-    a loop. False is certain."""
-    return any(one.may_fire(rounds, settings) for one in registry.HINDSIGHTS)
+def hindsight_can_fire(timeline: Timeline, settings: Settings) -> bool:
+    """Cheap pre-check of `Engine.hindsights`: whether any results in a timeline could show a loop. False is certain."""
+    return next(_may_find(timeline.evidence(), settings), None) is not None
+
+
+def _may_find(timeline: Timeline, settings: Settings, *, newest: bool = False) -> Iterator[Hindsight]:
+    """Yield the detectors that could find something in results; `newest`: in those of the newest round."""
+    for hindsight, least in _limits_of_results(settings):
+        if may_show(hindsight.needs, timeline, least, newest=newest):
+            yield hindsight
+
+
+def _limits_of_results(settings: Settings) -> Sequence[tuple[Hindsight, int]]:
+    """The detectors that judge results and are on for any tool, with their limits."""
+    tool = settings.for_tool(ANY_TOOL)
+    known: Sequence[tuple[Hindsight, int]] | None = tool.limits.get(Hindsight)
+    if known is None:
+        own = tool.settings
+        limits = [(one, own.limit_of(one.kind.name)) for one in registry.HINDSIGHTS if own.enabled]
+        known = tool.limits[Hindsight] = [(one, limit) for one, limit in limits if limit]
+    return known
 
 
 def _are_compared(hit: Hit) -> bool:
@@ -366,35 +393,18 @@ def _may_act(hit: Hit, detectors: Detectors) -> tuple[int, bool]:
     return hardest, hit.hard and not hit.detector.kind.climbs
 
 
-def rounds_again(rounds: Sequence[Round]) -> list[int]:
-    """For each of these rounds (newest first, one timeline): 0 if none of its calls has come in an earlier one; else
-    the number of rounds of which that is true, it and those right before it."""
-    seen = set[Signature]()
-    found: list[int] = []
-    run = 0
-    for round_ in reversed(rounds):
-        signatures = [one.signature for one in round_.calls if one.name]
-        if not signatures:  # no evidence: a stretch goes on beyond it
-            found.append(0)
-            continue
-        run = 0 if seen.isdisjoint(signatures) else run + 1
-        seen.update(signatures)
-        found.append(run)
-    return found[::-1]
-
-
 def least_lowered(settings: Settings, to: int) -> int:
-    """How many rounds in a row, as `rounds_again` counts them, there are at least before a cap can lower what is done
+    """How many rounds in a row, as `Facts.again` counts them, there are at least before a cap can lower what is done
     about a finding to this hardness; 0 where that cannot be said. Of rounds of several calls it says nothing."""
     least: list[int] = []
     for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
-        if detector.only_beside:
+        if detector.needs is Fact.OTHERS:
             continue
         name = detector.kind.name
         if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
-            least.append(soft - 1 if detector.goes_round else 0)
+            least.append(soft - 1 if detector.needs in IN_A_ROW else 0)
         elif detector.spares_pollers:
-            least.append(soft * settings.poll_factor - 1 if detector.goes_round else 0)
+            least.append(soft * settings.poll_factor - 1 if detector.needs in IN_A_ROW else 0)
     return max(0, min(least, default=0))
 
 
@@ -422,21 +432,22 @@ def _room(timeline: Timeline, settings: Settings) -> Room:
 
 def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
     """Yield the detectors that could find something right after round `at` (0 is the newest)."""
-    is_first = at >= len(timeline.rounds)
-    if is_first and timeline.earlier_blocks is None:
+    if at >= len(timeline.rounds) and timeline.earlier_blocks is None:
         return
-    loosest = settings.for_tool(ANY_TOOL).settings
-    for detector in _enabled(settings, ANY_TOOL):
-        if not (is_first and detector.needs_rounds) and detector.may_fire(timeline, at, loosest):
+    reach = settings.reach
+    for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
+        if may_reach(detector.needs, timeline, at, soft, reach):
             yield detector
 
 
 def _enabled(settings: Settings, name: str) -> Mapping[Detector, Limits]:
     """The limits of the detectors that are on for a tool."""
     tool = settings.for_tool(name)
-    if not tool.limits:
-        tool.limits.update({one: own for one in registry.DETECTORS if (own := _limits_of(one, tool))})
-    return tool.limits
+    known: Mapping[Detector, Limits] | None = tool.limits.get(Detector)
+    if known is None:
+        known = {one: own for one in registry.DETECTORS if (own := _limits_of(one, tool))}
+        tool.limits[Detector] = known
+    return known
 
 
 def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:

@@ -5,11 +5,11 @@ that are not known and calls that were withheld do not count. A pause begins ane
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Iterator
 from typing import Final
 
-from callfuse.detect.detector import ANY_TOOL, Evidence, Hindsight
+from callfuse.detect.detector import Evidence, Hindsight
+from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import is_pause, oldest_first
@@ -36,19 +36,10 @@ class ErrorRate(Hindsight):
         ),
         most="warn",
     )
-
-    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
-        """Whether so many calls have failed."""
-        loosest = settings.for_tool(ANY_TOOL).settings
-        limit = _limit(loosest)
-        if not (limit and loosest.enabled):
-            return False
-        return limit <= sum([one.failed is True and not one.withheld for round_ in rounds for one in round_.calls])
+    needs = Fact.ERRORS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The errors among the last results up to each round that brought one."""
-        if not self.may_fire(timeline.rounds, settings):
-            return repeat(None, len(timeline.rounds))
         found: list[Evidence | None] = []
         last: deque[PastCall] = deque()
         for round_, after in oldest_first(timeline):

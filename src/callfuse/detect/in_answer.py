@@ -7,6 +7,7 @@ beside them changes nothing. From the hard limit on, the rest of the answer is n
 from typing import ClassVar
 
 from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind
 from callfuse.detect.repeat import Repeat
 from callfuse.detect.settings import ForTool, Settings
@@ -18,12 +19,7 @@ class InAnswer(Detector):
     """Looks at the pending round alone, whatever came before it."""
 
     counts_siblings: ClassVar[bool] = True
-    only_beside: ClassVar[bool] = True
-    needs_rounds: ClassVar[bool] = False
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """Never of a call that comes alone."""
-        return False
+    needs: ClassVar[Fact] = Fact.OTHERS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> tuple[ToolCall, ...]:
         """No call of the past says anything of it."""

@@ -8,20 +8,17 @@ pause begins anew, too. What waits, was withheld or is not known says nothing.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice, repeat
-from typing import Final
+from itertools import islice
 
-from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence, Hindsight
+from callfuse.detect.detector import NAMED, Evidence, Hindsight
 from callfuse.detect.effects import Effect, effect_of
+from callfuse.detect.facts import WITHIN, Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import is_pause, oldest_first
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.signature import Signature
-
-WITHIN: Final = 20
-"""Rounds in which one call with one error comes as often as the limit says."""
 
 Failure = tuple[Signature, bytes]
 """A call and the digest of the error that came of it."""
@@ -46,25 +43,10 @@ class KnownPairs(Hindsight):
         ),
         most="warn",
     )
-
-    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
-        """Whether enough rounds that are near to one another have a call that came before."""
-        loosest = settings.for_tool(ANY_TOOL).settings
-        limit = _limit(loosest)
-        if not loosest.enabled or not 0 < limit <= len(rounds):
-            return False
-        signatures = [call.signature for round_ in rounds for call in round_.calls]
-        if len(signatures) - len(set(signatures)) < limit - 1:
-            return False
-        first = {signature: at for at, round_ in enumerate(rounds) for signature in round_.signatures}
-        again = [at for at, one in enumerate(rounds) if True in [first[own] > at for own in one.signatures]]
-        near = max(WITHIN, 2 * limit)
-        return True in [later - at < near for at, later in zip(again, again[limit - 2 :], strict=False)]
+    needs = Fact.PAIRS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The known rounds up to each that is known; all of them cost one walk."""
-        if not self.may_fire(timeline.rounds, settings):
-            return repeat(None, len(timeline.rounds))
         walk = _Walk(settings)
         return reversed([walk.take(round_, after) for round_, after in oldest_first(timeline)])
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from callfuse.detect.detector import Detector, Evidence, distinct_calls
+from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
@@ -33,11 +34,7 @@ class NoNews(Detector):
     )
     ends_on_news = True
     spares_pollers = True
-    goes_round = True
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """A second round without news means that the newest one had come before."""
-        return timeline.returns(at, settings.reach)
+    needs = Fact.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """A call of each tool in the window: all are alike, but that those that wait for something may go on longer."""

@@ -22,6 +22,7 @@ def onward(hindsight: Hindsight) -> Detector:
 
     class Own(_Onward):
         kind = hindsight.kind
+        needs = hindsight.needs
         judged = hindsight
 
     return Own()
@@ -36,10 +37,6 @@ class _Onward(Detector):
         """Those of the kind, hard at twice the soft one; off where its caps let it warn at most."""
         name = self.kind.name
         return twice(tool.settings.limit_of(name)) if tool.settings.detectors.may_withhold(name) else (0, 0)
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """Only if results may have shown such a loop somewhere in the timeline."""
-        return timeline.memoized(_may_fire, settings, self.judged)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls that go on; where the arguments do not matter, one for each tool."""
@@ -60,10 +57,6 @@ class _Shown(NamedTuple):
     evidence: Evidence
     calls: dict[Signature, ToolCall]
     tools: frozenset[str]
-
-
-def _may_fire(timeline: Timeline, settings: Settings, judged: Hindsight) -> bool:
-    return bool(timeline.rounds) and judged.may_fire(timeline.rounds, settings)
 
 
 def _shown(timeline: Timeline, settings: Settings, judged: Hindsight) -> _Shown | None:

@@ -8,6 +8,7 @@ does not count itself, except that the round in which the call first appears sta
 from collections.abc import Iterable
 
 from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.streak import newest_calls, recent
@@ -32,7 +33,7 @@ class RepeatChanging(Detector):
     names_calls = True
     ends_on_news = True
     spares_pollers = True
-    goes_round = True
+    needs = Fact.REPEATS
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Never below those of `repeat`; hard at five thirds."""
@@ -41,12 +42,6 @@ class RepeatChanging(Detector):
             return 0, 0
         soft = max(soft, other)
         return soft, -(-soft * 5 // 3)
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """A third call in a row means that the newest one had come before."""
-        if 2 in (settings.max_repeats, settings.max_repeats_changing):
-            return True
-        return timeline.returns(at, settings.reach)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the newest round."""

@@ -8,13 +8,12 @@ tool, that brings what the same call has brought before: read, fail to edit, rea
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain, takewhile
 from typing import NamedTuple
 
-from callfuse.detect.detector import ANY_TOOL, NAMED, Evidence, Hindsight
+from callfuse.detect.detector import NAMED, Evidence, Hindsight
+from callfuse.detect.facts import Fact, succeeded
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import changes_of, is_pause
@@ -38,27 +37,8 @@ class SameError(Hindsight):
         ),
         most="warn",
     )
+    needs = Fact.FAILURES
     any_arguments = True
-
-    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
-        """Whether one tool has failed for long enough.
-
-        One round in as many as the limit is looked at, and those around it: no streak is so short that it fits between
-        two of them.
-        """
-        loosest = settings.for_tool(ANY_TOOL).settings
-        shortest = _limit(loosest) if loosest.enabled else 0
-        if not 0 < shortest <= len(rounds):
-            return False
-        signatures = [call.signature for round_ in rounds for call in round_.calls]
-        tools = [round_.calls[0].call.name for round_ in rounds]
-        if len(set(signatures)) < len(signatures) or "" in tools:
-            return _may_go_round(rounds, shortest)
-        for at in range(shortest - 1, len(tools), shortest):
-            around = tools[at - shortest + 1 : at + shortest]
-            if around.count(tools[at]) >= shortest and _failed(rounds[at]):
-                return True
-        return False
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The rounds up to each that failed as it did; None where there are too few, or its own result is not known.
@@ -74,25 +54,6 @@ class SameError(Hindsight):
 
 def _limit(settings: Settings) -> int:
     return settings.limit_of(SameError.kind.name)
-
-
-def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
-    """As `SameError.may_fire`, where calls have come again: whether so many rounds in a row, one of which failed, have
-    no success in a call that was new."""
-    first = {signature: at for at, round_ in enumerate(rounds) for signature in round_.signatures}
-    goes_on = partial(_goes_on, rounds, first)
-    for at in filter(goes_on, range(shortest - 1, len(rounds), shortest)):
-        later = takewhile(goes_on, range(at - 1, at - shortest, -1))
-        earlier = takewhile(goes_on, range(at + 1, min(len(rounds), at + shortest)))
-        around = [rounds[near] for near in chain((at,), later, earlier)]
-        if len(around) >= shortest and False in [_succeeded(one) for round_ in around for one in round_.calls]:
-            return True
-    return False
-
-
-def _goes_on(rounds: Sequence[Round], first: Mapping[Signature, int], at: int) -> bool:
-    """Whether no call of a round has succeeded that was the first of its kind."""
-    return True not in [first[one.signature] == at and _succeeded(one) for one in rounds[at].calls]
 
 
 @dataclass(slots=True)
@@ -132,7 +93,7 @@ class _History:
     def streaks(self, at: int) -> list[Evidence | None]:
         """For some rounds from round `at` back (0 is the newest), as far as one tool has failed: the evidence, newest
         first. Empty where it has not failed in round `at`."""
-        failed = [one for one in self._rounds[at].calls if not _succeeded(one)]
+        failed = [one for one in self._rounds[at].calls if not succeeded(one)]
         tool = failed[0].full_name if failed else ""
         settings = self._settings.for_tool(tool).settings if failed else self._settings
         limit = _limit(settings)
@@ -151,7 +112,7 @@ class _History:
         count = 0
         for walked in range(len(self._rounds) - at):
             round_ = self._rounds[at + walked]
-            failed = [one for one in round_.calls if not _succeeded(one)]
+            failed = [one for one in round_.calls if not succeeded(one)]
             if not _all_of(tool, failed) or (len(failed) < len(round_.calls) and self._is_new(round_)):
                 return walked
             count += bool(failed)
@@ -161,7 +122,7 @@ class _History:
 
     def _is_new(self, round_: Round) -> bool:
         """Whether a call that has succeeded was the first of its kind."""
-        return True in [_succeeded(one) and self._of(one.signature)[0] is one for one in round_.distinct]
+        return True in [succeeded(one) and self._of(one.signature)[0] is one for one in round_.distinct]
 
     def _failures(self, at: int, tool: str, settings: Settings) -> _Failures | None:
         """What failed in a round, if all of it is of this tool and says what failed, and nothing new came; or None."""
@@ -170,7 +131,7 @@ class _History:
         round_ = self._rounds[at]
         if settings.has_state_changing and changes_of(round_, settings):
             return None
-        failed = [one for one in round_.calls if not _succeeded(one)]
+        failed = [one for one in round_.calls if not succeeded(one)]
         if len(failed) < len(round_.calls) and self._has_news(round_):
             return None
         known = _complaints(failed) if _all_of(tool, failed) else None
@@ -183,7 +144,7 @@ class _History:
 
     def _has_news(self, round_: Round) -> bool:
         """Whether a call has succeeded that had not brought the same before."""
-        return True in [_succeeded(one) and one not in self._stale_of(one.signature) for one in round_.distinct]
+        return True in [succeeded(one) and one not in self._stale_of(one.signature) for one in round_.distinct]
 
     def _stale_of(self, signature: Signature) -> set[PastCall]:
         """Those of some equal calls that brought what an earlier one had brought."""
@@ -235,12 +196,3 @@ def _complaints(failed: Sequence[PastCall]) -> list[tuple[PastCall, Outcome]] | 
 
 def _all_of(tool: str, calls: Sequence[PastCall]) -> bool:
     return False not in [one.full_name == tool for one in calls]
-
-
-def _succeeded(call: PastCall) -> bool:
-    return not call.withheld and call.failed is False and bool(call.call.name)
-
-
-def _failed(round_: Round) -> bool:
-    """Whether no call of a round is known to have succeeded."""
-    return True not in [_succeeded(one) for one in round_.calls]

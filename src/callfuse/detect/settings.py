@@ -159,4 +159,4 @@ class ForTool(Protocol):
 
     @property
     def limits(self) -> dict[Any, Any]:
-        """Those of the detectors, kept by the engine."""
+        """Those of the detectors, of calls and of results, kept by the engine."""

@@ -55,7 +55,7 @@ def _is_progress(call: PastCall, settings: Settings) -> bool:
 
 def oldest_first(timeline: Timeline) -> Iterator[tuple[Round, float | None]]:
     """Each round with the time of what comes after it."""
-    later = [timeline.now, *[one.time for one in timeline.rounds[:-1]]]
+    later = [timeline.now, *[one.time for one in timeline.rounds]][: len(timeline.rounds)]
     return zip(reversed(timeline.rounds), reversed(later), strict=True)
 
 

@@ -5,10 +5,11 @@ from a tool none of whose calls has succeeded. A call of such a tool counts when
 not exist is known with its result only, and reported with it. Equal calls of one round are one piece of evidence.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, any_call
+from callfuse.detect.detector import NAMED, Detector, Evidence, Hindsight, any_call
+from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import COUNTED, changes_of, is_pause, recent
@@ -30,11 +31,8 @@ class UnknownTool(Detector):
             in_records=False,
         ),
     )
+    needs = Fact.UNDECLARED
     of_any_tool = True
-
-    def may_fire(self, timeline: Timeline, at: int, settings: Settings) -> bool:
-        """A second unknown tool in a row means that the newest round has one."""
-        return True in [timeline.may_lack(one) for one in timeline.rounds[at].calls]
 
     def recurring(self, timeline: Timeline, settings: Settings) -> list[ToolCall] | None:
         """Calls of the tools that results have told of, which need not be in the newest round."""
@@ -60,23 +58,8 @@ class UnknownToolResults(Hindsight):
     """Results in a row that tell of tools that are not there, where the request does not list its tools."""
 
     kind = UnknownTool.kind
+    needs = Fact.UNKNOWN
     names_cause = True
-
-    def may_fire(self, rounds: Sequence[Round], settings: Settings) -> bool:
-        """Whether rounds in a row with as many calls as the limit may have failed.
-
-        Only as many rounds are looked at that no such streak fits between two of them.
-        """
-        limit = _limit(settings.for_tool(ANY_TOOL).settings)
-        between = 0
-        for at, round_ in enumerate(rounds if limit else ()):
-            between += len(round_.calls)
-            if between < limit:
-                continue
-            between = 0
-            if _may_tell(round_) and _calls_around(rounds, at, limit) >= limit:
-                return True
-        return False
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The calls up to each round whose results tell of an unknown tool, if they are enough."""
@@ -89,22 +72,6 @@ class UnknownToolResults(Hindsight):
 
 def _limit(settings: Settings) -> int:
     return settings.limit_of(UnknownTool.kind.name) if settings.enabled else 0
-
-
-def _may_tell(round_: Round) -> bool:
-    """Whether a call of the round may have been of an unknown tool; a call without a name is no evidence."""
-    return any(one.withheld or not one.call.name or one.failed is not False for one in round_.calls)
-
-
-def _calls_around(rounds: Sequence[Round], at: int, enough: int) -> int:
-    """The calls of the rounds in a row around this one that may tell; counted no further than to `enough`."""
-    calls = len(rounds[at].calls)
-    for step in (-1, 1):
-        beside = at + step
-        while calls < enough and 0 <= beside < len(rounds) and _may_tell(rounds[beside]):
-            calls += len(rounds[beside].calls)
-            beside += step
-    return calls
 
 
 def _tells(call: PastCall) -> bool:

@@ -198,7 +198,7 @@ class Judge:
 
     def hindsight(self) -> Verdict | None:
         """The verdict on the newest round if its results show a loop; at most a warning, for its calls have run."""
-        return next(self.hindsights(), None)
+        return next(self.hindsights(), None) if self._engine.may_find_in_newest else None
 
     def hindsights(self) -> Iterator[Verdict | None]:
         """As `hindsight`, for each round as if it were the newest; newest first."""

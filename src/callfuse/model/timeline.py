@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
 
 from callfuse.model.calls import ANY_TOOL, PastCall
+from callfuse.model.facts import Facts
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.signature import Signature
 
@@ -32,17 +33,17 @@ class Timeline:
 
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
     of it was blocked; `declares` whether the request has a tool of this name, None where its list is not complete;
-    `earlier_blocks` what was blocked before that message.
+    `earlier_blocks` what was blocked before that message. `facts` are given where they are known.
     """
 
     __slots__ = (
         "_declares",
+        "_facts",
         "_lacks",
         "_memo",
         "_missing",
         "_news",
         "_returns",
-        "_size",
         "_window",
         "earlier_blocks",
         "has_blocks",
@@ -58,17 +59,18 @@ class Timeline:
         has_blocks: bool = False,
         declares: Callable[[str], bool] | None = None,
         earlier_blocks: EarlierBlocks | None = None,
+        facts: Facts | None = None,
     ) -> None:
         self.rounds = newest_first
         self.now = now
         self.has_blocks = has_blocks
         self.earlier_blocks = earlier_blocks
         self._declares = declares
+        self._facts = facts
         self._lacks: dict[str, bool] = {}
         self._missing: frozenset[str] | None = None
         self._news: dict[tuple[int, int], frozenset[Signature]] = {}
         self._returns: tuple[int, int, bool] | None = None
-        self._size: int | None = None
         self._window: tuple[int, dict[Signature, PastCall]] | None = None
         self._memo: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
@@ -76,11 +78,11 @@ class Timeline:
         return iter(self.rounds)
 
     @property
-    def size(self) -> int:
-        """The number of calls, equal ones of a round each."""
-        if self._size is None:
-            self._size = sum([len(round_.calls) for round_ in self.rounds])
-        return self._size
+    def facts(self) -> Facts:
+        """What one walk over the rounds tells; worked out once."""
+        if self._facts is None:
+            self._facts = Facts(self.rounds)
+        return self._facts
 
     @property
     def newest(self) -> Round | None:
@@ -93,9 +95,7 @@ class Timeline:
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
-        names = [call.call.name for round_ in self.rounds for call in round_.calls]
-        if "" not in names:
-            self._size = len(names)
+        if not self.facts.has_nameless:
             return self
         return self._with([named for round_ in self.rounds if (named := round_.named())])
 

@@ -64,7 +64,7 @@ def _judge_turn(
     rounds, begin = run.turns[turn], len(known)
     whole = _timeline(run, rounds)
     late: list[Verdict | None] = []
-    if begin < len(rounds) and hindsight_can_fire(rounds, settings):
+    if begin < len(rounds) and hindsight_can_fire(whole, settings):
         late = [*islice(Judge(whole, settings).hindsights(), len(rounds) - begin)][::-1]
     for at, round_ in enumerate(rounds):
         if at < begin:

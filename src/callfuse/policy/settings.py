@@ -102,7 +102,7 @@ class ForTool(NamedTuple):
     """Whether the settings say of the tool that it changes nothing: `changes_state: false`."""
     ignore: frozenset[str]
     limits: dict[Any, Any]
-    """Cache of the engine: `Limits` by detector."""
+    """Cache of the engine: limits of the detectors of calls, and of those of results."""
 
 
 @dataclass(slots=True)
