@@ -74,6 +74,8 @@ class KeptRound:
     """The calls that the client has received."""
     blocked: bool = field(init=False)
     """Whether any of the calls was blocked."""
+    size: int = field(init=False, default=0, compare=False, repr=False)
+    """The bytes that it takes, once `conversations/size.py` has estimated them: each write asks of each round."""
 
     def __post_init__(self) -> None:
         """Compute the derived fields once, because every request reads them."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import KeptCall, LaneState, SessionState
+from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 
 LONGEST_LANE: Final = 8 * 1024 * 1024
 """Bytes of one lane at most, those of about 100 calls in each of 128 rounds. A longer one keeps its newest rounds."""
@@ -30,7 +30,7 @@ def size_of_lane(lane: Lane, state: LaneState) -> int:
     """The bytes that a lane takes with its state, about."""
     known, blocks = state.continuation, state.blocks
     size = _LANE + len(lane.session) + len(lane.agent) + len(known.go_on)
-    size += sum([_ROUND + _calls(one.calls) for one in state.rounds])
+    size += sum([one.size or _size_of_round(one) for one in state.rounds])
     size += sum([_NOTE + key[0].__sizeof__() + text.__sizeof__() for key, text in state.notes.items()])
     size += sum([_NOTE + len(id_) + len(item) for id_, item in known.items.items()])
     size += sum([_DIGEST + len(item) for item in known.unanswered])
@@ -57,6 +57,11 @@ def bounded_lane(lane: Lane, state: LaneState) -> tuple[LaneState, int]:
         rounds = rounds[(len(rounds) + 1) // 2 :]
         state = replace(state, rounds=rounds)
     return state, size
+
+
+def _size_of_round(round_: KeptRound) -> int:
+    round_.size = _ROUND + _calls(round_.calls)
+    return round_.size
 
 
 def _calls(calls: Iterable[KeptCall]) -> int:

@@ -420,13 +420,14 @@ def _merge(view: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRou
         if at is None:
             rounds.append(round_)
             continue
-        between = _taken_up(match.kept, at + 1, end)
-        kept += between
-        rounds += [one.past() for one in between if not one.delivered]
+        if at + 1 < end:
+            between = _taken_up(match.kept, at + 1, end)
+            kept += between
+            rounds += [one.past() for one in between if not one.delivered]
         known, read = _complete(round_, match.kept[at], view.unique)
         read_any |= read
         kept.append(known)
-        rounds.append(_with_withheld(round_, known))
+        rounds.append(round_ if len(known.calls) == len(known.delivered) else _with_withheld(round_, known))
         end = at
     for one in _taken_up(match.kept, 0, end):
         kept.append(one)
@@ -457,7 +458,9 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
     at = match.at
     for round_ in view.rounds[match.first :]:
         if at is None and left and round_.calls[0].signature in known_first:
-            at = _find_in_order(round_, left, match.shift, view.unique)
+            at = len(left) - 1  # as nearly always
+            if left[at].position != round_.position + match.shift or not _is_same(round_, left[at]):
+                at = _find_in_order(round_, left, match.shift, view.unique)
         places.append(at)
         if at is not None:
             del left[at:]
@@ -612,9 +615,9 @@ def _is_same(round_: Round, kept: KeptRound) -> bool:
 
 def _is_same_call(call: ToolCall, known: KeptCall) -> bool:
     return (
-        call.signature == known.signature
-        and bounded_id(call.name) == known.name
-        and is_same_id(bounded_id(call.id), known.id)
+        (call._signature or call.signature) == known.signature
+        and (call.name == known.name or bounded_id(call.name) == known.name)
+        and (call.id == known.id or is_same_id(bounded_id(call.id), known.id))
     )
 
 
@@ -640,8 +643,6 @@ def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRou
 
 def _with_withheld(round_: Round, kept: KeptRound) -> Round:
     """A round of the request with the calls that were withheld beside its own."""
-    if len(kept.calls) == len(kept.delivered):
-        return round_
     gone = tuple([call.past() for call in kept.calls if call.withheld])
     return Round(gone + round_.calls, round_.position, kept.time)
 

@@ -271,7 +271,8 @@ def _custom_call(part: Payload) -> ToolCall:
 
 def _call(id_: Any, function: Any) -> ToolCall:
     """A call from its id and its function, which may be of any type or lack."""
-    function = object_of(function)
+    if type(function) is not dict:
+        function = {}
     arguments = function.get("arguments")
     if type(arguments) is not str:
         arguments = "" if arguments is None else dumps(arguments).decode()
