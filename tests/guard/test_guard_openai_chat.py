@@ -455,3 +455,14 @@ def test_a_legacy_function_call() -> None:
     assert turn == {"role": "assistant", "content": None, "function_call": function}
     assert (reply["role"], reply["name"]) == ("function", "search")
     assert json.loads(asked)["function_call"] == "auto"
+
+
+def test_an_end_before_the_first_call_says_nothing_however_the_stream_is_cut() -> None:
+    """It may have passed unread, by its chunk; a call behind it still ends with the next one."""
+    chunks = [chunk({"role": "assistant"}), DONE, chunk({"tool_calls": [part()]}), DONE]
+    framewise, joined, mixed = (
+        play(scene(OPENAI).guard(), one).out
+        for one in (chunks, [b"".join(chunks)], [chunks[0], chunks[1][:5], b"".join([chunks[1][5:], *chunks[2:]])])
+    )
+    assert framewise == joined == mixed
+    assert MARK.encode() in framewise

@@ -508,7 +508,8 @@ class Guard:
         elif payload is not None:
             self._process(raw, *calls.read(payload), codec.choices_of(payload))
         else:
-            self._process(raw, calls.read_end() if codec.is_end(raw) else ())
+            is_end = self._may_end and codec.is_end(raw)
+            self._process(raw, calls.read_end() if is_end else ())
         return True
 
     def _process(
@@ -526,11 +527,15 @@ class Guard:
         if self._calls.is_flooded and not self._calls.over and not self._codec.whole and self._loop.may_cut:
             self._calls.cut_short()
             return
-        # an end before the first call may have passed unread, by its chunk, so it never counts
-        if What.ENDED in [event.what for event in events] and (self._calls.any or self._continues):
+        if self._may_end and What.ENDED in [event.what for event in events]:
             self._calls.end()
             if not self.needs_verdict:
                 self._pass_rest()
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether an end counts: not before the first call, where it may have passed unread, by its chunk."""
+        return self._calls.any or self._continues
 
     def _end_of_hold(self, event: Event) -> str:
         """Why nothing can be held any longer after this event; empty if it can."""
