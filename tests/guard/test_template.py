@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.dialects.base import OpenCall
+from callfuse.guard import template as templates
 from callfuse.guard.observer import Observer
 from callfuse.guard.template import MAX_CALLS, TRIES, ChunkTemplate, count_pieces, template_of
 from callfuse.wire import EVENTS
@@ -20,16 +21,17 @@ from tests.support.streams import KNOWN, answers, fresh
 from tests.support.wire import cut, frames
 
 PIECE = '{"query": "'
+SIZES = st.sampled_from([1, 1, 3, 4, 0])
 Told = list[list[tuple[str, str, str]]]
 
 
-def kept(kit: DialectKit, chunks: Sequence[bytes], *, halved: bool = False) -> Told:
-    """Id, name and arguments of the calls that a observer keeps; `halved`: no chunk is a whole frame."""
+def kept(kit: DialectKit, chunks: Sequence[bytes]) -> Told:
+    """Id, name and arguments of the calls that an observer keeps, which is fed what does not only grow a call."""
     made = scene(kit, ladder="observe")
     observer = Observer(made.dialect, made.request.choices, made.judge.settings, None)
     for one in chunks:
-        for half in cut(one, [len(one) // 2]) if halved else (one,):
-            observer.feed(half)
+        if not observer.grows(one):
+            observer.feed(one)
     return [[(call.id, call.name, call.call.text) for call in calls] for calls in observer.settle().rounds]
 
 
@@ -39,7 +41,22 @@ def test_answers_of_every_dialect(kit: DialectKit, data: st.DataObject) -> None:
     """With all the habits that vendors have."""
     which = data.draw(st.sampled_from([[fresh(0)], [fresh(0), fresh(1)], [KNOWN[0], KNOWN[0]], [KNOWN[3], fresh(0)]]))
     chunks = frames(stream_of(kit, data.draw(answers(kit, which, many=False))))
-    assert kept(kit, chunks) == kept(kit, chunks, halved=True)
+    assert kept(kit, recut(chunks, data.draw(SIZES))) == parsed(kit, chunks)
+
+
+def parsed(kit: DialectKit, chunks: Sequence[bytes]) -> Told:
+    """The same where each frame is parsed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(templates, "TRIES", 0)
+        return kept(kit, chunks)
+
+
+def recut(chunks: Sequence[bytes], size: int) -> list[bytes]:
+    """The chunks as a network may cut them: `size` frames each, or for 0 anywhere within them."""
+    whole = b"".join(chunks)
+    if not size:
+        return list(cut(whole, range(70, len(whole), 170)))
+    return [b"".join(chunks[at : at + size]) for at in range(0, len(chunks), size)]
 
 
 pieces: st.SearchStrategy[Any] = st.one_of(
@@ -81,10 +98,11 @@ def chat_chunks(draw: st.DrawFn) -> list[bytes]:
     return [*found, chunk({}, "tool_calls"), DONE]
 
 
-@given(chunks=chat_chunks())
-def test_chunks_of_any_kind(chunks: list[bytes]) -> None:
-    """Pieces that look like JSON, values that are no text, two calls in a chunk, the same text elsewhere."""
-    assert kept(OPENAI, chunks) == kept(OPENAI, chunks, halved=True)
+@given(chunks=chat_chunks(), size=SIZES)
+def test_chunks_of_any_kind(chunks: list[bytes], size: int) -> None:
+    """Pieces that look like JSON, values that are no text, two calls in a frame, the same text elsewhere; one frame or
+    several a chunk."""
+    assert kept(OPENAI, recut(chunks, size)) == parsed(OPENAI, chunks)
 
 
 def grown(*pieces: Any, **more: Any) -> bytes:
@@ -106,13 +124,15 @@ def learned(made: bytes, *pieces: str, closed: bool = False) -> tuple[ChunkTempl
 @pytest.mark.parametrize("piece", ["", "zebra", 'a "quoted" word', "\\", "é\u2028\n", ", ", "0", "x" * 10_000])
 @pytest.mark.parametrize("first", ["", PIECE])
 def test_the_next_piece_is_taken(first: str, piece: str) -> None:
-    """Whatever it is, as it stands in the text."""
+    """Whatever it is, as it stands in the text; and so are several in one chunk."""
     template, taken = learned(grown(first), first)
     assert template is not None
     assert not template.was_used
     assert template.append(grown(piece))
     assert taken == [first, piece]
     assert template.was_used
+    assert template.append(grown(first) + grown(piece) + grown(first))
+    assert taken == [first, piece, first, piece, first]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +141,12 @@ def test_the_next_piece_is_taken(first: str, piece: str) -> None:
         b"",
         DONE,
         grown(PIECE)[:-1],
-        grown(PIECE) + grown(PIECE),
+        grown(PIECE) + DONE,
+        grown(PIECE) + grown(PIECE)[:-1],
+        grown(PIECE) + grown(None),
+        grown(PIECE) + grown("x", choice=1) + grown(PIECE),
+        grown("\\").replace(b"\\\\", b"\\") + grown(', "x'),
+        grown("").replace(b'""', b'"x" ') + grown(PIECE),
         grown(None),
         grown(7),
         grown({"a": "b"}),
@@ -222,12 +247,24 @@ def call_of(pieces: Sequence[bytes], at: int = 0) -> list[bytes]:
     return [chunk({"tool_calls": [part(f"call_{at}", "", index=at)]}), *pieces]
 
 
-def test_hardly_anything_of_a_long_call_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [1, 4, 0], ids=["a frame a chunk", "four", "cut within frames"])
+def test_hardly_anything_of_a_long_call_is_read(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Its beginning, one piece and its end, however long it is."""
     counted = Counted(monkeypatch)
     chunks = [*call_of([grown("x")] * 1000), chunk({}, "tool_calls"), DONE]
-    assert kept(OPENAI, chunks) == [[("call_0", "search", "x" * 1000)]]
+    assert kept(OPENAI, recut(chunks, size)) == [[("call_0", "search", "x" * 1000)]]
     assert counted.read < 10
+
+
+def test_no_more_is_kept_than_the_limit() -> None:
+    """Of a call without an end, however its pieces come."""
+    made = scene(OPENAI, ladder="observe", max_response_bytes=10_000)
+    observer = Observer(made.dialect, 1, made.judge.settings, None)
+    for one in call_of([grown("x" * 100)] * 1000):
+        if not observer.grows(one):
+            observer.feed(one)
+    assert not observer.settle().calls
+    assert len(observer._calls[0].arguments) <= 10_000
 
 
 def test_where_each_chunk_has_a_number_nobody_goes_on_looking(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from benchmarks.ways import WAYS, measure
 CEILINGS = {
     "short": (400, 61),
     "agent": (1060, 75),
-    "longer": (1900, 79),
-    "call": (1100, 70),
-    "coalesced": (1080, 70),
+    "longer": (1770, 83),
+    "call": (870, 73),
+    "coalesced": (755, 73),
     "held": (5700, 92),
     "blocked": (14900, 106),
 }

@@ -55,13 +55,15 @@ class Watch:
     `take_over` makes what goes on with a stream that is handed over.
 
     `send` returns the server's own awaitable, so that a chunk costs no extra coroutine. While `_idle`, chunks of whole
-    frames without a call are not even read, unless `reads_all`: the id of an answer without calls is needed.
+    frames without a call are not even read, unless `reads_all`: the id of an answer without calls is needed. `_growing`
+    is the observer of a plain answer, by which most chunks of a call pass with only their pieces read.
     """
 
     __slots__ = (
         "_body",
         "_evidence",
         "_frame_end",
+        "_growing",
         "_idle",
         "_intake",
         "_keeper",
@@ -96,6 +98,7 @@ class Watch:
         self._stage = keeper.fail_open.stage("while watching")
         self._intake: Intake | None = None
         self._observer: Observer | None = None
+        self._growing: Observer | None = None
         self._idle = False
         self._frame_end: bytes | tuple[bytes, ...] = b""
 
@@ -111,6 +114,18 @@ class Watch:
             and (BACKSLASH not in chunk or not may_hide_letters(chunk))
         ):
             return self._send(message)
+        if (
+            self._growing is not None
+            and type(chunk) is bytes
+            and len(chunk) <= SLICE_BYTES
+            and message.get("more_body")
+            and self._growing.grows(chunk)
+        ):
+            return self._send(message)
+        return self._send_parsed(chunk, message)
+
+    def _send_parsed(self, chunk: bytes, message: Message) -> Awaitable[None]:
+        """Parse a message and pass it on."""
         if type(chunk) is bytes and len(chunk) > SLICE_BYTES and self._reads_stream:
             return self._send_long(chunk, message)
         led = self._leading(message) if self._rest.has_begun else None
@@ -165,7 +180,7 @@ class Watch:
                 handover, waiting = observer.handover, 0 if ended else observer.buffered_bytes
             elif self._rest.hands_over:
                 waiting = self._undecided_bytes(message)
-        if self._rest.unchanged and not self._rest.part:
+        if self._rest.unchanged and not self._rest.part and self._rest.delayed is None:
             return self._send(message)
         if self._stage.failed:
             self._stop()
@@ -298,6 +313,7 @@ class Watch:
         if message.get("more_body"):
             waiting = observer.feed(message.get("body", b""))
             self._idle = observer.idle and self._evidence.hindsight is None
+            self._growing = observer
             self._rest.unchanged = waiting is None
             if waiting is not None:
                 self._count(waiting)
@@ -412,7 +428,8 @@ class Watch:
 
     def _stop(self) -> None:
         """Stop watching."""
-        self._intake, self._observer, self._idle = None, None, False
+        self._intake = self._observer = self._growing = None
+        self._idle = False
 
     async def _send_last(self, observer: Observer, message: Message) -> None:
         """Send the last message, after keeping what the answer brought: the client may send its next request right

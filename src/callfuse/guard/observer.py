@@ -14,7 +14,7 @@ from callfuse.guard.calls import Ending
 from callfuse.guard.foresight import Foresight
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import ExchangeRecord
-from callfuse.guard.template import ChunkTemplate, TemplateFinder
+from callfuse.guard.template import TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import Verdict
@@ -143,7 +143,6 @@ class Observer:
         "_left",
         "_reader",
         "_relay",
-        "_template",
         "frame_end",
         "idle",
     )
@@ -171,7 +170,6 @@ class Observer:
         self._ending = Ending()
         self._answer_id = ""
         self._left = settings.max_response_bytes
-        self._template: ChunkTemplate | None = None
         self._finder = TemplateFinder(self._calls, form.payload)
         self.frame_end = form.frame_end
         self.idle = self._framer.empty
@@ -191,67 +189,73 @@ class Observer:
         """Bytes that wait for the rest of their frame; for a whole answer all that have come."""
         return self._framer.waiting
 
+    def grows(self, chunk: bytes) -> bool:
+        """Read a chunk that only brings more pieces of a call, as most do behind its beginning; False if it has to be
+        fed. Such a chunk changes nothing but the call."""
+        if self._framer.waiting or len(chunk) > self._left or not self._finder.append(chunk):
+            return False
+        self._left -= len(chunk)
+        return True
+
     def feed(self, chunk: bytes) -> int | None:
-        """Read a chunk of the answer. Returns `buffered_bytes`; None if it is sure to be as before."""
+        """Read a chunk of the answer. Returns `buffered_bytes`; None if these are none, as before, and no guard has to
+        go on."""
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
             if self._relay is not None:
                 self._relay.keep(chunk)
             return None
-        template = self._template
-        if template is not None and template.append(chunk):
-            self._left -= len(chunk)
-            return None
         if self._left < 0:
             return 0
-        frames = self._framer.feed(chunk)
-        if self._calls:
-            self._read_growing(chunk, frames)
-        else:
-            self._read(frames)
-            self.idle = not self._calls and self._framer.empty
-        if self._framer.waiting > self._left and self.handover is None:  # else the framer is the guard's
+        framer = self._framer
+        waited = framer.waiting
+        self._read(framer.feed(chunk))
+        if self.handover is not None:  # the framer is the guard's
+            return framer.waiting
+        self.idle = framer.empty and not self._calls
+        if framer.waiting > self._left:
             self._left = -1
-            self._framer.flush()
-        return self._framer.waiting
+            framer.flush()
+        return framer.waiting if waited or framer.waiting else None
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self._codec
         return not codec.shows_call(chunk) and chunk.endswith(self.frame_end) and not codec.is_stateful
 
-    def _read_growing(self, chunk: bytes, frames: Sequence[bytes]) -> None:
-        """Read a chunk after a call has begun; it may serve as the template of the next one."""
-        last, self._template = self._template, None
-        before = self._finder.begin(last) if frames and frames[0] is chunk else None
-        self._read(frames)
-        if before is not None:
-            self._template = self._finder.find(chunk, before)
-
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may say something about calls."""
         codec, left = self._codec, iter(frames)
         for frame in left:
-            if not (self._calls or codec.is_stateful or codec.shows_call(frame)):
-                if self._relay is not None:
-                    self._relay.keep(frame)
-                continue
-            self._left -= len(frame)
-            if self._left < 0:  # in pieces it would not have been waited for
-                return
-            if frame.isspace():
-                continue
-            try:
-                payload = codec.form.payload(frame)
-            except NotFramed:  # no frame behind it can be told
-                self._ending.broke, self._left = True, -1
-                return
-            except NotJSON:
-                continue
-            events = self._events_of(frame, payload)
-            if self._relay is not None and self._relay.foresees(frame, payload, events, self._reader):
-                self._relay.hand_over(self._framer, left)
-                return
-            for event in events:
-                self._ending.note(event)
+            if self._finder.append(frame):
+                self._left -= len(frame)
+            elif self._calls or codec.is_stateful or codec.shows_call(frame):
+                self._left -= len(frame)
+                if self._left < 0:  # in pieces it would not have been waited for
+                    return
+                if not frame.isspace() and self._reaches(frame):
+                    if self._relay is not None:
+                        self._relay.hand_over(self._framer, left)
+                    return
+            elif self._relay is not None:
+                self._relay.keep(frame)
+
+    def _reaches(self, frame: bytes) -> bool:
+        """Read a frame. Whether it is the last one that is read here: a guard must go on, or none behind it can be
+        told."""
+        self._finder.begin()
+        try:
+            payload = self._codec.form.payload(frame)
+        except NotFramed:
+            self._ending.broke, self._left = True, -1
+            return True
+        except NotJSON:
+            return False
+        events = self._events_of(frame, payload)
+        if self._relay is not None and self._relay.foresees(frame, payload, events, self._reader):
+            return True
+        for event in events:
+            self._ending.note(event)
+        self._finder.find(frame)
+        return False
 
     def _events_of(self, frame: bytes, payload: Payload | None) -> Sequence[Event]:
         """What a frame says."""

@@ -1,9 +1,9 @@
-"""Fast path for the chunks of a growing call: a chunk that differs from the last one only in its piece of arguments is
+"""Fast path for the frames of a growing call: a frame that differs from the last one only in its piece of arguments is
 not parsed as a whole.
 
-A model that writes a file into a call sends thousands of chunks, and most vendors send each piece in the same envelope.
-The envelope is parsed once, then only the pieces. Measured (benchmarks/chunks.py, per chunk of a call): 0.9 us with
-this, 1.9 to 2.8 us without.
+A model that writes a file into a call sends thousands of frames, one or several a chunk, and most vendors send each
+piece in the same envelope. The envelope is parsed once, then only the pieces. Measured (benchmarks/chunks.py, per
+chunk of a call): 0.9 us with this, 1.9 to 2.8 us without.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,83 +25,96 @@ PieceCounts = Sequence[tuple[list[str], int]]
 """For each call of an answer: its list of pieces, and the length of that list at the time."""
 
 TRIES: Final = 4
-"""Chunks in a row that are tried as templates. After that many without a match the envelope evidently varies."""
+"""Frames in a row that are tried as templates. After that many without a match the envelope evidently varies."""
 MAX_CALLS: Final = 64
 """Calls of one answer up to which templates are tried: each try compares all of them."""
 
 
 class ChunkTemplate:
-    """The bytes around the piece of arguments in a chunk. A chunk with the same bytes around its piece only appends
-    it.
+    """The bytes around the piece of arguments in a frame. A chunk of such frames only appends their pieces.
 
     `before` ends with the piece's opening quote and `after` begins with its closing one: so the piece has no line end
-    beside it, which would end a frame.
+    beside it, which would end a frame. No piece holds the end of one frame and the beginning of the next (`_between`):
+    these hold quotes that are not escaped.
     """
 
-    __slots__ = ("_after", "_before", "_end", "_known", "_pieces", "_start")
+    __slots__ = ("_after", "_before", "_between", "_end", "_known", "_least", "_pieces", "_start")
 
     def __init__(self, before: bytes, after: bytes, pieces: list[str]) -> None:
         self._before = before
         self._after = after
-        self._start = len(before) - 1
-        self._end = 1 - len(after)
+        self._between = after + before
+        self._least = len(before) + len(after)
+        self._start = len(before)
+        self._end = -len(after)
         self._pieces = pieces
         self._known = len(pieces)
 
     def append(self, chunk: bytes) -> bool:
-        """Append the piece of a chunk that fits; False if the chunk does not fit and has to be parsed."""
-        if not (chunk.startswith(self._before) and chunk.endswith(self._after)):
+        """Append the pieces of a chunk of whole frames that all fit; False, with nothing appended, if the chunk has to
+        be parsed."""
+        if not (chunk.startswith(self._before) and chunk.endswith(self._after)) or len(chunk) < self._least:
             return False
+        inside = chunk[self._start : self._end]
         try:
-            piece = orjson.loads(chunk[self._start : self._end])
+            if inside.find(self._between) < 0:
+                self._pieces.append(orjson.loads(b'"' + inside + b'"'))
+            else:
+                self._pieces += [orjson.loads(b'"' + piece + b'"') for piece in inside.split(self._between)]
         except orjson.JSONDecodeError:
             return False
-        if type(piece) is not str:
-            return False
-        self._pieces.append(piece)
         return True
 
     @property
     def was_used(self) -> bool:
-        """Whether any chunk has fitted."""
+        """Whether any frame has fitted."""
         return len(self._pieces) > self._known
 
 
 class TemplateFinder:
-    """Finds templates among the chunks of one answer; gives up after `TRIES` chunks in a row without a match."""
+    """Finds the templates of one answer's frames; gives up after `TRIES` frames in a row without a match.
 
-    __slots__ = ("_calls", "_payload_of", "_tries")
+    Call `append` for each frame; where it returns False, `begin` before the frame is parsed, and `find` after that.
+    """
+
+    __slots__ = ("_before", "_calls", "_payload_of", "_template", "_tries")
 
     def __init__(self, calls: Sequence[OpenCall], payload_of: PayloadOf) -> None:
         self._calls = calls
         self._payload_of = payload_of
+        self._template: ChunkTemplate | None = None
+        self._before: PieceCounts | None = None
         self._tries = TRIES
 
-    def begin(self, last: ChunkTemplate | None) -> PieceCounts | None:
-        """Call before a chunk is parsed that did not fit the last template. Returns the counts that `find` needs; None
-        if the chunk is not to be tried."""
+    def append(self, chunk: bytes) -> bool:
+        """Append the pieces of a frame, or of a chunk of whole ones; False if there is no template that all fit."""
+        return self._template is not None and self._template.append(chunk)
+
+    def begin(self) -> None:
+        """A frame is parsed next."""
+        last, self._template, self._before = self._template, None, None
         if last is not None and last.was_used:
             self._tries = TRIES
-        if not self._tries or len(self._calls) > MAX_CALLS:
-            return None
-        self._tries -= 1
-        return count_pieces(self._calls)
+        if self._tries and self._calls and len(self._calls) <= MAX_CALLS:
+            self._tries -= 1
+            self._before = count_pieces(self._calls)
 
-    def find(self, chunk: bytes, before: PieceCounts) -> ChunkTemplate | None:
-        """The template of a chunk (exactly one frame) that has just been parsed; None if it makes none."""
-        return template_of(chunk, self._calls, before, self._payload_of)
+    def find(self, frame: bytes) -> None:
+        """This frame has been parsed. The next ones may fit it."""
+        if self._before is not None:
+            self._template = template_of(frame, self._calls, self._before, self._payload_of)
 
 
 def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:
-    """The pieces of the calls before a chunk is parsed."""
+    """The pieces of the calls before a frame is parsed."""
     return [(call.pieces, len(call.pieces)) for call in calls]
 
 
 def template_of(
-    chunk: bytes, calls: Sequence[OpenCall], before: PieceCounts, payload_of: PayloadOf
+    frame: bytes, calls: Sequence[OpenCall], before: PieceCounts, payload_of: PayloadOf
 ) -> ChunkTemplate | None:
-    """The template of a chunk (exactly one frame) that has just been parsed. None unless the chunk appended one piece
-    to one open call and did nothing else."""
+    """The template of a frame that has just been parsed. None unless it appended one piece to one open call and did
+    nothing else."""
     if len(calls) != len(before):
         return None
     changed = [
@@ -114,18 +127,18 @@ def template_of(
     ((call, pieces, length),) = changed
     if call.closed or call.pieces is not pieces or len(pieces) != length + 1:
         return None
-    return _cut_out(chunk, pieces, payload_of)
+    return _cut_out(frame, pieces, payload_of)
 
 
-def _cut_out(chunk: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTemplate | None:
-    """The template around the last piece. Safe only if the piece occurs once in the chunk, encoded as `dumps` does, and
+def _cut_out(frame: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTemplate | None:
+    """The template around the last piece. Safe only if the piece occurs once in the frame, encoded as `dumps` does, and
     replacing it changes nothing else in the payload."""
     piece = pieces[-1]
-    before, found, after = chunk.partition(dumps(piece))
+    before, found, after = frame.partition(dumps(piece))
     if not found:
         return None
     try:
-        payload, probed = payload_of(chunk), payload_of(before + dumps(_PROBE) + after)
+        payload, probed = payload_of(frame), payload_of(before + dumps(_PROBE) + after)
         places = [(holder, key) for holder, key in _strings(probed or {}) if holder[key] in (_PROBE, piece)]
         if len(places) != 1:
             return None

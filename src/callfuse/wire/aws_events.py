@@ -72,19 +72,18 @@ def chunk(text: bytes) -> bytes:
 
 
 class AWSEventFramer:
-    """Splits one stream into messages. `empty`: nothing is buffered. Behind a broken prelude all passes as it comes."""
+    """Splits one stream into messages. `empty`: nothing is buffered. `waiting`: bytes of an incomplete one.
 
-    __slots__ = ("_broken", "_buffer", "empty")
+    Behind a broken prelude all passes as it comes.
+    """
+
+    __slots__ = ("_broken", "_buffer", "empty", "waiting")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._broken = False
         self.empty = True
-
-    @property
-    def waiting(self) -> int:
-        """The number of buffered bytes: those of a message that is not complete."""
-        return len(self._buffer)
+        self.waiting = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the messages that it completes."""
@@ -97,7 +96,8 @@ class AWSEventFramer:
             frames.append(bytes(self._buffer[begin:end]))
             begin = end
         del self._buffer[:begin]
-        self.empty = not self._buffer
+        self.waiting = len(self._buffer)
+        self.empty = not self.waiting
         return frames
 
     def _end_of_frame(self, begin: int) -> int:
@@ -116,7 +116,7 @@ class AWSEventFramer:
         """Return the buffered bytes, the beginning of a message, and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
-        self.empty = True
+        self.empty, self.waiting = True, 0
         return rest
 
 

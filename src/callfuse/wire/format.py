@@ -12,10 +12,8 @@ class Framer(Protocol):
     empty: bool
     """Whether no bytes are buffered, so that a chunk which is one whole frame can be passed on without `feed`."""
 
-    @property
-    def waiting(self) -> int:
-        """The number of buffered bytes: those of a frame that is not complete."""
-        ...
+    waiting: int
+    """The number of buffered bytes: those of a frame that is not complete."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the frames that it completes."""

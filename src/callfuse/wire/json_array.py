@@ -30,7 +30,9 @@ _INDIFFERENT: Final = bytes(byte for byte in range(256) if byte not in b'{}"\\\n
 
 
 class JSONArrayFramer:
-    """Splits one stream. `empty`: nothing is buffered, and the stream is indented, so that ends are easy to see."""
+    """Splits one stream. `empty`: nothing is buffered, and the stream is indented, so that ends are easy to see.
+    `waiting`: bytes of an incomplete element.
+    """
 
     __slots__ = (
         "_begin",
@@ -45,6 +47,7 @@ class JSONArrayFramer:
         "_separated",
         "_skeleton",
         "empty",
+        "waiting",
     )
 
     def __init__(self) -> None:
@@ -55,6 +58,7 @@ class JSONArrayFramer:
         self._lead = self._skeleton = b""
         self._restart()
         self.empty = False
+        self.waiting = 0
 
     def _restart(self) -> None:
         """Reset the brace counting: the next element starts at the front of the buffer."""
@@ -62,11 +66,6 @@ class JSONArrayFramer:
         self._depth = 0
         self._in_string = False
         self._separated = False
-
-    @property
-    def waiting(self) -> int:
-        """The number of buffered bytes: those of an element that is not complete."""
-        return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the elements, brackets and white-space bytes that it completes."""
@@ -86,13 +85,15 @@ class JSONArrayFramer:
             frames.append(bytes(self._buffer[:end]))
             del self._buffer[:end]
             self._restart()
-        self.empty = self._indented and not self._buffer
+        self.waiting = len(self._buffer)
+        self.empty = self._indented and not self.waiting
         return frames
 
     def flush(self) -> bytes:
         """Return the buffered bytes and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
+        self.waiting = 0
         self._restart()
         return rest
 

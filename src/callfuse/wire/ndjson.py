@@ -18,18 +18,14 @@ _WIDE: Final = b"0" * 19
 
 
 class NDJSONFramer:
-    """Splits one stream into lines. `empty`: nothing is buffered."""
+    """Splits one stream into lines. `empty`: nothing is buffered. `waiting`: bytes of an incomplete line."""
 
-    __slots__ = ("_buffer", "empty")
+    __slots__ = ("_buffer", "empty", "waiting")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self.empty = True
-
-    @property
-    def waiting(self) -> int:
-        """The number of buffered bytes: those of a line that is not complete."""
-        return len(self._buffer)
+        self.waiting = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the lines that it completes, each with its line feed."""
@@ -38,19 +34,23 @@ class NDJSONFramer:
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._buffer += chunk
-            self.empty = not self._buffer
+            self._count()
             return []
         lines = chunk[:end].split(b"\n")[:-1]
         lines[0] = bytes(self._buffer) + lines[0]
         self._buffer[:] = chunk[end:]
-        self.empty = not self._buffer
+        self._count()
         return [line + b"\n" for line in lines]
+
+    def _count(self) -> None:
+        self.waiting = len(self._buffer)
+        self.empty = not self.waiting
 
     def flush(self) -> bytes:
         """Return the buffered bytes, a last line without line feed, and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
-        self.empty = True
+        self._count()
         return rest
 
 

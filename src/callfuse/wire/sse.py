@@ -18,9 +18,9 @@ _CR: Final = 0x0D
 
 
 class SSEFramer:
-    """Splits one stream into events. `empty`: nothing is buffered."""
+    """Splits one stream into events. `empty`: nothing is buffered. `waiting`: bytes of an incomplete event."""
 
-    __slots__ = ("_buffer", "_has_cr", "_scanned", "_split_crlf", "empty")
+    __slots__ = ("_buffer", "_has_cr", "_scanned", "_split_crlf", "empty", "waiting")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -28,6 +28,7 @@ class SSEFramer:
         self._scanned = 0
         self._split_crlf = False
         self.empty = True
+        self.waiting = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the events that it completes, each with its blank line.
@@ -79,13 +80,9 @@ class SSEFramer:
     def _drop(self, end: int) -> None:
         """Drop the returned bytes, and keep where the search goes on: an end of up to 4 bytes may have begun."""
         del self._buffer[:end]
-        self._scanned = max(0, len(self._buffer) - 3)
-        self.empty = not self._buffer
-
-    @property
-    def waiting(self) -> int:
-        """The number of buffered bytes: those of an event that is not complete."""
-        return len(self._buffer)
+        self.waiting = len(self._buffer)
+        self._scanned = max(0, self.waiting - 3)
+        self.empty = not self.waiting
 
     def flush(self) -> bytes:
         """Return the buffered bytes, a last event without blank line, and clear the buffer."""

@@ -15,28 +15,26 @@ _LOGPROBS: Final = re.compile(rb'"logprobs(?:Result)?"[ \t\n\r]*:[ \t\n\r]*(?=[\
 
 
 class WholeFramer:
-    """Collects one body. `empty` is always false, because no chunk is a whole frame."""
+    """Collects one body. `empty` is always false, because no chunk is a whole frame. `waiting`: all bytes so far."""
 
-    __slots__ = ("_buffer", "empty")
+    __slots__ = ("_buffer", "empty", "waiting")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self.empty = False
-
-    @property
-    def waiting(self) -> int:
-        """The number of buffered bytes: all that have come."""
-        return len(self._buffer)
+        self.waiting = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk; returns no frame before `flush`."""
         self._buffer += chunk
+        self.waiting = len(self._buffer)
         return []
 
     def flush(self) -> bytes:
         """Return the body and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
+        self.waiting = 0
         return rest
 
 
