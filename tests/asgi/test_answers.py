@@ -13,7 +13,7 @@ from tests.support.asgi import App, Exchange, drive
 from tests.support.config import guard, settings
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, ask, every_dialect, given_log, meet, reply, streamed_and_whole
-from tests.support.model import Answer, History
+from tests.support.model import Answer, History, User
 from tests.support.plain import again, elsewhere, known_call, new_call, same_call, saying, spin
 from tests.support.scripted import Reply, whole
 from tests.support.wire import frames
@@ -41,6 +41,16 @@ async def test_a_message_without_a_body_is_an_empty_one(kit: DialectKit) -> None
         assert exchange.body == b"".join(chunks)
         assert len(guarded.ledger) == 1  # type: ignore[arg-type]  # the default ledger has a length
         assert log == []
+
+
+@each_kit
+def test_empty_messages_before_a_whole_answer_do_not_overtake_its_start(kit: DialectKit) -> None:
+    """The start waits for the end of the body, where headers depend on it."""
+    request = ask(kit, History((User("Find the giraffe."),)), stream=False)
+    done = reply(kit, saying("There.", new_call("call_a")), stream=False)
+    met = meet(request, [done.cut((b"", b"", *done.chunks))])
+    assert met.client.body == done.body
+    assert met.client.sent[0][1]["type"] == "http.response.start"
 
 
 BLANKS = (b"\n", b"", b" \r\n\t")
