@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.quality import DEFAULT_FOLDER, SOURCES
 from callfuse.offline.files import Reading
 from callfuse.offline.judging import Judged, judge_run
-from callfuse.offline.runs import Fault, Run
+from callfuse.offline.runs import RecordedRun, Unreadable
 from callfuse.policy.settings import LoopSettings
 
 MOST_ABOVE = 4
@@ -26,7 +26,7 @@ Row = tuple[str, int]
 """A kind, and how far above its soft limit."""
 
 
-def lasting(run: Run, settings: LoopSettings) -> list[tuple[Row, int]]:
+def lasting(run: RecordedRun, settings: LoopSettings) -> list[tuple[Row, int]]:
     """For each finding of a run, its row, and the findings that follow in one go."""
     found = []
     for _, calls in groupby(judge_run(run, settings), key=lambda judged: judged.turn):
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     rows: defaultdict[Row, list[int]] = defaultdict(list)
     runs = 0
     for one in Reading(names):
-        if isinstance(one, Fault):
+        if isinstance(one, Unreadable):
             print(one, file=sys.stderr)
             continue
         runs += 1

@@ -189,8 +189,8 @@ def with_helpers(files: Sequence[File]) -> dict[str, int]:
     found = dict(counts)
     for file in files:
         owners = _owners(file)
-        for node in file.tree.body:
-            owner = f"{file.name}.{_owner_of(node.name, owners)}" if isinstance(node, ast.ClassDef) else ""
+        for node in (one for one in file.tree.body if isinstance(one, ast.ClassDef)):
+            owner = f"{file.name}.{_owner_of(node.name, owners)}"
             if owner in counts:
                 found[owner] += counts[f"{file.name}.{node.name}"]
     return found
@@ -377,6 +377,16 @@ def _is_small(node: Function) -> bool:
     return private and length(node) < SMALL and not node.decorator_list
 
 
+def named_twice(files: Sequence[File]) -> dict[str, list[str]]:
+    """The modules of each name that several of them give to a class of their own."""
+    found: dict[str, list[str]] = {}
+    for file in files:
+        for node in file.tree.body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name.lstrip("_"), []).append(file.name)
+    return {name: where for name, where in sorted(found.items()) if len(where) > 1}
+
+
 def over(figures: Mapping[str, int], limit: int) -> dict[str, int]:
     """What exceeds a limit, the largest first."""
     return {name: figure for name, figure in sorted(figures.items(), key=lambda item: -item[1]) if figure > limit}
@@ -434,6 +444,7 @@ def main(arguments: list[str] | None = None) -> None:
     print_over("complexity with conditions", of_functions(files, conditions), MOST_PATHS)
     print_over("lines of a file", {file.name: file.lines for file in files}, LONG_FILE)
     print_names(f"private functions shorter than {SMALL} lines, called once", list(used_once(files)))
+    print_names("names of several classes", [f"{name}: {', '.join(at)}" for name, at in named_twice(files).items()])
     missing = [name for file in files for name in file.undocumented()]
     print_names("public docstrings missing", missing)
     broad = [caught for file in files for caught in catches(file)]

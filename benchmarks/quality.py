@@ -28,7 +28,7 @@ from callfuse.detect.detector import Detector
 from callfuse.detect.registry import KINDS
 from callfuse.offline.files import Reading
 from callfuse.offline.replay import ANY, Figures, Fired, Replay, costs_of, total
-from callfuse.offline.runs import Fault
+from callfuse.offline.runs import Unreadable
 from callfuse.policy.settings import LoopSettings
 
 DEFAULT_FOLDER = Path("../shared/trajectories")
@@ -176,7 +176,7 @@ def measured(folder: Path, settings: LoopSettings) -> Found:
         alone = Replay(switched_on(settings, kind), [kind])
         rows[kind] = (tuple(one for one in registry.DETECTORS if one.kind.name == kind), alone)
     for one in Reading(names):
-        if isinstance(one, Fault):
+        if isinstance(one, Unreadable):
             print(one, file=sys.stderr)
             continue
         costs = costs_of(one)

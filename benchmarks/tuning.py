@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from callfuse.offline.conformal import line
 from callfuse.offline.files import Reading
-from callfuse.offline.runs import Fault
+from callfuse.offline.runs import Unreadable
 from callfuse.offline.tuning import Score, Source, Tuning, try_lines
 from callfuse.policy.settings import LoopSettings
 
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     tuning = Tuning(LoopSettings())
     for one in Reading(sorted(str(path) for path in options.folder.iterdir() if ".json" in path.name)):
-        if isinstance(one, Fault):
+        if isinstance(one, Unreadable):
             print(one, file=sys.stderr)
         tuning.take(one)
     print(f"at most {float(options.max_false_positive):.1%}; {options.splits} random halves\n\n{_HEAD}")

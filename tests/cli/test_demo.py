@@ -22,7 +22,7 @@ from callfuse.demo import play as play_module
 from callfuse.demo.play import Play
 from callfuse.demo.servers import DemoError, Log
 from callfuse.demo.stages import LiveStage, PlainStage
-from callfuse.demo.story import Entry, Kind, Run, Side, Summary, saving
+from callfuse.demo.story import EntryKind, RunSummary, Side, StoryEntry, Summary, saving
 from callfuse.errors import install_hint
 
 PROGRAM = "from callfuse.cli.demo import run_demo; raise SystemExit(run_demo(stubborn={stubborn}, chunk_delay_s=0))"
@@ -31,17 +31,19 @@ FINDING = (
     "repeats=3/3, window=300s, model=scripted-model, backend=openai, action=steer, signature=search_web...\n"
 )
 STORY = [
-    Entry(Side.WITHOUT, Kind.CALL, 'search_web("llamas") -> no results', 1),
-    Entry(Side.WITHOUT, Kind.LIMIT, "the agent's own limit of 12 calls stops it, without an answer", 1),
-    Entry(Side.WITH, Kind.CALL, 'search_web("llamas") -> no results', 1),
-    Entry(Side.WITH, Kind.HELD, "the same call again waits in the stream", 1),
-    Entry(Side.WITH, Kind.FINDING, "tool=search_web, repeats=3/3", 1),
-    Entry(Side.WITH, Kind.GUIDANCE, "[callfuse] This call was not run.\nThink \x1b[31magain: größer " + "and " * 40),
-    Entry(Side.WITH, Kind.ANSWER, "Llamas live in the Andes.", 1),
+    StoryEntry(Side.WITHOUT, EntryKind.CALL, 'search_web("llamas") -> no results', 1),
+    StoryEntry(Side.WITHOUT, EntryKind.LIMIT, "the agent's own limit of 12 calls stops it, without an answer", 1),
+    StoryEntry(Side.WITH, EntryKind.CALL, 'search_web("llamas") -> no results', 1),
+    StoryEntry(Side.WITH, EntryKind.HELD, "the same call again waits in the stream", 1),
+    StoryEntry(Side.WITH, EntryKind.FINDING, "tool=search_web, repeats=3/3", 1),
+    StoryEntry(
+        Side.WITH, EntryKind.GUIDANCE, "[callfuse] This call was not run.\nThink \x1b[31magain: größer " + "and " * 40
+    ),
+    StoryEntry(Side.WITH, EntryKind.ANSWER, "Llamas live in the Andes.", 1),
 ]
 SUMMARY = Summary(
-    without=Run(Side.WITHOUT, Kind.LIMIT, calls=12, requests=12, tokens=6403),
-    with_callfuse=Run(Side.WITH, Kind.ANSWER, calls=3, requests=5, tokens=1470),
+    without=RunSummary(Side.WITHOUT, EntryKind.LIMIT, calls=12, requests=12, tokens=6403),
+    with_callfuse=RunSummary(Side.WITH, EntryKind.ANSWER, calls=3, requests=5, tokens=1470),
 )
 
 
@@ -142,7 +144,7 @@ def test_plain_in_another_encoding() -> None:
     """An output that cannot hold a character gets a question mark, not a traceback."""
     raw = io.BytesIO()
     stage = PlainStage(io.TextIOWrapper(raw, encoding="ascii"), 100)
-    stage.show(Entry(Side.WITH, Kind.GUIDANCE, "größer"))
+    stage.show(StoryEntry(Side.WITH, EntryKind.GUIDANCE, "größer"))
     assert b"gr??er" in raw.getvalue()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.cli.diagnosis import Check, State
+from callfuse.cli.diagnosis import Check, CheckState
 from callfuse.cli.explain import ADVICE, explain
 from callfuse.config import resolve
 from callfuse.dialects import DIALECTS, Dialect
@@ -67,7 +67,7 @@ def explained(tmp_path: Path, body: Any, path: str = "", **settings: Any) -> lis
     return explain(str(file), path, resolve({"tool_call_loop": settings}, {}))
 
 
-def last(checks: list[Check]) -> tuple[State, str]:
+def last(checks: list[Check]) -> tuple[CheckState, str]:
     """The last thing that is said."""
     return checks[-1].state, checks[-1].found
 
@@ -76,7 +76,7 @@ def last(checks: list[Check]) -> tuple[State, str]:
 def test_a_request_of_each_format_is_guarded(tmp_path: Path, dialect: Dialect) -> None:
     """Its path is known by the format; all is well."""
     checks = explained(tmp_path, BODIES[dialect.name], dialect.usual_path)
-    assert {one.state for one in checks} == {State.OK}, checks
+    assert {one.state for one in checks} == {CheckState.OK}, checks
     assert any(one.found.startswith("it is guarded") for one in checks)
 
 
@@ -84,8 +84,8 @@ def test_a_call_that_would_be_found_says_how(tmp_path: Path) -> None:
     """The rungs, the kind and the count with its limit; these settings hold."""
     found = 'if the model now calls search {"query": "it"} again, it meets: '
     loop = chat("it", "it", "it")
-    assert last(explained(tmp_path, loop)) == (State.OK, f"{found}steer, then block (repeat, 4 with a limit of 3)")
-    assert last(explained(tmp_path, loop, mode="warn")) == (State.OK, f"{found}warn (repeat, 4 with a limit of 3)")
+    assert last(explained(tmp_path, loop)) == (CheckState.OK, f"{found}steer, then block (repeat, 4 with a limit of 3)")
+    assert last(explained(tmp_path, loop, mode="warn")) == (CheckState.OK, f"{found}warn (repeat, 4 with a limit of 3)")
     assert last(explained(tmp_path, loop, max_repeats=9, detectors={"no_news": False}))[1].endswith(
         "again, it passes: no limit is reached"
     )
@@ -135,7 +135,7 @@ def test_what_is_not_guarded_says_why(
     """The cause as logs and metrics name it, and what to do."""
     check = explained(tmp_path, body, path, **settings)[-1]
     assert check.found == f"it is not guarded: {cause}"
-    assert check.state is not State.OK
+    assert check.state is not CheckState.OK
     assert check.advice == ADVICE[cause]
 
 
@@ -146,7 +146,7 @@ def test_what_is_not_guarded_says_why(
 def test_a_path_that_is_not_read_is_named(tmp_path: Path, path: str, said: str) -> None:
     """It passes, whatever the body is."""
     state, found = last(explained(tmp_path, chat("it"), path))
-    assert (state, found.startswith(said)) == (State.FAILED, True)
+    assert (state, found.startswith(said)) == (CheckState.FAILED, True)
 
 
 def test_a_body_of_another_format_says_which(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_a_recorded_request_has_path_and_headers(tmp_path: Path) -> None:
     assert checks[0].found.endswith("sent to /openai/v1/chat/completions")
     assert checks[2].found == "its session is mine, named by x-session-id"
     checks = explained(tmp_path, record | {"body": json.dumps(body), "headers": {"x-callfuse-via": "callfuse"}})
-    assert any("another callfuse" in one.found and one.state is State.WARNING for one in checks)
+    assert any("another callfuse" in one.found and one.state is CheckState.WARNING for one in checks)
     checks = explained(tmp_path, record | {"headers": {"authorization": "AWS4-HMAC-SHA256 Credential=a/b"}})
-    assert any("it is signed" in one.found and one.state is State.WARNING for one in checks)
+    assert any("it is signed" in one.found and one.state is CheckState.WARNING for one in checks)
 
 
 def test_a_coded_body_that_lacks_its_header_is_no_json(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_nothing_leaves_the_process(tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text(json.dumps(chat("it", "it", "it")))
     settings = {"store": "redis://127.0.0.1:1", "events": {"webhook": "http://127.0.0.1:1/hook"}}
-    assert {one.state for one in explain(str(file), "", resolve(settings, {}))} == {State.OK}
+    assert {one.state for one in explain(str(file), "", resolve(settings, {}))} == {CheckState.OK}
 
 
 def test_as_a_command(tmp_path: Path) -> None:

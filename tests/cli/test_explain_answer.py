@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callfuse.cli.diagnosis import State
+from callfuse.cli.diagnosis import CheckState
 from tests.cli.test_explain import explained
 from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.kits.gemini import GeminiArrayKit
@@ -27,7 +27,7 @@ def test_an_answer_is_read(tmp_path: Path, kit: DialectKit, *, stream: bool) -> 
         f"{call.name} {json.dumps(json.loads(call.arguments), separators=(',', ':'))} passes, and is not held"
         for call in said.calls()
     ]
-    assert ({one.state for one in checks}, {one.area for one in checks}) == ({State.OK}, {"answer"})
+    assert ({one.state for one in checks}, {one.area for one in checks}) == ({CheckState.OK}, {"answer"})
 
 
 def test_an_answer_is_judged_by_the_settings(tmp_path: Path) -> None:

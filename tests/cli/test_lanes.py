@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from callfuse.cli.follow import State
+from callfuse.cli.follow import FeedState
 from callfuse.cli.lanes import ASCII, FINE, Glyphs, Screen
 from callfuse.observe.activity import Activity
 
@@ -84,7 +84,7 @@ def test_it_fits(activity: Activity, width: int, height: int) -> None:
         out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
         console = Console(file=out, width=width, height=height, force_terminal=True, color_system="truecolor")
         screen = Screen(activity, "http://here")
-        screen.state = State.LIVE
+        screen.state = FeedState.LIVE
         lines = console.render_lines(screen, console.options.update(height=None), pad=False)
         assert len(lines) <= height
         assert all(sum(part.cell_length for part in line) <= width for line in lines)

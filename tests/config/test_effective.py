@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.config import Resolved, load_config, resolve
-from callfuse.config.effective import Row, effective_rows
+from callfuse.config.effective import EffectiveSetting, effective_rows
 from callfuse.config.reference import reference
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
@@ -33,7 +33,7 @@ store: redis://me:s3cret@cache.example/1
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> dict[str, Row]:
+def rows(tmp_path: Path) -> dict[str, EffectiveSetting]:
     """The settings of a model and a tool, with the file, a variable and the defaults below."""
     file = tmp_path / "c.yaml"
     file.write_text(FILE.replace("?", ""))
@@ -64,14 +64,14 @@ def rows(tmp_path: Path) -> dict[str, Row]:
     ],
 )
 def test_a_value_with_its_tier_and_source(
-    rows: dict[str, Row], key: str, value: Any, tier: str, source: str, tmp_path: Path
+    rows: dict[str, EffectiveSetting], key: str, value: Any, tier: str, source: str, tmp_path: Path
 ) -> None:
     """One row a key; a credential is in none."""
     row = rows[key]
     assert (row.value, row.tier, row.source.replace(f"{tmp_path}/", "")) == (value, tier, source)
 
 
-def test_every_key_has_a_row(rows: dict[str, Row]) -> None:
+def test_every_key_has_a_row(rows: dict[str, EffectiveSetting]) -> None:
     """And the three of a tool, which are there only where one is named."""
     every = {".".join(key.path) for key in reference() if not key.section}
     every -= {"tool_call_loop.per_tool", "tool_call_loop.models"}

@@ -16,7 +16,7 @@ from callfuse.detect import Engine
 from callfuse.inprocess import LoopStats
 from callfuse.model import MARKER
 from callfuse.offline.judging import judge_run
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 from callfuse.policy.settings import Rung
 from tests.detect import timelines
 from tests.inprocess.agents import go, settings
@@ -99,7 +99,7 @@ def test_it_judges_like_the_replay(rounds: list[str], keys: dict[str, Any]) -> N
     """The same calls with the same results are found alike here and in a recorded run; what results show is not told
     here where one of them never comes."""
     config = load_config(settings(mode=["observe", "warn"], **keys), env={})
-    found = list(judge_run(Run("", "", "", None, [timelines.rounds(*rounds)]), config.tool_call_loop))
+    found = list(judge_run(RecordedRun("", "", "", None, [timelines.rounds(*rounds)]), config.tool_call_loop))
     known = ["a" not in text.split() for text in rounds]
     told = [one.verdict if one.verdict and (one.verdict.step or known[one.round]) else None for one in found]
     expected = ["-" if verdict is None else str(verdict.rung) for verdict in told]

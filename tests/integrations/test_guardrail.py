@@ -20,7 +20,7 @@ from callfuse.offline import judging
 from callfuse.offline.joining import run_of
 from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.memory import VerdictMemory
-from callfuse.offline.runs import Label, RecordedConversation, Run
+from callfuse.offline.runs import RecordedConversation, RecordedRun, RunLabel
 from callfuse.policy.presets import MODES
 from callfuse.policy.settings import LoopSettings
 from tests.admin.asking import BEARER, PATH, TOKEN, Guarded
@@ -108,7 +108,7 @@ def test_it_finds_what_a_replay_finds(mode: str, rounds: int) -> None:
     body = {"messages": history(rounds), "tools": TOOLS, "model": "gpt-4o"}
     request = guardrail._CHAT.read_request(json.dumps(body).encode(), body)
     assert request is not None
-    *_, last = judge_run(run_of(RecordedConversation(Label(), request)), settings)
+    *_, last = judge_run(run_of(RecordedConversation(RunLabel(), request)), settings)
     opinion = judge(question(history(rounds)), settings)
     assert opinion is not None
     if last.verdict is None or not (last.verdict.warns or last.verdict.withholds):
@@ -323,7 +323,7 @@ def test_a_long_history_is_judged_by_its_newest_rounds(monkeypatch: pytest.Monke
     """However long it is, no more rounds and calls are judged than the bounds say, and the newest one always is."""
     judged: list[int] = []
 
-    def counting(run: Run, *rest: Any) -> Iterator[Judged]:
+    def counting(run: RecordedRun, *rest: Any) -> Iterator[Judged]:
         judged.append(sum(1 for _ in run.calls()))
         return judge_run(run, *rest)
 
@@ -431,7 +431,7 @@ def test_the_memory_is_bounded() -> None:
     for at in range(20):
         judge(question(history(8, first=100 * at)), LoopSettings(), memory)
         assert 0 < memory.size <= 50_000
-    run = run_of(RecordedConversation(Label(), asked_of(history(8, first=1900))))
+    run = run_of(RecordedConversation(RunLabel(), asked_of(history(8, first=1900))))
     assert len(memory.recall(run, run.turns[0], LoopSettings()).rounds) == 8
 
 

@@ -10,7 +10,7 @@ import trio
 from callfuse.mcp import MCPMiddleware
 from callfuse.mcp import exchange as mcp_exchange
 from callfuse.mcp.caller import Caller
-from callfuse.mcp.callers import Known
+from callfuse.mcp.callers import KnownCaller
 from callfuse.observe.events import ExchangeEnded, NotGuarded
 from tests.mcp.server import (
     META,
@@ -117,15 +117,15 @@ WORK = ("begin", "settle", "give_up", "cancel", "await_later", "take_awaited")
 
 async def test_one_caller_s_calls_are_worked_on_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who works on them holds the lock, for others may do so in threads; also when a client leaves meanwhile."""
-    known: list[Known] = []
+    known: list[KnownCaller] = []
     seen: list[str] = []
-    original = Known.__init__
+    original = KnownCaller.__init__
 
-    def keeping(self: Known, *arguments: Any) -> None:
+    def keeping(self: KnownCaller, *arguments: Any) -> None:
         original(self, *arguments)
         known.append(self)
 
-    monkeypatch.setattr(Known, "__init__", keeping)
+    monkeypatch.setattr(KnownCaller, "__init__", keeping)
     for name in WORK:
         monkeypatch.setattr(Caller, name, watched(name, getattr(Caller, name), known, seen))
     server = Stream(PRIMING, waits=True)
@@ -152,7 +152,7 @@ async def test_one_caller_s_calls_are_worked_on_one_after_another(monkeypatch: p
     assert {"begin", "settle", "cancel", "await_later"} <= set(seen)
 
 
-def watched(name: str, work: Any, known: list[Known], seen: list[str]) -> Any:
+def watched(name: str, work: Any, known: list[KnownCaller], seen: list[str]) -> Any:
     """A method of `Caller` that says that it was called, and looks at the lock."""
 
     def watching(self: Caller, *arguments: Any) -> Any:
@@ -398,7 +398,7 @@ def test_nothing_of_an_exchange_stays(form: str, times: int, frozen_heap: None) 
     gc.disable()
     try:
         run_all(app, [call({"q": "x" * 5000})] * times)
-        left = [one for one in gc.get_objects() if isinstance(one, mcp_exchange.Exchange)]
+        left = [one for one in gc.get_objects() if isinstance(one, mcp_exchange.ToolExchange)]
     finally:
         gc.enable()
     assert left == []

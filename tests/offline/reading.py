@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from callfuse.offline.files import Reading
-from callfuse.offline.runs import Fault, Run
+from callfuse.offline.runs import RecordedRun, Unreadable
 
 
 def written(path: Path, *records: Any) -> str:
@@ -15,13 +15,13 @@ def written(path: Path, *records: Any) -> str:
     return str(path)
 
 
-def runs_in(name: str, **options: Any) -> list[Run]:
+def runs_in(name: str, **options: Any) -> list[RecordedRun]:
     """The runs of a file that has no faults."""
     found = list(Reading([name], **options))
-    assert [one for one in found if isinstance(one, Fault)] == []
-    return [one for one in found if isinstance(one, Run)]
+    assert [one for one in found if isinstance(one, Unreadable)] == []
+    return [one for one in found if isinstance(one, RecordedRun)]
 
 
 def faults_in(name: str) -> list[str]:
     """The faults of a file, without its name."""
-    return [str(one).removeprefix(name).lstrip(",: ") for one in Reading([name]) if isinstance(one, Fault)]
+    return [str(one).removeprefix(name).lstrip(",: ") for one in Reading([name]) if isinstance(one, Unreadable)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.offline.conformal import line, max_beyond, min_scores, trial
-from callfuse.offline.tuning import FailedRun, Scale, Score, Source, Step, Tuning, try_lines
+from callfuse.offline.tuning import FailedRun, Scale, Score, ScoreStep, Source, Tuning, try_lines
 from callfuse.policy.settings import LoopSettings
 from tests.offline.tuning import run_of
 from tests.support.examples import more_examples
@@ -100,10 +100,10 @@ def test_many_scores() -> None:
 
 def test_what_a_failed_run_would_have_saved() -> None:
     """The calls from the round on that is the first beyond the line."""
-    run = FailedRun([Step(Score(0, 1), 0), Step(Score(0, 12), 3), Step(Score(8, 20), 5)], 9, [9])
+    run = FailedRun([ScoreStep(Score(0, 1), 0), ScoreStep(Score(0, 12), 3), ScoreStep(Score(8, 20), 5)], 9, [9])
     assert [run.saved(line) for line in (Score(0, 0), Score(0, 1), Score(0, 12), Score(8, 19), Score(8, 20))] == [
         9, 6, 4, 4, 0]  # fmt: skip
-    source = Source(failed=[run, FailedRun([Step(Score(0, 1), 0)], 2, [2])])
+    source = Source(failed=[run, FailedRun([ScoreStep(Score(0, 1), 0)], 2, [2])])
     assert (source.saved(Score(0, 1)), source.saved_by_length(4)) == (6, 5)
     turns = FailedRun([], 12, [2, 6, 4])
     assert [turns.saved_by_length(line) for line in (1, 2, 5, 6)] == [11, 8, 5, 0]

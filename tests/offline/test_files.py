@@ -12,7 +12,7 @@ import pytest
 
 from callfuse.offline import files
 from callfuse.offline.files import Reading
-from callfuse.offline.runs import Fault, Run
+from callfuse.offline.runs import RecordedRun, Unreadable
 from tests.offline.reading import faults_in, runs_in, written
 from tests.offline.records import calls, chat_history, gemini, responses
 
@@ -57,14 +57,14 @@ def test_a_file_may_be_one_run_s_messages(history: list[Any], indent: int | None
     (run,) = runs_in(str(path))
     assert len(list(run.calls())) >= 5
     path.write_text(json.dumps([history, history[:3]], indent=indent))
-    assert max(len(list(run.calls())) for run in Reading([str(path)]) if isinstance(run, Run)) >= 5
+    assert max(len(list(run.calls())) for run in Reading([str(path)]) if isinstance(run, RecordedRun)) >= 5
 
 
 def test_lines_are_told_from_documents_where_the_first_is_broken(tmp_path: Path) -> None:
     """A first line that is cut costs itself, not the file."""
     name = written(tmp_path / "log.jsonl", b'{"id": "cut", "calls": [{"na', ONE, TWO)
     assert [fault.partition(":")[0] for fault in faults_in(name)] == ["line 1"]
-    assert [one.id for one in Reading([name]) if isinstance(one, Run)] == ["one", "two"]
+    assert [one.id for one in Reading([name]) if isinstance(one, RecordedRun)] == ["one", "two"]
 
 
 def test_faults_name_lines(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_what_was_read_before_a_break_counts(tmp_path: Path) -> None:
     path = tmp_path / "log.gz"
     path.write_bytes(gzip.compress(many, 1)[:-2000])
     found = list(Reading([str(path)]))
-    assert [one.id for one in found if isinstance(one, Run)][:100] == [str(at) for at in range(100)]
-    assert isinstance(found[-1], Fault)
+    assert [one.id for one in found if isinstance(one, RecordedRun)][:100] == [str(at) for at in range(100)]
+    assert isinstance(found[-1], Unreadable)
 
 
 def test_too_long_a_record_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_too_long_a_record_is_left_out(tmp_path: Path, monkeypatch: pytest.Monke
         path.write_text(content)
         (fault,) = faults_in(str(path))
         assert "is a record of more than" in fault
-        assert [one.id for one in Reading([str(path)]) if isinstance(one, Run)] == ["one", "two"]
+        assert [one.id for one in Reading([str(path)]) if isinstance(one, RecordedRun)] == ["one", "two"]
 
 
 def test_what_has_no_end_is_not_read_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:
     missing, folder, run = Reading([str(tmp_path / "gone"), str(tmp_path), name])
     assert str(missing) == f"{tmp_path / 'gone'}: cannot be opened: No such file or directory"
     assert str(folder) == f"{tmp_path}: cannot be opened: Is a directory"
-    assert isinstance(run, Run)
+    assert isinstance(run, RecordedRun)
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pytest
 from callfuse.model import PastCall
 from callfuse.model.outcomes import OutcomeKind
 from callfuse.offline.files import Reading
-from callfuse.offline.formats import FORMATS, Format, format_of
+from callfuse.offline.formats import FORMATS, RecordFormat, format_of
 from callfuse.offline.judging import judge_run
-from callfuse.offline.runs import Fault, Run, estimate_tokens
+from callfuse.offline.runs import RecordedRun, Unreadable, estimate_tokens
 from callfuse.policy.settings import LoopSettings
 from tests.offline.reading import faults_in, runs_in, written
 from tests.offline.records import (
@@ -29,7 +29,7 @@ from tests.offline.records import (
 )
 
 
-def plain(run: Run) -> list[list[list[tuple[str, Any, str | None]]]]:
+def plain(run: RecordedRun) -> list[list[list[tuple[str, Any, str | None]]]]:
     """A run as tools, arguments and the beginnings of results."""
     return [[[_plain(call) for call in round_.calls] for round_ in rounds] for rounds in run.turns]
 
@@ -116,7 +116,7 @@ def test_a_list_of_tools_that_is_not_complete(tools: object, tmp_path: Path) -> 
 def test_tools_that_are_none(tools: object, what: str, tmp_path: Path) -> None:
     """The record is a fault that says what is wrong."""
     (fault,) = Reading([written(tmp_path / "log.jsonl", calls() | {"tools": tools})])
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, Unreadable)
     assert fault.what == what
 
 
@@ -253,11 +253,11 @@ def test_a_reader_that_stumbles_leaves_the_other_records(tmp_path: Path, monkeyp
     def stumble(value: Any, text: bytes) -> Any:
         raise KeyError(value["id"])
 
-    odd = Format("odd", lambda record: isinstance(record, dict) and "odd" in record, stumble)
+    odd = RecordFormat("odd", lambda record: isinstance(record, dict) and "odd" in record, stumble)
     monkeypatch.setattr("callfuse.offline.formats.FORMATS", (odd, *FORMATS))
     name = written(tmp_path / "log.jsonl", {"odd": True, "id": "x7"}, chat())
     assert faults_in(name) == ["line 1: cannot be read as odd: KeyError: 'x7'"]
-    assert [isinstance(one, Run) for one in Reading([name])] == [False, True]
+    assert [isinstance(one, RecordedRun) for one in Reading([name])] == [False, True]
 
 
 def test_one_bad_span_leaves_the_others(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_one_bad_span_leaves_the_others(tmp_path: Path) -> None:
     spans.insert(0, {"traceId": "def", "attributes": otlp({"gen_ai.input.messages": '[{"role": "us'})})
     name = written(tmp_path / "log.jsonl", record)
     assert [fault.partition(" (")[0] for fault in faults_in(name)] == ["line 1: gen_ai.input.messages is no JSON"]
-    assert [plain(one) for one in Reading([name]) if isinstance(one, Run)] == [EXPECTED]
+    assert [plain(one) for one in Reading([name]) if isinstance(one, RecordedRun)] == [EXPECTED]
 
 
 def test_a_vendor_s_own_tools_are_no_calls(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callfuse.offline.files import Reading
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 from tests.offline.reading import runs_in, written
 
 
@@ -114,7 +114,7 @@ def test_what_goes_on_too_late_counts_again(tmp_path: Path) -> None:
 def test_files_are_apart(tmp_path: Path) -> None:
     """A conversation does not go on in another file."""
     names = [written(tmp_path / f"{at}.jsonl", body(at)) for at in range(2)]
-    assert len([one for one in Reading(names) if isinstance(one, Run)]) == 2
+    assert len([one for one in Reading(names) if isinstance(one, RecordedRun)]) == 2
 
 
 def test_a_tool_that_was_there_when_it_was_called(tmp_path: Path) -> None:

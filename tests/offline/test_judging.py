@@ -13,7 +13,7 @@ from callfuse.detect import Engine
 from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.offline.files import Reading
 from callfuse.offline.judging import Judged, judge_run
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 from callfuse.policy.settings import MODES, LoopSettings, Rung
 from tests.support.examples import more_examples
 
@@ -21,7 +21,7 @@ SETTINGS = LoopSettings()
 TRAJECTORIES = Path(os.environ.get("TRAJECTORIES", "../shared/trajectories"))
 
 
-def run_of(*turns: list[list[str]], success: bool | None = None) -> Run:
+def run_of(*turns: list[list[str]], success: bool | None = None) -> RecordedRun:
     """A run of turns, each a list of rounds, each a list of arguments; equal arguments get equal results."""
     listed = [
         [
@@ -30,10 +30,10 @@ def run_of(*turns: list[list[str]], success: bool | None = None) -> Run:
         ]
         for rounds in turns
     ]
-    return Run("r", "s", "m", success, listed)
+    return RecordedRun("r", "s", "m", success, listed)
 
 
-def found(run: Run, settings: LoopSettings = SETTINGS) -> list[tuple[int, int, int, Rung | None]]:
+def found(run: RecordedRun, settings: LoopSettings = SETTINGS) -> list[tuple[int, int, int, Rung | None]]:
     """Turn, round, count and rung of each finding."""
     return [
         (one.turn, one.round, one.finding.count, one.verdict.rung)
@@ -73,7 +73,7 @@ def test_tools_that_results_told_of() -> None:
         Round((PastCall(ToolCall(name, name, f"{at}"), Result(f"Unknown tool: {name}")),), at)
         for at, name in enumerate(["x", "y", "z", "y"])
     ]
-    run = Run("r", "s", "m", None, [rounds])
+    run = RecordedRun("r", "s", "m", None, [rounds])
     assert found(run) == [(0, 2, 3, Rung.WARN), (0, 3, 4, Rung.STEER)]
     assert found(replace(run, known=frozenset("xyz"))) == []
 
@@ -104,7 +104,7 @@ def test_held_are_the_calls_that_could_loop() -> None:
     assert (listed[-1].suspect, listed[-1].held) == (True, False)
 
 
-def slowly(run: Run, settings: LoopSettings) -> list[tuple[int, int]]:
+def slowly(run: RecordedRun, settings: LoopSettings) -> list[tuple[int, int]]:
     """Where something is found when every round is judged against a copy of all that came before."""
     places = []
     for turn, rounds in enumerate(run.turns):
@@ -140,7 +140,7 @@ def test_recorded_runs() -> None:
     assert names
     for name in names:
         for run in islice(Reading([name]), 300):
-            assert isinstance(run, Run)
+            assert isinstance(run, RecordedRun)
             calls = list(judge_run(run, SETTINGS))
             assert [one.call for one in calls] == list(run.calls())
             assert places_of(calls) == slowly(run, SETTINGS)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from callfuse.detect.registry import KINDS
 from callfuse.offline.replay import ANY, MAX_FAULTS, Replay, total
-from callfuse.offline.runs import Fault, Run
+from callfuse.offline.runs import RecordedRun, Unreadable
 from callfuse.policy.settings import MODES, LoopSettings
 from tests.offline.test_judging import run_of
 
@@ -15,7 +15,7 @@ QUIET = [["a"], ["a"], ["b"]]
 
 
 def replayed(
-    runs: Iterable[Run | Fault],
+    runs: Iterable[RecordedRun | Unreadable],
     settings: LoopSettings | None = None,
     rules: Iterable[str] = RULES,
     *,
@@ -100,7 +100,7 @@ def test_a_total_is_the_sum() -> None:
 def test_what_is_kept_is_bounded() -> None:
     """Findings, pictures and faults are kept up to their number; all of them are counted."""
     runs = [run_of(THREE, success=False) for _ in range(30)]
-    faults = [Fault("f", at, "bad") for at in range(30)]
+    faults = [Unreadable("f", at, "bad") for at in range(30)]
     replay = replayed([*runs, *faults])
     assert (len(replay.findings), len(replay.pictures["s"]), len(replay.faults)) == (10, 10, MAX_FAULTS)
     assert (replay.figures["s"].fired[ANY].runs[False], replay.fault_count) == (30, 30)

@@ -16,7 +16,7 @@ from callfuse.offline.replay import ANY
 from callfuse.offline.report_data import ALL, as_csv, as_json, table
 from callfuse.offline.report_page import as_html
 from callfuse.offline.report_text import report_replay
-from callfuse.offline.runs import Fault, Run
+from callfuse.offline.runs import RecordedRun, Unreadable
 from callfuse.policy.settings import MODES, LoopSettings
 from tests.offline.test_judging import run_of
 from tests.offline.test_replay import THREE, replayed
@@ -25,10 +25,10 @@ HOSTILE = '"><img src=x onerror=alert(1)>\x1b[31m[red]\u202e$rows\x00</b>\ud800'
 """What a model, or whoever wrote the log, could put into a name."""
 
 
-def hostile_run() -> Run:
+def hostile_run() -> RecordedRun:
     """A run whose every text is hostile."""
     calls = [PastCall(ToolCall(HOSTILE, HOSTILE, HOSTILE), Result(HOSTILE)) for _ in range(4)]
-    return Run(HOSTILE, HOSTILE, HOSTILE, False, [[Round((call,), at) for at, call in enumerate(calls)]])
+    return RecordedRun(HOSTILE, HOSTILE, HOSTILE, False, [[Round((call,), at) for at, call in enumerate(calls)]])
 
 
 class Page(HTMLParser):
@@ -63,7 +63,7 @@ def printed(replay: Any, width: int = 200) -> str:
 def test_the_table() -> None:
     """A row for each source and rule, and for all sources together."""
     other = run_of([["a"]], success=True)
-    other = Run(other.id, "t", other.model, other.success, other.turns)
+    other = RecordedRun(other.id, "t", other.model, other.success, other.turns)
     texts = table(replayed([run_of(THREE, success=False), run_of([["a"]], success=False), other]))
     rows = [dict(zip(texts.headings, cells, strict=True)) for cells in texts.rows]
     assert [(row["source"], row["rule"]) for row in rows] == [
@@ -112,7 +112,7 @@ def test_no_figure_is_cut(width: int) -> None:
 
 def test_json_and_csv_have_the_same_figures() -> None:
     """Numbers, not texts, for programs."""
-    replay = replayed([run_of(THREE, success=False), Fault("f", 1, "bad")])
+    replay = replayed([run_of(THREE, success=False), Unreadable("f", 1, "bad")])
     whole = json.loads(as_json(replay))
     rows = list(csv.DictReader(io.StringIO(as_csv(replay).decode())))
     assert [{key: str(value) for key, value in row.items()} for row in whole["rows"]] == rows
@@ -186,7 +186,7 @@ def test_a_long_run_is_cut_and_says_so() -> None:
 def test_secrets_stay_out() -> None:
     """Reports are shown to others: arguments and results are shown without the keys in them."""
     call = PastCall(ToolCall("c", "fetch", '{"api_key": "hush-hush"}'), Result("token=hush-hush"))
-    replay = replayed([Run("r", "s", "m", False, [[Round((call,), at) for at in range(4)]])])
+    replay = replayed([RecordedRun("r", "s", "m", False, [[Round((call,), at) for at in range(4)]])])
     assert b"hush" not in as_html(replay)
     assert b"hush" not in as_json(replay)
     assert "hush" not in printed(replay)
@@ -195,7 +195,7 @@ def test_secrets_stay_out() -> None:
 def test_hostile_texts_stay_texts_on_the_page() -> None:
     """No element and no attribute comes from a record, and no placeholder is filled in twice."""
     tame = Page(as_html(replayed([run_of([["a"]] * 4, success=False)])))
-    page = Page(as_html(replayed([hostile_run(), Fault(HOSTILE, 0, HOSTILE)])))
+    page = Page(as_html(replayed([hostile_run(), Unreadable(HOSTILE, 0, HOSTILE)])))
     known = {(tag, *sorted(attributes)) for tag, attributes in tame.elements} | {("code",), ("ul",), ("li",)}
     assert {(tag, *sorted(attributes)) for tag, attributes in page.elements} <= known
     assert "<img src=x onerror=alert(1)>" in page.text
@@ -213,7 +213,7 @@ def test_hostile_texts_do_not_steer_a_terminal() -> None:
 def test_hostile_texts_in_values() -> None:
     """JSON and CSV stay what they are, and a spreadsheet runs no formula."""
     run = run_of(THREE, success=False)
-    replay = replayed([hostile_run(), Run(run.id, "=1+1", run.model, run.success, run.turns)])
+    replay = replayed([hostile_run(), RecordedRun(run.id, "=1+1", run.model, run.success, run.turns)])
     assert {row["source"] for row in json.loads(as_json(replay))["rows"]} == {HOSTILE, "=1+1"}
     sources = {row["source"] for row in csv.DictReader(io.StringIO(as_csv(replay).decode()))}
     assert "'=1+1" in sources

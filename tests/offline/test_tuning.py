@@ -15,7 +15,7 @@ from callfuse.config import load_config
 from callfuse.offline.files import Reading
 from callfuse.offline.judging import judge_run
 from callfuse.offline.report_text import report_tuning
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 from callfuse.offline.tuning import (
     ALWAYS,
     TWICE,
@@ -70,7 +70,7 @@ lines = st.builds(
 )
 
 
-def first_found(run: Run, settings: LoopSettings, *, warned: bool) -> int | None:
+def first_found(run: RecordedRun, settings: LoopSettings, *, warned: bool) -> int | None:
     """How many calls were made before the round in which something is found first."""
     calls = list(judge_run(run, settings))
     for one in calls:
@@ -82,7 +82,7 @@ def first_found(run: Run, settings: LoopSettings, *, warned: bool) -> int | None
     return None
 
 
-def first_beyond(scale: Scale, run: Run, line: Score, *, warned: bool) -> int | None:
+def first_beyond(scale: Scale, run: RecordedRun, line: Score, *, warned: bool) -> int | None:
     """The same by the scores."""
     return next((step.calls for step in scale.steps(run, warned=warned) if step.score > line), None)
 
@@ -95,7 +95,9 @@ def first_beyond(scale: Scale, run: Run, line: Score, *, warned: bool) -> int | 
 @example(run=run_of(["a=!x", "a1=!x", "a2=!x", "a=!x", "a1=!x"]), line=Score(14), warned=True)
 @example(run=run_of(["a", "wait"] * 12), line=Score(TWICE, 48), warned=False)
 @example(run=run_of([f"a={at}" for at in "abcdefghijkl"]), line=Score(11), warned=False)
-def test_settings_act_where_the_score_is_beyond_the_line(name: str, run: Run, line: Score, *, warned: bool) -> None:
+def test_settings_act_where_the_score_is_beyond_the_line(
+    name: str, run: RecordedRun, line: Score, *, warned: bool
+) -> None:
     """At every line, on the same run and from the same call on."""
     scale = SCALES[name]
     assert first_beyond(scale, run, line, warned=warned) == first_found(run, scale.settings(line), warned=warned)
@@ -106,7 +108,7 @@ def test_recorded_runs() -> None:
     """The same holds for real runs, at lines through some of them."""
     scale = SCALES["shipped"]
     for name in sorted(TRAJECTORIES.glob("*.jsonl.xz")):
-        listed = [run for run in islice(Reading([str(name)]), 40) if isinstance(run, Run) and any(run.calls())]
+        listed = [run for run in islice(Reading([str(name)]), 40) if isinstance(run, RecordedRun) and any(run.calls())]
         tops = sorted(scale.steps(run, warned=True)[-1].score for run in listed)
         for line in tops[:: max(1, len(tops) // 3)]:
             settings = scale.settings(line)
@@ -117,7 +119,7 @@ def test_recorded_runs() -> None:
 
 @more_examples(5)
 @given(run=runs)
-def test_scores_go_up(run: Run) -> None:
+def test_scores_go_up(run: RecordedRun) -> None:
     """Each higher than the one before, from the first call on; a run without calls has none."""
     steps = SCALES["shipped"].steps(run, warned=True)
     assert [step.score for step in steps] == sorted({step.score for step in steps})
@@ -175,7 +177,7 @@ def test_arguments_that_do_not_matter() -> None:
 FIVE = Fraction("0.05")
 
 
-def steady(calls: int, *, success: bool = True) -> Run:
+def steady(calls: int, *, success: bool = True) -> RecordedRun:
     """A run in which every call brings something new."""
     return run_of([f"a{at}" for at in range(calls)], success=success)
 
@@ -184,7 +186,7 @@ GOOD = [steady(calls) for calls in range(1, 39)]
 LOOPS = [run_of(["a", "b", *["c"] * 9], success=False)] * 3
 
 
-def source_of(*runs: Run, base: LoopSettings | None = None) -> tuple[Source, Tuning]:
+def source_of(*runs: RecordedRun, base: LoopSettings | None = None) -> tuple[Source, Tuning]:
     """The source of these runs."""
     tuning = Tuning(base or LoopSettings())
     for run in runs:
@@ -192,13 +194,13 @@ def source_of(*runs: Run, base: LoopSettings | None = None) -> tuple[Source, Tun
     return tuning.sources["lab"], tuning
 
 
-def tuned_by(*runs: Run, alpha: Fraction = FIVE, **base: Any) -> Tuned:
+def tuned_by(*runs: RecordedRun, alpha: Fraction = FIVE, **base: Any) -> Tuned:
     """The source of these runs with its line."""
     source, tuning = source_of(*runs, base=LoopSettings.model_validate(base))
     return tune("lab", source, tuning.scale, alpha)
 
 
-def said(*runs: Run, alpha: Fraction = FIVE) -> str:
+def said(*runs: RecordedRun, alpha: Fraction = FIVE) -> str:
     """The report on one source."""
     source, tuning = source_of(*runs)
     console = Console(width=400, file=None)
@@ -290,7 +292,7 @@ def test_a_name_stays_in_its_comment(tmp_path: Path) -> None:
         (GOOD, Fraction("0.025"), "39 successful runs are needed for 2.5%, there are 38"),
     ],
 )
-def test_too_few(runs: list[Run], alpha: Fraction, why: str) -> None:
+def test_too_few(runs: list[RecordedRun], alpha: Fraction, why: str) -> None:
     """It says how many there must be."""
     with pytest.raises(CannotTuneError) as caught:
         tuned_by(*runs, alpha=alpha)
@@ -352,7 +354,7 @@ def test_a_limit_that_was_lower_stays() -> None:
         (GOOD[:3], "Not tuned: 19 successful runs are needed for 5%, there are 3."),
     ],
 )
-def test_what_is_said(runs: list[Run], line: str) -> None:
+def test_what_is_said(runs: list[RecordedRun], line: str) -> None:
     """What is promised, what it rests on, and where it does not help."""
     assert line in said(*runs)
 

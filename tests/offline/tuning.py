@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from callfuse.model import PastCall, Result, Round, ToolCall
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 
 LETTERS = str.maketrans("0123456789", "qrstuvwxyz")  # digits alone do not tell results apart
 _CALL = re.compile(r"([a-z_]+)(\d*)(?:=(!?)(\w*))?")
 
 
-def run_of(*turns: Sequence[str], success: bool | None = True, source: str = "lab") -> Run:
+def run_of(*turns: Sequence[str], success: bool | None = True, source: str = "lab") -> RecordedRun:
     """A run of turns, each a list of rounds."""
     listed = [
         [
@@ -23,7 +23,7 @@ def run_of(*turns: Sequence[str], success: bool | None = True, source: str = "la
         ]
         for turn in turns
     ]
-    return Run("r", source, "m", success, listed)
+    return RecordedRun("r", source, "m", success, listed)
 
 
 def call(word: str, id_: str = "") -> PastCall:

@@ -24,7 +24,7 @@ from callfuse.stores.replies import (
     states_of,
     values_of,
 )
-from callfuse.stores.server import Server
+from callfuse.stores.server import RedisServer
 from callfuse.stores.stream import SharedStream
 from tests.support.examples import more_examples
 from tests.support.kept import TTL, lane, session, state
@@ -55,7 +55,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, replies: list[Any]) -> None:
     async def run(*_: object) -> Any:
         return left.pop(0) if len(left) > 1 else left[0]
 
-    monkeypatch.setattr(Server, "run", run)
+    monkeypatch.setattr(RedisServer, "run", run)
 
 
 OF_PEOPLE = ("write_sessions", "sessions", "find_sessions", "shared_finding")

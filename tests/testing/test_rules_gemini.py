@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.testing.gemini import Gemini, signed_text
+from callfuse.testing.gemini import GeminiVendor, signed_text
 from callfuse.testing.turn import signature_for
 from tests.support.examples import more_examples
 from tests.support.rules import violations
@@ -143,6 +143,6 @@ CONTENTS = st.lists(
 def test_total(body: dict[str, Any]) -> None:
     """Any JSON object is judged, and has a last round."""
     assert all(violations("gemini", body) or ["taken"])
-    calls, results = Gemini().last_round(body)
+    calls, results = GeminiVendor().last_round(body)
     assert results or not calls
-    assert Gemini().choice_count(body) >= 1
+    assert GeminiVendor().choice_count(body) >= 1

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.testing import Answer, Call, VendorRequest, looping_model, served
-from callfuse.testing.openai_responses import OpenAIResponses
+from callfuse.testing.openai_responses import OpenAIResponsesVendor
 from callfuse.testing.turn import signature_for
 from callfuse.testing.vendor import Memory
 from tests.support.examples import more_examples
@@ -125,7 +125,7 @@ JSON = st.recursive(
 def test_total(body: dict[str, Any]) -> None:
     """Whatever the JSON, it is judged, recalled and read without an error."""
     assert all(violations("openai-responses", body))
-    calls, results = OpenAIResponses().last_round(Memory().recall(body) or body)
+    calls, results = OpenAIResponsesVendor().last_round(Memory().recall(body) or body)
     assert results or not calls
 
 

@@ -14,8 +14,8 @@ from typing import Final
 from urllib.parse import urlencode
 
 from callfuse import __version__
-from callfuse.admin.queries import UNKNOWN, Query, Session
-from callfuse.config.effective import DEFAULT, Row, as_text
+from callfuse.admin.queries import UNKNOWN, Query, SessionSettings
+from callfuse.config.effective import DEFAULT, EffectiveSetting, as_text
 from callfuse.conversations.identity import session_name
 from callfuse.observe.printable import printable
 
@@ -53,8 +53,8 @@ def login(problem: str = "") -> str:
 
 def settings(
     query: Query,
-    rows: Sequence[Row] | None,
-    sessions: Sequence[Session] | None,
+    rows: Sequence[EffectiveSetting] | None,
+    sessions: Sequence[SessionSettings] | None,
     problem: str,
     *,
     unlisted: str,
@@ -84,7 +84,9 @@ def _alert(problem: str) -> str:
     return f'<p class="problem" role="alert">{_escape(problem)}</p>\n' if problem else ""
 
 
-def _table(query: Query, rows: Sequence[Row], sessions: Sequence[Session], *, is_known: bool) -> str:
+def _table(
+    query: Query, rows: Sequence[EffectiveSetting], sessions: Sequence[SessionSettings], *, is_known: bool
+) -> str:
     about = [f"{name} {getattr(query, name)}" for name in ("model", "tool", "session") if getattr(query, name)]
     names = (query.session, session_name(query.session))
     unset = query.session and not any(one.name.startswith(names) for one in sessions)
@@ -99,20 +101,20 @@ def _table(query: Query, rows: Sequence[Row], sessions: Sequence[Session], *, is
     )
 
 
-def _row(row: Row) -> str:
+def _row(row: EffectiveSetting) -> str:
     kind = "" if row.tier == DEFAULT else ' class="given"'
     cells = f"<td><code>{_escape(row.text)}</code></td><td>{_escape(row.origin)}</td>"
     return f'<tr{kind}><th scope="row"><code>{_escape(row.key)}</code></th>{cells}</tr>'
 
 
-def _sessions(query: Query, sessions: Sequence[Session] | None, unlisted: str) -> Iterator[str]:
+def _sessions(query: Query, sessions: Sequence[SessionSettings] | None, unlisted: str) -> Iterator[str]:
     if sessions is None:
         yield f"<p>No session can be shown: {_escape(unlisted)}.</p>"
         return
     if not sessions:
         yield "<p>None has set anything.</p>"
         return
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("Session", "Client", "Has set", "Last used"))
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("SessionSettings", "Client", "Has set", "Last used"))
     yield f'<table aria-labelledby="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
     for one in sessions[:SESSIONS_SHOWN]:
         link = _query(Query(query.model, query.tool, one.name, one.client))
@@ -127,7 +129,7 @@ def _sessions(query: Query, sessions: Sequence[Session] | None, unlisted: str) -
         yield f'<p>These are the last {SESSIONS_SHOWN} of {len(sessions):,}; <a href="sessions">all as JSON</a>.</p>'
 
 
-def _settings_of(session: Session) -> Iterator[str]:
+def _settings_of(session: SessionSettings) -> Iterator[str]:
     for key, value in session.set.items():
         yield f"{key} = {as_text(value)}"
     for pattern, values in session.tools.items():

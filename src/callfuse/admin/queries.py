@@ -13,7 +13,7 @@ from callfuse.asgi.commands import merge_overrides, settings_change
 from callfuse.commands import Command, run_commands
 from callfuse.commands.run import ALLOWED, KEYS, closed_settings
 from callfuse.config import model_problem
-from callfuse.config.effective import Row, as_plain_masked, as_text, effective_rows
+from callfuse.config.effective import EffectiveSetting, as_plain_masked, as_text, effective_rows
 from callfuse.conversations.identity import session_name
 from callfuse.conversations.ledger import (
     KeptSession,
@@ -81,7 +81,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionSettings:
     """A session that has settings of its own, by command, page or code.
 
     `name` is its name in logs, `overrides` are its settings without locked ones, `used` is the time of its last use in
@@ -118,7 +118,7 @@ def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: as_plain_masked(value) for key, value in values.items()}
 
 
-async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Session] | None:
+async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[SessionSettings] | None:
     """List the sessions with settings in effect, the last used one first; None if the store cannot list them. Raises
     NoStore."""
     if not isinstance(middleware.ledger, SessionList):
@@ -129,7 +129,7 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
     except StoreUnavailable as down:
         raise NoStore(str(down)) from None
     return [
-        Session(kept.key[1], access.tag(kept.key[0]), overrides, kept.used)
+        SessionSettings(kept.key[1], access.tag(kept.key[0]), overrides, kept.used)
         for kept in listed
         if (overrides := _in_force(kept.state, closed))
     ]
@@ -140,7 +140,7 @@ def _in_force(state: SessionState, closed: frozenset[str]) -> Overrides:
     return merge_overrides(state.by_code, state.overrides.without(closed))
 
 
-async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) -> tuple[list[Row], bool]:
+async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) -> tuple[list[EffectiveSetting], bool]:
     """List every setting in effect for a query, and say whether its session is known (or none is named). Raises
     BadQuery."""
     resolved = middleware.resolved

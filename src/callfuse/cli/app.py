@@ -13,7 +13,7 @@ import typer
 
 from callfuse import __version__
 from callfuse.cli.config import app as config_app
-from callfuse.cli.help import NAMES, Command, Group
+from callfuse.cli.help import NAMES, Group, SwitchCommand
 from callfuse.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _kinds() -> list[str]:
     return list(KINDS)
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def serve(
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="The vendor to stand in front of, as in https://api.openai.com.")
@@ -166,7 +166,7 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> "Res
     return resolved
 
 
-@app.command(cls=Command, context_settings={"allow_interspersed_args": False})
+@app.command(cls=SwitchCommand, context_settings={"allow_interspersed_args": False})
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", hidden=True)],
     upstream: Annotated[
@@ -193,7 +193,7 @@ def run(
     raise typer.Exit(run_command_guarded(command, RunOptions(upstream, config, store, log)))
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def doctor(
     upstream: Annotated[str | None, typer.Option(metavar="URL", help="As of `callfuse serve`.")] = None,
     config: ConfigFile = None,
@@ -229,7 +229,7 @@ def doctor(
     raise typer.Exit(run_doctor(DoctorOptions(config, options, request, explain, path, json)))
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def demo(
     stubborn: Annotated[
         bool, typer.Option("--stubborn", help="The model never reads the guidance, so it is blocked.")
@@ -249,7 +249,7 @@ def demo(
     raise typer.Exit(run_demo(stubborn=stubborn, plain=plain, page=page, seconds=seconds))
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def replay(
     files: Files,
     config: ConfigFile = None,
@@ -280,7 +280,7 @@ def replay(
     raise typer.Exit(run_replay(files, ReplayOptions(config, source, tuple(rule or ()), show, reports)))
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def tune(
     files: Files,
     max_false_positive: Annotated[
@@ -314,7 +314,7 @@ def tune(
     raise typer.Exit(run_tune(files, TuneOptions(max_false_positive, write, config, source, only, feedback)))
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def feedback(
     finding: Annotated[str, typer.Argument(metavar="FINDING", hidden=True)],
     kind: Annotated[
@@ -337,7 +337,7 @@ def feedback(
     raise typer.Exit(run_feedback(finding, kind, url))
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def top(
     url: PageUrl = "",
     session: Annotated[str, typer.Option(metavar="ID", help="Only this session; default: all.")] = "",

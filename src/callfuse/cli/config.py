@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callfuse.cli.help import Command, Group
+from callfuse.cli.help import Group, SwitchCommand
 from callfuse.errors import ConfigError
 
 if TYPE_CHECKING:
     from callfuse.config import Resolved
-    from callfuse.config.effective import Row
+    from callfuse.config.effective import EffectiveSetting
 
 WIDTH = 100
 """Columns of a table."""
@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", hidden=True)],
 ) -> None:
@@ -48,7 +48,7 @@ def check(
     typer.echo(f"{file} is right: it sets {keys} key{'' if keys == 1 else 's'}")
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def init(
     file: Annotated[str | None, typer.Argument(metavar="FILE", hidden=True)] = None,
 ) -> None:
@@ -69,7 +69,7 @@ def init(
         raise _wrong(f"cannot write {file}: {error.strerror}; use the name of a new file") from None
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def schema() -> None:
     """Print the JSON schema of the file, with which editors complete and check it."""
     from callfuse.config.schema import json_schema
@@ -77,7 +77,7 @@ def schema() -> None:
     typer.echo(json_text.dumps(json_schema(), indent=2))
 
 
-@app.command(cls=Command)
+@app.command(cls=SwitchCommand)
 def explain(
     model: Annotated[str, typer.Option(metavar="BACKEND:MODEL", help="A model, as openai:gpt-4o; default: any.")] = "",
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="A tool; default: any.")] = None,
@@ -106,7 +106,7 @@ def explain(
         typer.echo("\n".join(_table(rows)))
 
 
-def _table(rows: Sequence["Row"]) -> Iterator[str]:
+def _table(rows: Sequence["EffectiveSetting"]) -> Iterator[str]:
     """A line a setting; what has no room in it follows indented. Only a word that is longer still is not broken."""
     wide = max(len(row.key) for row in rows)
     for row in rows:

@@ -108,22 +108,22 @@ def _play(*, stubborn: bool, plain: bool, page: "Page | None", chunk_delay_s: fl
 
 
 def _verdict(summary: "Summary") -> str:
-    from callfuse.demo.story import Kind
+    from callfuse.demo.story import EntryKind
 
     ends = {
-        Kind.ANSWER: "With callfuse the model read the guidance, changed course, and the agent got its answer.",
-        Kind.BLOCK: "The model did not listen, so callfuse blocked the call and the agent's run ended at once.",
+        EntryKind.ANSWER: "With callfuse the model read the guidance, changed course, and the agent got its answer.",
+        EntryKind.BLOCK: "The model did not listen, so callfuse blocked the call and the agent's run ended at once.",
     }
     return ends.get(summary.with_callfuse.end, "callfuse did not catch the loop.")
 
 
 def _problem(summary: "Summary", *, stubborn: bool) -> str | None:
     """Describe which run did not end as expected; None if both did."""
-    from callfuse.demo.story import Kind
+    from callfuse.demo.story import EntryKind
 
-    expected = Kind.BLOCK if stubborn else Kind.ANSWER
+    expected = EntryKind.BLOCK if stubborn else EntryKind.ANSWER
     bare, fused = summary.without, summary.with_callfuse
-    if bare.end is not Kind.LIMIT:
+    if bare.end is not EntryKind.LIMIT:
         return f"the run without callfuse should have looped to its limit, but ended with: {bare.end.value}"
     if fused.end is not expected:
         return f"the run with callfuse should have ended with: {expected.value}, but ended with: {fused.end.value}"

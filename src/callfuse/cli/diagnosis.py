@@ -16,7 +16,7 @@ WHOLE: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": F
 """Words and paths can be copied from a terminal."""
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How something is."""
 
     OK = "ok"
@@ -31,29 +31,29 @@ class Check:
     about it, empty where all is well."""
 
     area: str
-    state: State
+    state: CheckState
     found: str
     advice: str = ""
 
 
 def ok(area: str, found: str) -> Check:
     """A check of something that is well."""
-    return Check(area, State.OK, found)
+    return Check(area, CheckState.OK, found)
 
 
 def note(area: str, found: str, advice: str) -> Check:
     """A check of something that is as it was set, and may not be what was meant. `advice`: how to change that."""
-    return Check(area, State.NOTE, found, advice)
+    return Check(area, CheckState.NOTE, found, advice)
 
 
 def warning(area: str, found: str, advice: str) -> Check:
     """A check of something that works, but hardly as it is meant."""
-    return Check(area, State.WARNING, found, advice)
+    return Check(area, CheckState.WARNING, found, advice)
 
 
 def failed(area: str, found: str, advice: str) -> Check:
     """A check of something that does not work."""
-    return Check(area, State.FAILED, found, advice)
+    return Check(area, CheckState.FAILED, found, advice)
 
 
 def as_lines(checks: Iterable[Check]) -> Iterator[str]:
@@ -77,7 +77,7 @@ def counted(count: int, what: str) -> str:
 
 def is_well(checks: Iterable[Check]) -> bool:
     """Whether there is nothing to do."""
-    return all(one.state in (State.OK, State.NOTE) for one in checks)
+    return all(one.state in (CheckState.OK, CheckState.NOTE) for one in checks)
 
 
 def _block(head: str, text: str) -> list[str]:

@@ -48,7 +48,7 @@ _NEEDED: Final = re.compile(r"""^([\w.-]+).*\bextra == ['"](\w+)['"]""")
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - compared, not listened on
 
 
-class Key(NamedTuple):
+class ModelsQuery(NamedTuple):
     """How a vendor's list of models is asked for. `variables`: where the key may be."""
 
     path: str
@@ -59,11 +59,13 @@ class Key(NamedTuple):
 
 
 KEYS: Final = {
-    "openai": Key("/v1/models", ("OPENAI_API_KEY",), "authorization", "Bearer "),
-    "anthropic": Key("/v1/models", ("ANTHROPIC_API_KEY",), "x-api-key", further=(("anthropic-version", "2023-06-01"),)),
-    "gemini": Key("/v1beta/models", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "x-goog-api-key"),
-    "ollama": Key("/api/tags", (), ""),
-    "cohere": Key("/v1/models", ("CO_API_KEY", "COHERE_API_KEY"), "authorization", "Bearer "),
+    "openai": ModelsQuery("/v1/models", ("OPENAI_API_KEY",), "authorization", "Bearer "),
+    "anthropic": ModelsQuery(
+        "/v1/models", ("ANTHROPIC_API_KEY",), "x-api-key", further=(("anthropic-version", "2023-06-01"),)
+    ),
+    "gemini": ModelsQuery("/v1beta/models", ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "x-goog-api-key"),
+    "ollama": ModelsQuery("/api/tags", (), ""),
+    "cohere": ModelsQuery("/v1/models", ("CO_API_KEY", "COHERE_API_KEY"), "authorization", "Bearer "),
 }
 """By the name of the vendor. The list costs no tokens."""
 

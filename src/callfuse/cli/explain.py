@@ -18,7 +18,7 @@ from callfuse.asgi.headers import VIA, is_signed
 from callfuse.asgi.prepare import NO_TOOLS
 from callfuse.asgi.tally import DISABLED, OWN_ERROR
 from callfuse.asgi.types import Message, Receive, Scope, Send
-from callfuse.cli.diagnosis import Check, State, counted, failed, note, ok, warning
+from callfuse.cli.diagnosis import Check, CheckState, counted, failed, note, ok, warning
 from callfuse.cli.explain_answer import explain_answer, read_answer
 from callfuse.config import Resolved
 from callfuse.conversations.identity import FINGERPRINT, OWN_HEADER
@@ -65,7 +65,7 @@ class Given:
 
 
 @dataclass(slots=True)
-class Told:
+class ExchangeSink:
     """What the middleware has told of one exchange. A sink."""
 
     ended: ExchangeEnded | None = None
@@ -178,9 +178,9 @@ def _last_call(request: Request | None) -> ToolCall | None:
     return newest.calls[-1].call if newest and newest.calls else None
 
 
-async def _run(given: Given, resolved: Resolved, call: ToolCall | None) -> Told:
+async def _run(given: Given, resolved: Resolved, call: ToolCall | None) -> ExchangeSink:
     """Send the request through the middleware, to a model that repeats this call."""
-    told = Told()
+    told = ExchangeSink()
     answer = Answer(calls=[Call(call.name, call.text)]) if call else Answer("Done.")
     fuse = CallFuseMiddleware(ScriptedVendor(lambda _: answer), resolved)
     fuse.bus.add(told)
@@ -224,7 +224,7 @@ def _ends(body: bytes) -> tuple[Receive, Send]:
     return receive, send
 
 
-def _verdict(told: Told, looks_like: Dialect) -> Iterator[Check]:
+def _verdict(told: ExchangeSink, looks_like: Dialect) -> Iterator[Check]:
     """Whether it is guarded, or why not. `looks_like`: the dialect that its body tells."""
     ended = told.ended
     cause = ended.cause if ended is not None else OWN_ERROR
@@ -286,10 +286,10 @@ def _history(request: Request) -> Iterator[Check]:
         )
     elif len(equal) > 1 and results:
         found += ", with the same result"
-    yield Check(AREA, State.OK, found, advice)
+    yield Check(AREA, CheckState.OK, found, advice)
 
 
-def _next_call(call: ToolCall | None, told: Told) -> Iterator[Check]:
+def _next_call(call: ToolCall | None, told: ExchangeSink) -> Iterator[Check]:
     """What would become of the newest call, if the model made it again."""
     if call is None:
         return

@@ -17,7 +17,7 @@ from callfuse.model import PastCall, Round, ToolCall
 from callfuse.model.secrets import star_secrets
 from callfuse.observe.printable import plain
 from callfuse.offline.judging import Judged, judge_run
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import AWS_CHUNKS, AWS_EVENTS, EVENTS, JSON_ARRAY, WHOLE, Format, Payload
 from callfuse.wire.ndjson import NDJSON
@@ -88,9 +88,9 @@ def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Ite
         yield ok(AREA, "what came before it counts as well: --explain its request, or `callfuse replay` the run")
 
 
-def _run(calls: Sequence[ToolCall]) -> Run:
+def _run(calls: Sequence[ToolCall]) -> RecordedRun:
     """A run of one round."""
-    return Run("", "", "", None, [[Round(tuple(map(PastCall, calls)), 0)]])
+    return RecordedRun("", "", "", None, [[Round(tuple(map(PastCall, calls)), 0)]])
 
 
 def _told(judged: Judged) -> Check:

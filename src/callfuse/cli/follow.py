@@ -39,11 +39,11 @@ _FOR_A_WHILE: Final = (502, 503, 504)
 """Statuses of a server that starts, ends, or has too many readers."""
 
 
-class Refused(Exception):
+class FeedRefused(Exception):
     """The server will not give the feed, now or later. The message says why."""
 
 
-class State(Enum):
+class FeedState(Enum):
     """How the feed is."""
 
     CONNECTING = "connecting"
@@ -51,14 +51,14 @@ class State(Enum):
     LOST = "lost, asking again"
 
 
-class Follower:
+class FeedFollower:
     """Follows the feed of `server` into `activity`. `session`: only that one; empty: all. `state` is what it does.
 
     `since`: when the first event that it has taken happened, in Unix seconds; a server tells no older ones.
     """
 
     def __init__(self, server: RunningServer, activity: Activity, session: str = "") -> None:
-        self.state = State.CONNECTING
+        self.state = FeedState.CONNECTING
         self.since: float | None = None
         self._server = server
         self._activity = activity
@@ -74,9 +74,9 @@ class Follower:
                     async for _ in self._events(http):
                         tries = 0
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    if self.state is State.CONNECTING:
-                        raise Refused(self._unreachable(error)) from error
-                self.state = State.LOST
+                    if self.state is FeedState.CONNECTING:
+                        raise FeedRefused(self._unreachable(error)) from error
+                self.state = FeedState.LOST
                 await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
                 tries += 1
 
@@ -86,13 +86,13 @@ class Follower:
             events = self._events(http)
             try:
                 while True:
-                    async with asyncio.timeout(CONNECT_S if self.state is State.CONNECTING else QUIET_S):
+                    async with asyncio.timeout(CONNECT_S if self.state is FeedState.CONNECTING else QUIET_S):
                         await anext(events)
             except StopAsyncIteration:
                 return
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                if self.state is State.CONNECTING:
-                    raise Refused(self._unreachable(error)) from error
+                if self.state is FeedState.CONNECTING:
+                    raise FeedRefused(self._unreachable(error)) from error
 
     def _unreachable(self, error: Exception) -> str:
         return f"{plain(self._server.url)} cannot be reached: {_cause(error)}; {UNREACHABLE}"
@@ -114,16 +114,16 @@ class Follower:
         url = f"{self._server.url}/events"
         # Follows no redirect, which would take the token elsewhere.
         async with http.get(url, headers=headers, params=self._query, allow_redirects=False) as answer:
-            if answer.status in _FOR_A_WHILE and self.state is not State.CONNECTING:
+            if answer.status in _FOR_A_WHILE and self.state is not FeedState.CONNECTING:
                 return
             await self._check(answer)
-            self.state = State.LIVE
+            self.state = FeedState.LIVE
             yield
             framer = SSEFramer()
             async for chunk in answer.content.iter_any():
                 found = [self._take(frame) for frame in framer.feed(chunk)]
                 if framer.waiting > LONGEST_EVENT:
-                    raise Refused(f"{plain(url)} sends what is no event feed")
+                    raise FeedRefused(f"{plain(url)} sends what is no event feed")
                 if any(found):
                     yield
 
@@ -136,7 +136,7 @@ class Follower:
             why = str(loads(await answer.content.read(LONGEST_ANSWER))["error"])
         if answer.status == UNAUTHORIZED:
             why = REFUSED
-        raise Refused(f"{plain(self._server.url)}: {plain(why, 500)}")
+        raise FeedRefused(f"{plain(self._server.url)}: {plain(why, 500)}")
 
     def _take(self, frame: bytes) -> bool:
         """Take an event; returns whether it is one with an id."""

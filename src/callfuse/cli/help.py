@@ -8,7 +8,7 @@ NAMES = {"help_option_names": ["-h", "--help"]}
 """The settings of a command's context by which `-h` is `--help`; those below a command have them too."""
 
 
-class Command(TyperCommand):
+class SwitchCommand(TyperCommand):
     """A command whose help says no type of an option that is only on or off."""
 
     def get_params(self, ctx: Any) -> list[Any]:

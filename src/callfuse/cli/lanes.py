@@ -14,7 +14,7 @@ from typing import Any, Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from callfuse.cli.follow import State
+from callfuse.cli.follow import FeedState
 from callfuse.observe.activity import Activity
 from callfuse.observe.beads import LETTERS, MAX_BEADS
 from callfuse.observe.printable import printable
@@ -75,7 +75,7 @@ _ACTION_STYLES: Final = {
     "warn": "bold yellow",
     "observe": "yellow",
 }
-_STATE_STYLES: Final = {State.LIVE: "green", State.LOST: "bold red", State.CONNECTING: "yellow"}
+_STATE_STYLES: Final = {FeedState.LIVE: "green", FeedState.LOST: "bold red", FeedState.CONNECTING: "yellow"}
 
 
 class Screen:
@@ -85,7 +85,7 @@ class Screen:
     """
 
     def __init__(self, activity: Activity, url: str, *, whole: bool = False) -> None:
-        self.state = State.CONNECTING
+        self.state = FeedState.CONNECTING
         self.since: float | None = None
         self._activity = activity
         self._url = url
@@ -226,7 +226,7 @@ def _cut(line: Text, width: int, glyphs: Glyphs) -> Text:
     return line
 
 
-def _state(state: State) -> Text:
+def _state(state: FeedState) -> Text:
     return Text(state.value, _STATE_STYLES[state])
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from callfuse.offline.files import Reading
-from callfuse.offline.runs import Fault
+from callfuse.offline.runs import Unreadable
 
 
 def run_command(command: str, work: Callable[[], int]) -> int:
@@ -31,7 +31,7 @@ def fail(command: str, what: str) -> int:
     return 2
 
 
-def print_faults(command: str, faults: Sequence[Fault], count: int) -> None:
+def print_faults(command: str, faults: Sequence[Unreadable], count: int) -> None:
     """Print faults on stderr, and the count of all, of which `faults` may be the first."""
     if not count:
         return

@@ -39,13 +39,13 @@ def run_top(url: str, session: str, *, once: bool) -> int:
 def _show(server: RunningServer, session: str, *, once: bool) -> int:
     from rich.console import Console
 
-    from callfuse.cli.follow import Refused
+    from callfuse.cli.follow import FeedRefused
 
     console = Console(highlight=False)
     is_live = console.is_terminal and not console.is_dumb_terminal and not once
     try:
         asyncio.run(_live(server, session, console) if is_live else _once(server, session, console))
-    except Refused as refused:
+    except FeedRefused as refused:
         typer.echo(f"callfuse {COMMAND}: {refused}", err=True)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -55,11 +55,11 @@ def _show(server: RunningServer, session: str, *, once: bool) -> int:
 
 
 async def _once(server: RunningServer, session: str, console: "Console") -> None:
-    from callfuse.cli.follow import Follower
+    from callfuse.cli.follow import FeedFollower
     from callfuse.cli.lanes import Screen
 
     activity = Activity("full")
-    follower = Follower(server, activity, session)
+    follower = FeedFollower(server, activity, session)
     await follower.catch_up()
     screen = Screen(activity, server.url, whole=True)
     screen.state, screen.since = follower.state, follower.since
@@ -69,11 +69,11 @@ async def _once(server: RunningServer, session: str, console: "Console") -> None
 async def _live(server: RunningServer, session: str, console: "Console") -> None:
     from rich.live import Live
 
-    from callfuse.cli.follow import Follower
+    from callfuse.cli.follow import FeedFollower
     from callfuse.cli.lanes import Screen
 
     activity = Activity("full")
-    follower = Follower(server, activity, session)
+    follower = FeedFollower(server, activity, session)
     screen = Screen(activity, server.url)
     following = asyncio.ensure_future(follower.follow())
     with suppress(NotImplementedError):  # on Windows

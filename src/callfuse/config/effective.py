@@ -20,7 +20,7 @@ TOOL_KEYS = {"poller": "pollers", "changes_state": "state_changing", "ignore": "
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EffectiveSetting:
     """A setting in effect. `source` is empty for a default."""
 
     key: str
@@ -41,7 +41,7 @@ class Row:
 
 def effective_rows(
     resolved: Resolved, model: str = "", tool: str | None = None, session: Overrides = NO_OVERRIDES
-) -> Iterator[Row]:
+) -> Iterator[EffectiveSetting]:
     """Yield every setting in effect.
 
     `model` is backend and model as in `openai:gpt-4o`, empty for any; `tool` is None for any; `session` are the
@@ -65,7 +65,7 @@ def effective_rows(
             yield replace(row, key=f"tool_call_loop.{name}", value=sorted(value) if name == "ignore" else value)
 
 
-def as_json(rows: Iterable[Row]) -> str:
+def as_json(rows: Iterable[EffectiveSetting]) -> str:
     """The rows as one JSON list of objects with key, value, tier and source."""
     return json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False)
 
@@ -92,10 +92,10 @@ def as_plain_masked(value: Any) -> Any:
     return without_credentials(value) if isinstance(value, str) and "://" in value else value
 
 
-def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> Row:
+def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> EffectiveSetting:
     place = path
     if tier and tier.startswith(SESSION):
-        return Row(dotted_name(path), value, tier, COMMAND)
+        return EffectiveSetting(dotted_name(path), value, tier, COMMAND)
     if tier:
         of_mode, by_preset, _ = tier.partition(BY_PRESET)
         section, _, name = of_mode.partition(" ")
@@ -104,4 +104,4 @@ def _row(resolved: Resolved, path: KeyPath, value: Any, tier: str | None) -> Row
             below = ("max_calls",)
         place = ("tool_call_loop", section, name, *below)
     source = resolved.sources.get(place, "")
-    return Row(dotted_name(path), value, tier or (SERVER if source else DEFAULT), source)
+    return EffectiveSetting(dotted_name(path), value, tier or (SERVER if source else DEFAULT), source)

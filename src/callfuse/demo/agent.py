@@ -13,7 +13,7 @@ from typing import Any
 
 import openai
 
-from callfuse.demo.story import Kind
+from callfuse.demo.story import EntryKind
 from callfuse.model import MARKER
 from callfuse.testing import Answer, Call, VendorRequest, looping_model
 
@@ -47,7 +47,7 @@ CONCLUSION = "On Sundays the ferry leaves at 10:15 and at 16:40, as the harbour 
 
 REQUEST_TIMEOUT_S = 30.0
 
-Tell = Callable[[Kind, str, int], None]
+Tell = Callable[[EntryKind, str, int], None]
 """Takes the kind of an entry, its text, and how many calls have been run."""
 
 
@@ -84,7 +84,7 @@ def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
     )
 
 
-def run_agent(base_url: str, tell: Tell, task: Task = TRAVEL, pause_s: float = 0.0) -> tuple[Kind, int]:
+def run_agent(base_url: str, tell: Tell, task: Task = TRAVEL, pause_s: float = 0.0) -> tuple[EntryKind, int]:
     """Ask the question and run calls up to an answer or the limit; returns what ended the run and the number of
     calls. `pause_s`: seconds before each request."""
     messages: list[Any] = [
@@ -106,7 +106,7 @@ def run_agent(base_url: str, tell: Tell, task: Task = TRAVEL, pause_s: float = 0
             message = _next_message(client, messages, task)
             if not message.tool_calls:
                 said, mark, block = (message.content or "").partition(MARKER)
-                end = Kind.BLOCK if mark else Kind.ANSWER
+                end = EntryKind.BLOCK if mark else EntryKind.ANSWER
                 tell(end, mark + block or said, done)
                 return end, done
             messages.append(message.model_dump(exclude_none=True))
@@ -114,9 +114,9 @@ def run_agent(base_url: str, tell: Tell, task: Task = TRAVEL, pause_s: float = 0
                 result = task.run(call.function.name, json.loads(call.function.arguments))
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
                 done += 1
-                tell(Kind.CALL, f"{_as_code(call.function)} -> {result}", done)
-    tell(Kind.LIMIT, f"the agent's own limit of {MAX_CALLS} calls stops it, without an answer", done)
-    return Kind.LIMIT, done
+                tell(EntryKind.CALL, f"{_as_code(call.function)} -> {result}", done)
+    tell(EntryKind.LIMIT, f"the agent's own limit of {MAX_CALLS} calls stops it, without an answer", done)
+    return EntryKind.LIMIT, done
 
 
 def _next_message(client: openai.OpenAI, messages: list[Any], task: Task) -> Any:

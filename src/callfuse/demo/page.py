@@ -20,7 +20,7 @@ from callfuse.boundary import Boundary
 from callfuse.demo.agent import run_agent
 from callfuse.demo.guests import GUESTS
 from callfuse.demo.servers import DemoError
-from callfuse.demo.story import Kind
+from callfuse.demo.story import EntryKind
 
 PATH = "/_callfuse/"
 PAUSE_S = 1.0
@@ -69,7 +69,7 @@ class Page:
             run_agent(f"{guard}/v1", _ignore, guest.task(), self.pause_s)
 
 
-def _ignore(_kind: Kind, _text: str, _number: int) -> None:
+def _ignore(_kind: EntryKind, _text: str, _number: int) -> None:
     """Tell nobody."""
 
 

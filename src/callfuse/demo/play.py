@@ -17,22 +17,22 @@ from callfuse.demo.agent import run_agent, scripted_model
 from callfuse.demo.guests import BY_MODEL
 from callfuse.demo.page import Page
 from callfuse.demo.servers import DemoError, Log, callfuse_serve
-from callfuse.demo.story import Entry, Kind, Run, Side, Summary
+from callfuse.demo.story import EntryKind, RunSummary, Side, StoryEntry, Summary
 from callfuse.testing import Answer, ScriptedVendor, VendorRequest, served
 
 TIME_LIMIT_S = 55.0
 LOG_PATIENCE_S = 1.0
 
-Happened = Entry | Run | Exception
+Happened = StoryEntry | RunSummary | Exception
 
 
-class Stage(Protocol):
+class StoryView(Protocol):
     """Where the story is shown."""
 
     at_once: bool
     """Whether both runs are shown at the same time; else one after the other."""
 
-    def show(self, entry: Entry) -> None:
+    def show(self, entry: StoryEntry) -> None:
         """Show one entry."""
 
 
@@ -63,34 +63,36 @@ class Play:
         if request.guidance:
             self._steers += 1
             self._tell_hold(self._steers)
-            self._tell(Side.WITH, Kind.GUIDANCE, request.guidance)
+            self._tell(Side.WITH, EntryKind.GUIDANCE, request.guidance)
         return self._model(request)
 
     def _await_findings(self, count: int) -> None:
         if self._log is not None:
             self._log.wait_for_findings(count, LOG_PATIENCE_S)
 
-    def _tell(self, side: Side, kind: Kind, text: str, number: int = 0) -> None:
-        self._happened.put(Entry(side, kind, text, number))
+    def _tell(self, side: Side, kind: EntryKind, text: str, number: int = 0) -> None:
+        self._happened.put(StoryEntry(side, kind, text, number))
 
     def _on_finding(self, line: str) -> None:
         self._findings += 1
         self._tell_hold(self._findings)
-        self._tell(Side.WITH, Kind.FINDING, line)
+        self._tell(Side.WITH, EntryKind.FINDING, line)
 
     def _tell_hold(self, count: int) -> None:
         """Report the `count`-th hold, once. The finding and the guidance both imply it, and either may come first."""
         with self._telling:
             if count > self._holds:
                 self._holds = count
-                self._tell(Side.WITH, Kind.HELD, "the same call again waits in the stream; the agent never sees it")
+                self._tell(
+                    Side.WITH, EntryKind.HELD, "the same call again waits in the stream; the agent never sees it"
+                )
 
     def _run(self, side: Side, base_url: str) -> None:
         """One run, in its own thread. Puts its entries and its end, or its error, into the queue."""
 
-        def tell(kind: Kind, text: str, number: int) -> None:
+        def tell(kind: EntryKind, text: str, number: int) -> None:
             if side is Side.WITH:  # findings come first in the story, but the log may lag behind
-                self._await_findings(self._steers + (kind is Kind.BLOCK))
+                self._await_findings(self._steers + (kind is EntryKind.BLOCK))
             self._tell(side, kind, text, number)
 
         with Boundary(keep_traceback=True) as boundary:
@@ -100,7 +102,7 @@ class Play:
             self._happened.put(boundary.error)
             return
         vendor = self.vendors[side]
-        self._happened.put(Run(side, end, calls, len(vendor.requests), vendor.billed.total_tokens))
+        self._happened.put(RunSummary(side, end, calls, len(vendor.requests), vendor.billed.total_tokens))
 
     def __enter__(self) -> Self:
         with ExitStack() as servers:
@@ -118,7 +120,7 @@ class Play:
     ) -> None:
         self._servers.close()
 
-    def act(self, stage: Stage) -> Summary:
+    def act(self, stage: StoryView) -> Summary:
         """Play both runs. Raises DemoError."""
         deadline = time.monotonic() + TIME_LIMIT_S
         acts: Sequence[Sequence[Side]] = [list(Side)] if stage.at_once else [[side] for side in Side]
@@ -131,10 +133,10 @@ class Play:
         if self._page is not None:
             self._page.stay(self._urls[Side.WITH])
 
-    def _act(self, sides: Sequence[Side], show: Callable[[Entry], None], deadline: float) -> list[Run]:
+    def _act(self, sides: Sequence[Side], show: Callable[[StoryEntry], None], deadline: float) -> list[RunSummary]:
         for side in sides:
             threading.Thread(target=self._run, args=(side, self._urls[side]), name=side.value, daemon=True).start()
-        runs: list[Run] = []
+        runs: list[RunSummary] = []
         while len(runs) < len(sides):
             try:
                 happened = self._happened.get(timeout=max(deadline - time.monotonic(), 0))
@@ -142,7 +144,7 @@ class Play:
                 raise DemoError(f"the demo was not over after {TIME_LIMIT_S:.0f} seconds") from None
             if isinstance(happened, Exception):
                 raise DemoError(f"the agent failed: {type(happened).__name__}: {happened}") from happened
-            if isinstance(happened, Run):
+            if isinstance(happened, RunSummary):
                 runs.append(happened)
             else:
                 show(happened)

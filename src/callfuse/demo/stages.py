@@ -17,31 +17,31 @@ from rich.table import Table
 from rich.text import Text
 
 from callfuse.demo.agent import QUESTION
-from callfuse.demo.story import Entry, Kind, Side, Summary, saving
+from callfuse.demo.story import EntryKind, Side, StoryEntry, Summary, saving
 from callfuse.observe.printable import printable
 
 MIN_WIDTH, MAX_WIDTH = 48, 100
 
 _LABELS = {
-    Kind.HELD: "HELD",
-    Kind.FINDING: "finding",
-    Kind.GUIDANCE: "told to the model instead of a result",
-    Kind.ANSWER: "answer",
-    Kind.BLOCK: "BLOCKED; the agent reads",
-    Kind.LIMIT: "STOPPED",
+    EntryKind.HELD: "HELD",
+    EntryKind.FINDING: "finding",
+    EntryKind.GUIDANCE: "told to the model instead of a result",
+    EntryKind.ANSWER: "answer",
+    EntryKind.BLOCK: "BLOCKED; the agent reads",
+    EntryKind.LIMIT: "STOPPED",
 }
 
 MIN_WIDTH_LIVE = 84
 """Columns of the terminal below which two columns cannot be read."""
 
 _STYLES = {
-    Kind.CALL: ("", ""),
-    Kind.HELD: ("HELD  ", "bold yellow"),
-    Kind.FINDING: ("", "yellow"),
-    Kind.GUIDANCE: ("", "cyan"),
-    Kind.ANSWER: ("", "bold green"),
-    Kind.BLOCK: ("BLOCKED  ", "bold red"),
-    Kind.LIMIT: ("STOPPED  ", "bold red"),
+    EntryKind.CALL: ("", ""),
+    EntryKind.HELD: ("HELD  ", "bold yellow"),
+    EntryKind.FINDING: ("", "yellow"),
+    EntryKind.GUIDANCE: ("", "cyan"),
+    EntryKind.ANSWER: ("", "bold green"),
+    EntryKind.BLOCK: ("BLOCKED  ", "bold red"),
+    EntryKind.LIMIT: ("STOPPED  ", "bold red"),
 }
 
 
@@ -70,14 +70,14 @@ class PlainStage:
         )
         self._write(f"The agent asks: {QUESTION}")
 
-    def show(self, entry: Entry) -> None:
+    def show(self, entry: StoryEntry) -> None:
         """Write an entry, under the heading of its run."""
         if entry.side is not self._side:
             self._side = entry.side
             self._line("")
             self._line(entry.side.value)
             self._line("-" * len(entry.side.value))
-        if entry.kind is Kind.CALL:
+        if entry.kind is EntryKind.CALL:
             self._write(entry.text, first=f"{entry.number:3}  ", rest="     ")
         else:
             self._write(f"{_LABELS[entry.kind]}: {entry.text}", first="  *  ", rest="     ")
@@ -111,7 +111,7 @@ class LiveStage:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._entries: dict[Side, list[Entry]] = {side: [] for side in Side}
+        self._entries: dict[Side, list[StoryEntry]] = {side: [] for side in Side}
         self._live = Live(console=console, refresh_per_second=12, get_renderable=self.columns)
 
     def __enter__(self) -> Self:
@@ -130,7 +130,7 @@ class LiveStage:
         about.append("The agent asks: ", "dim").append(QUESTION, "not bold")
         self._console.print(about)
 
-    def show(self, entry: Entry) -> None:
+    def show(self, entry: StoryEntry) -> None:
         """Draw an entry."""
         self._entries[entry.side].append(entry)
         self._live.refresh()
@@ -162,9 +162,9 @@ class LiveStage:
         self._console.print(Text(verdict, "bold"))
 
 
-def _line(entry: Entry) -> RenderableType:
+def _line(entry: StoryEntry) -> RenderableType:
     label, style = _STYLES[entry.kind]
     text = "\n".join(printable(line) for line in entry.text.splitlines())
-    if entry.kind is Kind.CALL:
+    if entry.kind is EntryKind.CALL:
         return Text(f"{entry.number:2}  {text}", no_wrap=True, overflow="ellipsis")
     return Padding(Text(label + text, style), (0, 0, 0, 4))

@@ -11,7 +11,7 @@ class Side(Enum):
     WITH = "With callfuse"
 
 
-class Kind(Enum):
+class EntryKind(Enum):
     """Kinds of entries."""
 
     CALL = "call"
@@ -31,21 +31,21 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoryEntry:
     """One event of the demo; `number`: calls that the agent had run by then."""
 
     side: Side
-    kind: Kind
+    kind: EntryKind
     text: str
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunSummary:
     """The end and the cost of one run."""
 
     side: Side
-    end: Kind
+    end: EntryKind
     calls: int
     requests: int
     tokens: int
@@ -55,8 +55,8 @@ class Run:
 class Summary:
     """Both runs."""
 
-    without: Run
-    with_callfuse: Run
+    without: RunSummary
+    with_callfuse: RunSummary
 
     @property
     def rows(self) -> list[tuple[str, int, int]]:

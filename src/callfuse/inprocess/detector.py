@@ -15,7 +15,7 @@ from callfuse.detect.repeat import RepeatChanging
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import past_round
 from callfuse.inprocess.detection import LoopDetection, LoopStats, detection_of
-from callfuse.inprocess.history import History
+from callfuse.inprocess.history import RoundHistory
 from callfuse.inprocess.values import arguments_text
 from callfuse.model import MARKER, PastCall, ToolCall
 from callfuse.observe.bus import Bus
@@ -100,7 +100,7 @@ class LoopDetector:
         self._new_history(NO_BLOCKS)
 
     def _new_history(self, blocks: BlockMemory) -> None:
-        self._history = History(self.settings.max_rounds, self.settings.window, blocks)
+        self._history = RoundHistory(self.settings.max_rounds, self.settings.window, blocks)
         self._course = Course(())
         self._has_message = False
 

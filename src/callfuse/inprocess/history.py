@@ -27,7 +27,7 @@ UNRECORDED_KEPT: Final = 256
 """Calls of earlier rounds whose results are still awaited."""
 
 
-class History:
+class RoundHistory:
     """At most `max_rounds` rounds, oldest first, with the outcomes of their calls. `window`: rounds in which a call
     counts as known. `blocks`: what is remembered of the turns before."""
 

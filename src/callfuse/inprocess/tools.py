@@ -111,7 +111,7 @@ class GuardedTools(Mapping[str, Tool]):
         if detector is None or not enabled:
             detector = LoopDetector(enabled=enabled)
         self.detector = detector
-        self._guard = _Guard(detector, attach, raise_on_block=raise_on_block)
+        self._guard = _ToolGuard(detector, attach, raise_on_block=raise_on_block)
         self._tools = dict(tools)
         self._guarded = self._tools
         if detector.enabled:
@@ -145,7 +145,7 @@ class GuardedTools(Mapping[str, Tool]):
         For asyncio and trio. A plain tool runs in the event loop, as it would in the agent's own code. Errors as `run`.
         """
         checked = self._guard.check(calls)
-        ran: dict[int, _Ran] = {}
+        ran: dict[int, _Returned] = {}
 
         async def run(at: int) -> None:
             ran[at] = await self._run_async(calls[at])
@@ -159,19 +159,19 @@ class GuardedTools(Mapping[str, Tool]):
             for at, (call, found) in enumerate(zip(calls, checked, strict=True))
         ]
 
-    def _run(self, call: ToolCall) -> "_Ran":
+    def _run(self, call: ToolCall) -> "_Returned":
         with Boundary(keep_traceback=True) as boundary:  # what the tool raised becomes its result
             tool, arguments = self._prepare(call)
             result = tool(**arguments)
         if boundary.error is not None:
             return _failure(boundary)
-        return _Ran(_plain_result(call.name, result))
+        return _Returned(_plain_result(call.name, result))
 
-    async def _run_async(self, call: ToolCall) -> "_Ran":
+    async def _run_async(self, call: ToolCall) -> "_Returned":
         with Boundary(keep_traceback=True) as boundary:
             tool, arguments = self._prepare(call)
             result = tool(**arguments)
-            return _Ran(await result if inspect.isawaitable(result) else result)
+            return _Returned(await result if inspect.isawaitable(result) else result)
         return _failure(boundary)
 
     def _prepare(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
@@ -191,7 +191,7 @@ class GuardedTools(Mapping[str, Tool]):
     def _withhold(self, call: ToolCall, found: LoopDetection) -> ToolResult:
         return ToolResult(call, self._guard.substitute(found), detection=found)
 
-    def _deliver(self, call: ToolCall, found: LoopDetection | None, ran: "_Ran") -> ToolResult:
+    def _deliver(self, call: ToolCall, found: LoopDetection | None, ran: "_Returned") -> ToolResult:
         text, detection = self._guard.record(call, found, ran.result, is_error=ran.is_error or None)
         content = f"{MARKER} {ran.result}" if ran.is_error and ran.error is None else ran.result
         return ToolResult(call, self._guard.with_text(content, text), ran.is_error, ran.error, detection)
@@ -202,7 +202,7 @@ class _UnusableCallError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class _Returned:
     """The result of a tool, or the text of an error; `error` is what the tool raised."""
 
     result: Any
@@ -210,13 +210,13 @@ class _Ran:
     error: Exception | None = None
 
 
-def _failure(boundary: Boundary) -> _Ran:
+def _failure(boundary: Boundary) -> _Returned:
     if isinstance(boundary.error, _UnusableCallError):
-        return _Ran(str(boundary.error), is_error=True)
-    return _Ran(boundary.cause, is_error=True, error=boundary.error)
+        return _Returned(str(boundary.error), is_error=True)
+    return _Returned(boundary.cause, is_error=True, error=boundary.error)
 
 
-class _Guard:
+class _ToolGuard:
     """The detector of one agent's tools: checks a call before it runs, and records its result."""
 
     def __init__(self, detector: LoopDetector, attach: Callable[[Any, str], Any], *, raise_on_block: bool) -> None:
@@ -264,7 +264,7 @@ class _Guard:
             self._running += Counter()  # drops what is not running
 
 
-def _wrap(name: str, tool: Tool, guard: _Guard) -> Tool:
+def _wrap(name: str, tool: Tool, guard: _ToolGuard) -> Tool:
     """Make a guarded function of a tool, with the same name, signature and result."""
     bind = _binder(tool)
 
@@ -290,7 +290,7 @@ def _wrap(name: str, tool: Tool, guard: _Guard) -> Tool:
 class _Running:
     """One call of a guarded function, checked when made; unless `withheld`, the tool runs within it."""
 
-    def __init__(self, guard: _Guard, name: str, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, guard: _ToolGuard, name: str, arguments: Mapping[str, Any]) -> None:
         self._guard = guard
         self._call = ToolCall("", name, arguments_text(name, arguments))
         self._counts = guard.begin(self._call)

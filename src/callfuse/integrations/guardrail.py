@@ -30,7 +30,7 @@ from callfuse.observe.events import ActionTaken, CallSeen, FindingSeen, NotGuard
 from callfuse.offline.joining import run_of
 from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.memory import VerdictMemory
-from callfuse.offline.runs import Label, RecordedConversation, Run
+from callfuse.offline.runs import RecordedConversation, RecordedRun, RunLabel
 from callfuse.policy import texts
 from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.rungs import Rung
@@ -54,7 +54,7 @@ _CHAT: Final = OpenAIChat()
 _ENCODING: Final = ("utf-8", "replace")
 
 
-class Shown(NamedTuple):
+class ShownRequest(NamedTuple):
     """A request as LiteLLM shows it: the history as a chat request, its parsed body, and the texts in it."""
 
     request: Request
@@ -125,7 +125,7 @@ def judge(given: Any, settings: LoopSettings, memory: VerdictMemory | None = Non
         return None
     lane = shown.lane
     arm = arm_of(settings, lane.credential, lane.session)
-    run = run_of(RecordedConversation(Label(), shown.request), most=_most(shown.request, settings.max_rounds))
+    run = run_of(RecordedConversation(RunLabel(), shown.request), most=_most(shown.request, settings.max_rounds))
     judged = [_as_warning(one) for one in judge_run(run, arm.settings, memory)]
     newest = _newest(judged, run, shown.request)
     answer = _answer(shown, run, judged, newest, arm.settings)
@@ -135,7 +135,7 @@ def judge(given: Any, settings: LoopSettings, memory: VerdictMemory | None = Non
     return Opinion(newest, where, arm, answer)
 
 
-def _read(given: Any) -> Shown | None:
+def _read(given: Any) -> ShownRequest | None:
     """What LiteLLM shows of a request with tools; None for answers of models, for what another callfuse guards, and for
     anything else."""
     if not isinstance(given, dict) or given.get("input_type") == "response" or _is_guarded(given):
@@ -146,7 +146,7 @@ def _read(given: Any) -> Shown | None:
     if request is None or request.probe:
         return None
     shown = given.get("texts")
-    return Shown(request, body, shown if isinstance(shown, list) else (), _lane_of(given, request))
+    return ShownRequest(request, body, shown if isinstance(shown, list) else (), _lane_of(given, request))
 
 
 def _is_guarded(given: Mapping[str, Any]) -> bool:
@@ -210,7 +210,7 @@ def _as_observed(one: Judged) -> Judged:
     return one._replace(verdict=replace(verdict, rung=Rung.OBSERVE))
 
 
-def _newest(judged: Sequence[Judged], run: Run, request: Request) -> Sequence[Judged]:
+def _newest(judged: Sequence[Judged], run: RecordedRun, request: Request) -> Sequence[Judged]:
     """The calls of the newest round, if its results are what the model is to answer now."""
     if next(iter(request.rounds()), None) is None:
         return ()
@@ -219,7 +219,7 @@ def _newest(judged: Sequence[Judged], run: Run, request: Request) -> Sequence[Ju
 
 
 def _answer(
-    shown: Shown, run: Run, judged: Iterable[Judged], newest: Iterable[Judged], settings: LoopSettings
+    shown: ShownRequest, run: RecordedRun, judged: Iterable[Judged], newest: Iterable[Judged], settings: LoopSettings
 ) -> Answer:
     """The answer for these verdicts: a block of the newest round, else warnings behind results."""
     model = shown.request.model

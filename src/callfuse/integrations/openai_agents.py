@@ -50,10 +50,10 @@ def guard_agent(
     `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each run has a detector of its own. Agents that this
     one hands off to are guarded by themselves; tools of MCP servers and hosted tools are not.
     """
-    return _Guard(agent, AgentRuns(config, on_loop=on_loop, on_block=on_block, enabled=enabled)).guarded()
+    return _GuardedRuns(agent, AgentRuns(config, on_loop=on_loop, on_block=on_block, enabled=enabled)).guarded()
 
 
-class _Guard:
+class _GuardedRuns:
     """The runs of one agent, as its hooks and the guardrails of its tools see them."""
 
     def __init__(self, agent: Any, runs: AgentRuns) -> None:

@@ -26,7 +26,7 @@ _WITHOUT_BODY: Final = frozenset({202, 204})
 """Statuses with which a server takes messages that get no response."""
 
 
-class Answer:
+class AppAnswer:
     """The app's answer to one request. `take` is the app's `send`.
 
     `extra`: responses of callfuse's own that go with those of the app, if it answers with success. `limit`: bytes of a

@@ -20,7 +20,7 @@ from callfuse.inprocess.detection import detection_of
 from callfuse.inprocess.detector import OnLoop
 from callfuse.mcp import messages
 from callfuse.mcp.identity import Identity
-from callfuse.mcp.messages import CallRequest, Kept, Kind, Response
+from callfuse.mcp.messages import CallRequest, Kept, Response, ResponseKind
 from callfuse.mcp.results import Results
 from callfuse.model import ToolCall
 from callfuse.model.signature import Signature
@@ -56,7 +56,7 @@ _TIME: Final = 1000
 _LONGEST_ARGUMENTS: Final = 20_000
 
 
-class _Detector(LoopDetector):
+class _LaneDetector(LoopDetector):
     """A detector whose events say `where` its calls come from."""
 
     def __init__(
@@ -67,7 +67,7 @@ class _Detector(LoopDetector):
 
 
 @dataclass(slots=True)
-class _Ran:
+class _RunTimes:
     """In which POSTs a call has run, by their numbers, and when it last did."""
 
     posts: deque[int]
@@ -113,10 +113,10 @@ class Caller:
 
     def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = where
-        self.detector = _Detector(config, where, bus, clock, self._spare)
+        self.detector = _LaneDetector(config, where, bus, clock, self._spare)
         self._clock = clock
         self._last_run = clock()
-        self._ran: OrderedDict[Signature, _Ran] = OrderedDict()
+        self._ran: OrderedDict[Signature, _RunTimes] = OrderedDict()
         self._posts = self._began = 0
         self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
         self._results = Results()
@@ -153,7 +153,7 @@ class Caller:
     def _note_run(self, pending: Pending) -> None:
         """A call runs from now on."""
         signature = pending.call.signature
-        ran = self._ran.setdefault(signature, _Ran(deque(maxlen=RUNS_KEPT)))
+        ran = self._ran.setdefault(signature, _RunTimes(deque(maxlen=RUNS_KEPT)))
         ran.last = self._last_run = self._clock()
         if pending.counts:
             ran.posts.append(self._posts)
@@ -213,13 +213,14 @@ class Caller:
         self._close(pending)
         if not pending.counts:
             return ""
-        if response.kind is Kind.INPUT:
+        if response.kind is ResponseKind.INPUT:
             self._keep_waiting(self._suspended, pending.call.signature, pending)
             return ""
-        content, is_error = messages.content_of(response) if response.kind is Kind.FINAL else (STILL_RUNNING, None)
+        is_final = response.kind is ResponseKind.FINAL
+        content, is_error = messages.content_of(response) if is_final else (STILL_RUNNING, None)
         self._results.note_reader(pending.identity)
         late = self.detector.record(content, pending.call, is_error=is_error)
-        if response.kind is Kind.FINAL:
+        if is_final:
             self._results.keep(pending.call.signature, pending.identity, messages.result_to_keep(response))
         found = (self.notice(pending, one) for one in (pending.found, late) if one is not None)
         return "\n\n".join(notice for notice in found if notice)

@@ -19,7 +19,7 @@ from callfuse.observe.labels import MCP
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownCaller:
     """A caller. Whoever works on its calls holds the lock, for the work may be done in a thread."""
 
     lane: Lane
@@ -54,7 +54,7 @@ class Callers:
         self._bus = bus
         self._clock = clock
         self._ttl_s = TIMES_KEPT * settings.ttl_seconds
-        self._shelf: Shelf[Lane, Known] = Shelf(
+        self._shelf: Shelf[Lane, KnownCaller] = Shelf(
             settings.max_sessions,
             settings.max_ledger_bytes,
             self._ttl_s,
@@ -69,21 +69,21 @@ class Callers:
         """The bytes that they take, about."""
         return self._shelf.size
 
-    def find(self, lane: Lane) -> Known | None:
+    def find(self, lane: Lane) -> KnownCaller | None:
         """The caller of a lane; None if it is not known, or not any more."""
         used, known, _ = self._shelf.entries.get(lane, (0.0, None, 0))
         return known if known is not None and self._clock() - used <= self._ttl_s else None
 
-    def of(self, lane: Lane) -> Known:
+    def of(self, lane: Lane) -> KnownCaller:
         """The caller of a lane, a new one if it is not known."""
         known = self.find(lane)
         if known is None:
             where = Where(lane.session, lane.source, lane.tag, "", MCP, MCP)
-            known = Known(lane, Caller(self._config, where, self._bus, self._clock))
+            known = KnownCaller(lane, Caller(self._config, where, self._bus, self._clock))
             self.keep(known)
         return known
 
-    def keep(self, known: Known) -> None:
+    def keep(self, known: KnownCaller) -> None:
         """Keep a caller with what it has called by now."""
         self._shelf.keep(known.lane, known, known.caller.size, self._clock())
 

@@ -14,9 +14,9 @@ from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.mcp import messages
-from callfuse.mcp.answer import JSON, STREAM, Answer
+from callfuse.mcp.answer import JSON, STREAM, AppAnswer
 from callfuse.mcp.caller import Find, Pending, header_of, reply
-from callfuse.mcp.callers import Known
+from callfuse.mcp.callers import KnownCaller
 from callfuse.mcp.messages import CallRequest, Posted
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import ExchangeEnded, NotGuarded, action_of
@@ -39,10 +39,10 @@ class Asked(NamedTuple):
     is_modern: bool
 
 
-class Exchange:
+class ToolExchange:
     """One POST with calls, and its answer. `known`: its caller."""
 
-    def __init__(self, asked: Asked, known: Known, bus: Bus) -> None:
+    def __init__(self, asked: Asked, known: KnownCaller, bus: Bus) -> None:
         self.known = known
         self._asked = asked
         self._bus = bus
@@ -50,7 +50,7 @@ class Exchange:
         self._pending: list[Pending] = []
         self._withheld: dict[int, CallRequest] = {}
         self._replies: list[bytes] = []
-        self._answer: Answer | None = None
+        self._answer: AppAnswer | None = None
         self._status = 0
         self._began = perf_counter()
         self._ending = self._cause = "error"
@@ -104,7 +104,7 @@ class Exchange:
         if self._withheld and body.content is not None:
             content = messages.without(body.content, self._withheld.values())
         limit = self.known.caller.detector.settings.max_response_bytes
-        self._answer = answer = Answer(send, self._rewrite, body.share, limit, self._replies)
+        self._answer = answer = AppAnswer(send, self._rewrite, body.share, limit, self._replies)
         receive = body.replay(content)
         body.release()
         own = headers.for_body(scope, content, identity=True)
@@ -161,7 +161,7 @@ class Exchange:
         return self._status in _REFUSALS or (self._status == _NO_SESSION and self.known.is_session)
 
 
-async def settle(known: Known, data: bytes, find: Find) -> bytes:
+async def settle(known: KnownCaller, data: bytes, find: Find) -> bytes:
     """`Caller.settle`, within the caller's lock, in a thread if the data are long."""
     async with known.lock:
         return await off_loop.run(partial(known.caller.settle, data, find), off_loop.weight_of(data))

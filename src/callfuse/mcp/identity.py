@@ -92,7 +92,7 @@ class Identity(NamedTuple):
     arguments: bytes
 
 
-class _Place:
+class _Surroundings:
     """What tells callers apart whatever their session is: the parts of the server's URL, and who a middleware in front
     says that they are."""
 
@@ -114,7 +114,7 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
         headers = {**headers, b"baggage": baggage.encode("utf-8", "replace")}
     payload = {} if named is None else {"session_id": named}
     url = headers.get(b"host", b""), scope["path"].encode("utf-8", "surrogatepass"), query
-    lane = lane_of(headers, _Place(*url, *_authentication(scope.get("user"))), query, payload, further=further)
+    lane = lane_of(headers, _Surroundings(*url, *_authentication(scope.get("user"))), query, payload, further=further)
     if user := _user(headers):
         lane = lane._replace(fingerprint=_digest((lane.fingerprint, *user)))
     session = headers.get(SESSION, b"").decode("latin-1")

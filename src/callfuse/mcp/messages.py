@@ -85,7 +85,7 @@ class Posted(NamedTuple):
         return isinstance(version, str) and version >= MODERN
 
 
-class Kind(Enum):
+class ResponseKind(Enum):
     """What a response to a call is."""
 
     FINAL = "final"
@@ -106,15 +106,15 @@ class Response(NamedTuple):
     error: dict[str, Any] | None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ResponseKind:
         """What it is."""
         if self.error is not None:
-            return Kind.FINAL
+            return ResponseKind.FINAL
         told = self.result.get("resultType")
         if told == "input_required":
-            return Kind.INPUT
+            return ResponseKind.INPUT
         is_task = told == "task" or ("content" not in self.result and isinstance(self.result.get("task"), dict))
-        return Kind.TASK if is_task else Kind.FINAL
+        return ResponseKind.TASK if is_task else ResponseKind.FINAL
 
 
 def read_post(content: bytes) -> Posted:

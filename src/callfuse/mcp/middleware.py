@@ -13,9 +13,9 @@ from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Source, load_config, logged_errors
 from callfuse.conversations.identity import FINGERPRINT, Lane
-from callfuse.mcp.answer import JSON, STREAM, Answer
-from callfuse.mcp.callers import Callers, Known
-from callfuse.mcp.exchange import Asked, Exchange, settle
+from callfuse.mcp.answer import JSON, STREAM, AppAnswer
+from callfuse.mcp.callers import Callers, KnownCaller
+from callfuse.mcp.exchange import Asked, ToolExchange, settle
 from callfuse.mcp.identity import SESSION, caller_of, client_of
 from callfuse.mcp.listings import Listing, Listings
 from callfuse.mcp.messages import CALL, CANCELLED, LIST, MODERN, OPENING, Posted, read_post
@@ -99,7 +99,7 @@ class MCPMiddleware:
     async def _post(self, scope: Scope, receive: Receive, send: Send, found: dict[bytes, bytes]) -> None:
         """Serve a POST that may call a tool."""
         body = RequestBody(receive, self._budget.open())
-        exchange: Exchange | None = None
+        exchange: ToolExchange | None = None
         try:
             posted = await self._read(found, body)
             with self._fail_open.stage("in a request"):
@@ -136,7 +136,7 @@ class MCPMiddleware:
             self.bus.emit(NotGuarded(cause))
         return None
 
-    async def _begin(self, scope: Scope, found: dict[bytes, bytes], posted: Posted) -> Exchange | None:
+    async def _begin(self, scope: Scope, found: dict[bytes, bytes], posted: Posted) -> ToolExchange | None:
         """The exchange of a POST; None if it has no calls that are judged."""
         if posted.tasks:
             self.bus.emit(NotGuarded("task"))
@@ -148,7 +148,7 @@ class MCPMiddleware:
         is_modern = found.get(VERSION, b"").decode("latin-1") >= MODERN or posted.is_modern
         client = client_of(scope)
         asked = Asked(posted, client, partial(self._listings.says_read_only, client), is_modern)
-        return Exchange(asked, self._callers.of(lane), self.bus)
+        return ToolExchange(asked, self._callers.of(lane), self.bus)
 
     def _reading(self, scope: Scope, posted: Posted, body: RequestBody, send: Send) -> Send:
         """A `send` that reads the list of tools in the answer."""
@@ -168,7 +168,7 @@ class MCPMiddleware:
         if posted.opens and lane.source == FINGERPRINT:
             self._callers.forget(lane)
 
-    async def _end(self, exchange: Exchange, *, gone: bool) -> None:
+    async def _end(self, exchange: ToolExchange, *, gone: bool) -> None:
         async with exchange.known.held():
             exchange.end(gone=gone)
             with self._fail_open.stage("at the end of a call"):
@@ -181,7 +181,7 @@ class MCPMiddleware:
     async def _watch(self, scope: Scope, receive: Receive, send: Send, found: dict[bytes, bytes]) -> None:
         """Serve a GET, whose stream may bring what an earlier answer did not come to, or a DELETE, which ends a
         session."""
-        known: Known | None = None
+        known: KnownCaller | None = None
         with self._fail_open.stage("in a request"):
             known = self._callers.find(self._lane(scope, found, {}))
         is_close = scope["method"] == "DELETE"
@@ -192,7 +192,7 @@ class MCPMiddleware:
         else:
             await self._resume(known, scope, receive, send)
 
-    async def _resume(self, known: Known, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _resume(self, known: KnownCaller, scope: Scope, receive: Receive, send: Send) -> None:
         async def rewrite(data: bytes) -> bytes:
             with self._fail_open.stage("while reading a result"):
                 find = partial(known.caller.take_awaited, client=client_of(scope))
@@ -200,7 +200,7 @@ class MCPMiddleware:
             return data
 
         share = self._budget.open()
-        answer = Answer(send, rewrite, share, self.settings.max_response_bytes)
+        answer = AppAnswer(send, rewrite, share, self.settings.max_response_bytes)
         try:
             await self.app(scope, receive, answer.take)
             await answer.abandon()
@@ -208,7 +208,7 @@ class MCPMiddleware:
             answer.close()
             share.close()
 
-    def _forgetting(self, known: Known, send: Send) -> Send:
+    def _forgetting(self, known: KnownCaller, send: Send) -> Send:
         """A `send` that forgets the caller once the server has ended its session."""
 
         async def forgetting(message: Message) -> None:

@@ -14,7 +14,7 @@ from callfuse.model import Finding, PastCall
 from callfuse.model.secrets import star_secrets
 from callfuse.observe.printable import printable
 from callfuse.offline.judging import Judged
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 
 LONGEST: Final = 120
 """Characters of a name, of arguments or of a result in reports."""
@@ -94,7 +94,7 @@ class RunFindings:
     findings: tuple[FoundCall, ...]
 
 
-def findings_of(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> RunFindings:
+def findings_of(run: RecordedRun, calls: Sequence[Judged], rules: frozenset[str]) -> RunFindings:
     """All findings of these rules in a run, without arguments and results."""
     found = tuple(_found_call(one, number) for number, one in enumerate(calls, 1) if one.is_of(rules))
     acts_from = next((one.call for one in found if one.acts), None)
@@ -120,7 +120,7 @@ def _found_call(one: Judged, number: int) -> FoundCall:
     )
 
 
-def first_findings(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> list[FindingExcerpt]:
+def first_findings(run: RecordedRun, calls: Sequence[Judged], rules: frozenset[str]) -> list[FindingExcerpt]:
     """The first finding of each rule in a run, in the order of the calls."""
     firsts: dict[str, int] = {}
     for at, one in enumerate(calls):
@@ -130,7 +130,7 @@ def first_findings(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> 
     return [_excerpt(run, calls, at) for at in dict.fromkeys(firsts.values())]
 
 
-def _excerpt(run: Run, calls: Sequence[Judged], at: int) -> FindingExcerpt:
+def _excerpt(run: RecordedRun, calls: Sequence[Judged], at: int) -> FindingExcerpt:
     finding, verdict = calls[at].finding, calls[at].verdict
     if finding is None or verdict is None:
         raise ValueError(f"nothing was found in call {at}")
@@ -191,7 +191,7 @@ class Picture:
     more: int
 
 
-def draw_run(run: Run, calls: Sequence[Judged], rules: frozenset[str]) -> Picture:
+def draw_run(run: RecordedRun, calls: Sequence[Judged], rules: frozenset[str]) -> Picture:
     """Draw a run: one cell per call, up to `MAX_CELLS`, with its findings of these rules."""
     counts = Counter(one.call.signature for one in calls)
     drawn = list(enumerate(calls[:MAX_CELLS], 1))

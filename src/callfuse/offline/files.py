@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 from callfuse.offline.formats import FORMATS, format_of
 from callfuse.offline.formats.messages import is_message
 from callfuse.offline.joining import LIMIT_BYTES, Joining, beginnings, run_of
-from callfuse.offline.runs import BadRecord, Fault, RecordedConversation, Run, kind_of
+from callfuse.offline.runs import BadRecord, RecordedConversation, RecordedRun, Unreadable, kind_of
 from callfuse.wire import BOM
 from callfuse.wire.json_array import JSON_ARRAY
 from callfuse.wire.jsontext import NotJSON, dumps, loads
@@ -45,7 +45,7 @@ class Reading:
 
     `names` are paths; `-` is standard input. `source` is the source of all runs; if empty, each run's is what the
     record says, or else the name of the file. `limit_bytes` is how much JSON of unfinished conversations is kept
-    (see `offline/joining.py`). What cannot be read becomes a `Fault` among the runs; nothing is raised.
+    (see `offline/joining.py`). What cannot be read becomes a `Unreadable` among the runs; nothing is raised.
     """
 
     def __init__(self, names: Sequence[str], *, source: str = "", limit_bytes: int = LIMIT_BYTES) -> None:
@@ -62,31 +62,31 @@ class Reading:
         """Bytes of the files read so far, compressed as they are, all files together; standard input counts 0."""
         return self._before + (self._raw.tell() if self._raw is not None else 0)
 
-    def __iter__(self) -> Iterator[Run | Fault]:
+    def __iter__(self) -> Iterator[RecordedRun | Unreadable]:
         for name in self._names:
             try:
                 raw = open_raw(name)
             except OSError as error:
-                yield Fault(name, 0, f"cannot be opened: {error.strerror or error}")
+                yield Unreadable(name, 0, f"cannot be opened: {error.strerror or error}")
                 continue
             with nullcontext(raw) if name == STDIN else raw:
                 self._raw = None if name == STDIN else raw
                 yield from self._file(name, raw)
                 self._before, self._raw = self.position, None
 
-    def _file(self, name: str, raw: BinaryIO) -> Iterator[Run | Fault]:
+    def _file(self, name: str, raw: BinaryIO) -> Iterator[RecordedRun | Unreadable]:
         joining = Joining(self._limit)
         for piece in pieces(name, raw):
-            if isinstance(piece, Fault):
+            if isinstance(piece, Unreadable):
                 yield piece
                 continue
             try:
                 yield from self._record(name, piece, joining)
             except BadRecord as error:
-                yield Fault(name, piece.line, str(error))
+                yield Unreadable(name, piece.line, str(error))
         yield from joining.rest()
 
-    def _record(self, name: str, piece: "Piece", joining: Joining) -> Iterator[Run | Fault]:
+    def _record(self, name: str, piece: "Piece", joining: Joining) -> Iterator[RecordedRun | Unreadable]:
         """Read a record and yield the runs that are now complete; raises BadRecord."""
         format_ = format_of(piece.value)
         if format_ is None:
@@ -97,7 +97,7 @@ class Reading:
         try:
             for one in format_.read(piece.value, piece.text):
                 if isinstance(one, BadRecord):
-                    yield Fault(name, piece.line, str(one))
+                    yield Unreadable(name, piece.line, str(one))
                     continue
                 run = run_of(one) if isinstance(one, RecordedConversation) else one
                 run = replace(run, id=run.id or place, source=self._source or run.source or file)
@@ -138,15 +138,15 @@ def _decompress(raw: BinaryIO) -> BinaryIO:
     return stream
 
 
-def pieces(name: str, raw: BinaryIO) -> Iterator[Piece | Fault]:
+def pieces(name: str, raw: BinaryIO) -> Iterator[Piece | Unreadable]:
     """Yield the records of a file, compressed or not, and a fault for each that could not be read."""
     try:
         yield from _pieces(name, _decompress(raw))
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        yield Fault(name, 0, f"cannot be read to its end: {error}")
+        yield Unreadable(name, 0, f"cannot be read to its end: {error}")
 
 
-def _pieces(name: str, stream: BinaryIO) -> Iterator[Piece | Fault]:
+def _pieces(name: str, stream: BinaryIO) -> Iterator[Piece | Unreadable]:
     number = 1
     first = stream.readline(_FIRST_LINE).removeprefix(BOM)
     while first and not first.strip():
@@ -196,22 +196,22 @@ def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
             line = stream.readline(MAX_PIECE + 1)
 
 
-def _lines(name: str, lines: Iterator[bytes], number: int) -> Iterator[Piece | Fault]:
+def _lines(name: str, lines: Iterator[bytes], number: int) -> Iterator[Piece | Unreadable]:
     for at, line in enumerate(lines, number):
         if not line.strip():
             continue
         if len(line) > MAX_PIECE:
-            yield Fault(name, at, _TOO_LONG)
+            yield Unreadable(name, at, _TOO_LONG)
             continue
         try:
             value = loads(line)
         except NotJSON as error:
-            yield Fault(name, at, f"is no JSON: {error}")
+            yield Unreadable(name, at, f"is no JSON: {error}")
             continue
         yield from _records(name, Piece(value, line, at))
 
 
-def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Piece | Fault]:
+def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Piece | Unreadable]:
     """Yield records that span several lines, or the elements of one array."""
     if _LISTS.match(begin):
         yield from _whole(name, begin, stream, line)
@@ -226,12 +226,12 @@ def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[
             at = line + frame[: max(0, frame.find(b"{"))].count(b"\n")
             line += frame.count(b"\n")
             if len(frame) > MAX_PIECE:
-                yield Fault(name, at, _TOO_LONG)
+                yield Unreadable(name, at, _TOO_LONG)
                 continue
             try:
                 value = JSON_ARRAY.payload(frame)
             except NotJSON as error:
-                yield Fault(name, at, f"is no JSON from here on: {error}")
+                yield Unreadable(name, at, f"is no JSON from here on: {error}")
                 return
             if value is None:
                 continue
@@ -242,25 +242,25 @@ def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[
             read.clear()
             yield Piece(value, JSON_ARRAY.text(frame), at)
         if framer.waiting > MAX_PIECE:
-            yield Fault(name, line, f"{_TOO_LONG}; the rest is not read")
+            yield Unreadable(name, line, f"{_TOO_LONG}; the rest is not read")
             return
     if framer.flush().strip():
-        yield Fault(name, line, "ends in the middle of a record")
+        yield Unreadable(name, line, "ends in the middle of a record")
 
 
-def _whole(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Piece | Fault]:
+def _whole(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Piece | Unreadable]:
     """Read a file that is one JSON value."""
     text = begin + stream.read(max(0, MAX_PIECE - len(begin)))
     if stream.read(1):
-        yield Fault(name, line, f"{_TOO_LONG}: give each run a line of its own")
+        yield Unreadable(name, line, f"{_TOO_LONG}: give each run a line of its own")
         return
     try:
         yield from _records(name, Piece(loads(text), text, line))
     except NotJSON as error:
-        yield Fault(name, line, f"is no JSON: {error}")
+        yield Unreadable(name, line, f"is no JSON: {error}")
 
 
-def _records(name: str, piece: Piece) -> Iterator[Piece | Fault]:
+def _records(name: str, piece: Piece) -> Iterator[Piece | Unreadable]:
     """Yield the records in a value: itself, or the elements of a list that is not a list of messages."""
     value = piece.value
     if isinstance(value, dict) or (isinstance(value, list) and (not value or is_message(value[0]))):
@@ -270,6 +270,6 @@ def _records(name: str, piece: Piece) -> Iterator[Piece | Fault]:
             if isinstance(element, dict | list):
                 yield Piece(element, dumps(element), piece.line)
             else:
-                yield Fault(name, piece.line, f"an element is {kind_of(element)}; use objects")
+                yield Unreadable(name, piece.line, f"an element is {kind_of(element)}; use objects")
     else:
-        yield Fault(name, piece.line, f"holds {kind_of(value)}; use an object, or a list of messages")
+        yield Unreadable(name, piece.line, f"holds {kind_of(value)}; use an object, or a list of messages")

@@ -19,7 +19,7 @@ from typing import Final
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, PastCall, Round
-from callfuse.offline.runs import RecordedConversation, Run
+from callfuse.offline.runs import RecordedConversation, RecordedRun
 
 LIMIT_BYTES: Final = 64 * 2**20
 """Bytes of JSON of unfinished conversations."""
@@ -29,7 +29,7 @@ LIMIT_BYTES: Final = 64 * 2**20
 class _Open:
     """A run that may be continued, with the digests of all its beginnings and the size of its record in bytes."""
 
-    run: Run
+    run: RecordedRun
     beginnings: list[bytes]
     size: int
 
@@ -44,7 +44,7 @@ class Joining:
         self._whole: dict[bytes, bytes] = {}
         """The digest of the whole conversation, by the digest of each of its beginnings."""
 
-    def take(self, run: Run, parts: list[bytes], size: int) -> Iterator[Run]:
+    def take(self, run: RecordedRun, parts: list[bytes], size: int) -> Iterator[RecordedRun]:
         """Keep a run with the digests of its beginnings and the size of its request; yield runs that no longer fit."""
         whole = parts[-1]
         if self._whole.get(whole, whole) != whole:
@@ -58,12 +58,12 @@ class Joining:
         while self._size > self._limit and len(self._open) > 1:
             yield self._remove(next(iter(self._open)))
 
-    def rest(self) -> Iterator[Run]:
+    def rest(self) -> Iterator[RecordedRun]:
         """Yield all runs that are left."""
         while self._open:
             yield self._remove(next(iter(self._open)))
 
-    def _remove(self, whole: bytes) -> Run:
+    def _remove(self, whole: bytes) -> RecordedRun:
         one = self._open.pop(whole)
         self._size -= one.size
         for beginning in one.beginnings:
@@ -72,7 +72,7 @@ class Joining:
         return one.run
 
 
-def run_of(conversation: RecordedConversation, *, most: int | None = None) -> Run:
+def run_of(conversation: RecordedConversation, *, most: int | None = None) -> RecordedRun:
     """Convert a conversation to a run: of its `most` newest rounds, counting messages of persons; None: of all."""
     label, request, answer = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
@@ -84,10 +84,10 @@ def run_of(conversation: RecordedConversation, *, most: int | None = None) -> Ru
     turns = [rounds[::-1] for rounds in reversed(turns) if rounds]
     names = {call.name for rounds in turns for round_ in rounds for call in round_.calls}
     known = frozenset(filter(request.declares, names)) if request.lists_tools else None
-    return Run(label.id, label.source, label.model or request.model, label.success, turns, known)
+    return RecordedRun(label.id, label.source, label.model or request.model, label.success, turns, known)
 
 
-def beginnings(run: Run, request: Request, session: str) -> list[bytes]:
+def beginnings(run: RecordedRun, request: Request, session: str) -> list[bytes]:
     """Digests of a conversation before its first round, after the first round, and so on to its end."""
     digest = digest_of((session.encode("utf-8", "replace"), *request.opening()))
     digests = [digest]

@@ -12,7 +12,7 @@ from callfuse.detect import can_fire, hindsight_can_fire
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding, PastCall, Round, Timeline
 from callfuse.offline.memory import NOTHING, KnownCall, VerdictMemory
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings
@@ -43,7 +43,7 @@ class Judged(NamedTuple):
         return any(kind in rules for kind in self.kinds())
 
 
-def judge_run(run: Run, settings: LoopSettings, memory: VerdictMemory | None = None) -> Iterator[Judged]:
+def judge_run(run: RecordedRun, settings: LoopSettings, memory: VerdictMemory | None = None) -> Iterator[Judged]:
     """Judge every call of a run, oldest first. A finding by results is attached to the last call of its round.
 
     `memory`: what is known there is not judged again, and neither `suspect` nor `held` is set then.
@@ -58,7 +58,7 @@ def judge_run(run: Run, settings: LoopSettings, memory: VerdictMemory | None = N
 
 
 def _judge_turn(
-    run: Run, settings: LoopSettings, turn: int, known: Sequence[Sequence[KnownCall]]
+    run: RecordedRun, settings: LoopSettings, turn: int, known: Sequence[Sequence[KnownCall]]
 ) -> Iterator[list[Judged]]:
     """Judge the rounds of a turn. `known`: what was found in the first ones."""
     rounds, begin = run.turns[turn], len(known)
@@ -123,6 +123,6 @@ def _differs(judge: Judge, past: PastCall) -> bool:
     return comparison.differs
 
 
-def _timeline(run: Run, rounds: Sequence[Round]) -> Timeline:
+def _timeline(run: RecordedRun, rounds: Sequence[Round]) -> Timeline:
     """The timeline of rounds of a turn, given oldest first."""
     return Timeline(rounds[::-1], declares=run.known.__contains__ if run.known is not None else None)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from callfuse.model import PastCall, Round, ToolCall
-from callfuse.offline.runs import Run
+from callfuse.offline.runs import RecordedRun
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import dumps
@@ -62,7 +62,7 @@ class VerdictMemory:
         self._digest = b""
         self._known: OrderedDict[bytes, tuple[tuple[KnownCall, ...], int]] = OrderedDict()
 
-    def recall(self, run: Run, rounds: Sequence[Round], settings: LoopSettings) -> Recalled:
+    def recall(self, run: RecordedRun, rounds: Sequence[Round], settings: LoopSettings) -> Recalled:
         """What is known of the rounds of a turn, oldest first."""
         digests = _digests(run, rounds, self._key_of(settings))
         found = []
@@ -101,7 +101,7 @@ def _digest_of(settings: LoopSettings) -> bytes:
     return blake2b(settings.model_dump_json().encode("utf-8", "surrogatepass"), digest_size=_DIGEST_SIZE).digest()
 
 
-def _digests(run: Run, rounds: Sequence[Round], start: bytes) -> list[bytes]:
+def _digests(run: RecordedRun, rounds: Sequence[Round], start: bytes) -> list[bytes]:
     """The digest of each round with those before it. To be taken before results are read, which drops them."""
     digest, found = start, []
     for round_ in rounds:

@@ -12,7 +12,7 @@ from typing import Final
 
 from callfuse.offline.excerpts import FindingExcerpt, Picture, RunFindings, draw_run, findings_of, first_findings
 from callfuse.offline.judging import Judged, judge_run
-from callfuse.offline.runs import Fault, Run, estimate_tokens
+from callfuse.offline.runs import RecordedRun, Unreadable, estimate_tokens
 from callfuse.policy.settings import LoopSettings
 
 ANY: Final = "any rule"
@@ -84,7 +84,7 @@ class Figures:
     failed_tokens: int = 0
     fired: dict[str, Fired] = field(default_factory=lambda: {ANY: Fired()})
 
-    def take(self, run: Run, calls: Sequence[Judged], costs: Sequence[int], rules: Collection[str]) -> bool:
+    def take(self, run: RecordedRun, calls: Sequence[Judged], costs: Sequence[int], rules: Collection[str]) -> bool:
         """Add a run, with the estimated tokens of its calls if it failed. Returns whether anything fired in it."""
         outcome = run.success
         suspect = sum([one.suspect for one in calls])
@@ -160,7 +160,7 @@ class Replay:
         """The runs with a finding, where they are kept."""
         self.pictures: dict[str, list[Picture]] = {}
         """By source."""
-        self.faults: list[Fault] = []
+        self.faults: list[Unreadable] = []
         self.fault_count = 0
         self.empty = 0
         """Runs without a call, which count nowhere else."""
@@ -168,9 +168,9 @@ class Replay:
         self._draw = draw
         self._keep_runs = keep_runs
 
-    def take(self, one: Run | Fault, costs: Sequence[int] | None = None) -> None:
+    def take(self, one: RecordedRun | Unreadable, costs: Sequence[int] | None = None) -> None:
         """Judge a run, or keep a fault. `costs`: what `costs_of` gave for this run, if it was called before."""
-        if isinstance(one, Fault):
+        if isinstance(one, Unreadable):
             self.fault_count += 1
             self.faults += [one] if len(self.faults) < MAX_FAULTS else []
             return
@@ -191,8 +191,8 @@ class Replay:
             drawn.append(draw_run(one, calls, self.rules))
 
 
-def costs_of(one: Run | Fault) -> list[int]:
+def costs_of(one: RecordedRun | Unreadable) -> list[int]:
     """Estimate the tokens of each call of a failed run; empty for any other run, where they are not needed."""
-    if isinstance(one, Fault) or one.success is not False:
+    if isinstance(one, Unreadable) or one.success is not False:
         return []
     return [estimate_tokens(call) for call in one.calls()]

@@ -44,7 +44,7 @@ NOTES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """One rule in one source."""
 
     source: str
@@ -75,9 +75,9 @@ class Row:
         return dict(zip(COLUMNS, values, strict=True))
 
 
-def rows(figures: Mapping[str, Figures]) -> list[Row]:
+def rows(figures: Mapping[str, Figures]) -> list[ReportRow]:
     """A row for each source and rule; a source in which nothing fired has only the row `ANY`."""
-    return [Row(source, rule, one) for source, one in figures.items() for rule in rules_of({source: one})]
+    return [ReportRow(source, rule, one) for source, one in figures.items() for rule in rules_of({source: one})]
 
 
 def as_csv(replay: Replay) -> bytes:
@@ -154,7 +154,7 @@ def table(replay: Replay, *, counts: bool = True) -> TextTable:
     return TextTable(headings, [[cell for _, cell in column] for column in columns], marked)
 
 
-def _cells(line: Row, labels: set[str], *, counts: bool) -> Iterator[tuple[str, str]]:
+def _cells(line: ReportRow, labels: set[str], *, counts: bool) -> Iterator[tuple[str, str]]:
     """Heading and text of each cell; the name of a source and its runs are in its first row only."""
     is_first = line.rule == ANY
     figures, fired = line.figures, line.fired

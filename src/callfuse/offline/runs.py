@@ -16,7 +16,7 @@ _SHOWN_KEYS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """One run of an agent, or the part of it in one history.
 
     `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
@@ -37,7 +37,7 @@ class Run:
             for round_ in rounds:
                 yield from round_.calls
 
-    def after(self, earlier: "Run") -> "Run":
+    def after(self, earlier: "RecordedRun") -> "RecordedRun":
         """This run as the continuation of an earlier one, whose tools were declared when they were called."""
         if self.known is None:
             return self
@@ -46,7 +46,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Unreadable:
     """Something that could not be read: file, line (from 1; 0: the whole file), and what is wrong."""
 
     file: str
@@ -58,12 +58,12 @@ class Fault:
         return f"{self.file}{place}: {self.what}"
 
 
-class BadRecord(ValueError):  # never leaves the package: `Reading` makes it a Fault
+class BadRecord(ValueError):  # never leaves the package: `Reading` makes it an `Unreadable`
     """A record that is not what its format says it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class RunLabel:
     """What a record says about its run besides the calls; empty if it says nothing.
 
     `id`: the run's name in reports. `session`: the conversation, if several records may belong to one.
@@ -79,12 +79,12 @@ class Label:
 class RecordedConversation(NamedTuple):
     """A conversation, by one of its requests, and the calls of the answer if they are known."""
 
-    label: Label
+    label: RunLabel
     request: Request
     answer: tuple[ToolCall, ...] = ()
 
 
-def label_of(record: dict[str, Any]) -> Label:
+def label_of(record: dict[str, Any]) -> RunLabel:
     """Read the label of a record that has callfuse's own keys; BadRecord for values of a wrong type."""
     id_ = text_at(record, "id")
     success = record.get("success")
@@ -95,7 +95,7 @@ def label_of(record: dict[str, Any]) -> Label:
     # An id beside a verdict is a run's; an id alone may be a request's, of which a conversation has many.
     session = text_at(record, "session_id") or text_at(record, "conversation_id")
     session = session or (id_ if success is not None else "")
-    return Label(id_ or session, session, text_at(record, "source"), text_at(record, "model"), success)
+    return RunLabel(id_ or session, session, text_at(record, "source"), text_at(record, "model"), success)
 
 
 def text_at(record: dict[str, Any], key: str) -> str:

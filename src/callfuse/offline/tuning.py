@@ -38,13 +38,13 @@ from callfuse.offline.conformal import Trial, line, max_beyond, min_scores, tria
 from callfuse.offline.excerpts import short
 from callfuse.offline.feedback import Feedback, Raised
 from callfuse.offline.replay import MAX_FAULTS
-from callfuse.offline.runs import Fault, Run
+from callfuse.offline.runs import RecordedRun, Unreadable
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.sections import LIMITS
 from callfuse.policy.settings import LoopSettings
 
 
-class Limit(NamedTuple):
+class LimitScale(NamedTuple):
     """How a limit moves along the scale. `points`: worth of one count. `least`: lowest value of the limit."""
 
     points: int
@@ -55,14 +55,14 @@ class Limit(NamedTuple):
         return max(self.least, points // self.points + 1)
 
 
-REPEATS: Final = {"max_repeats": Limit(4, 2), "max_repeats_changing": Limit(2, 6)}
+REPEATS: Final = {"max_repeats": LimitScale(4, 2), "max_repeats_changing": LimitScale(2, 6)}
 SHIPPED: Final = 12
 """The points that the limits which callfuse ships are worth."""
 
 
-def _moving(kind: Kind, limit: SoftLimit) -> Limit:
+def _moving(kind: Kind, limit: SoftLimit) -> LimitScale:
     """What only warns comes no lower: it saves nothing."""
-    return Limit(max(1, SHIPPED // limit.default), limit.default if kind.most else 2)
+    return LimitScale(max(1, SHIPPED // limit.default), limit.default if kind.most else 2)
 
 
 DETECTORS: Final = {
@@ -91,7 +91,7 @@ UNBOUNDED: Final = sys.maxsize
 """The length of a run that is acted on whatever `max_calls` is."""
 
 
-class Step(NamedTuple):
+class ScoreStep(NamedTuple):
     """A score that a run reaches, and the number of its calls before the round that reaches it."""
 
     score: Score
@@ -132,19 +132,19 @@ class Scale:
             | {"detectors": base.detectors.with_limits(detectors)}
         )
 
-    def steps(self, run: Run, *, warned: bool) -> list[Step]:
+    def steps(self, run: RecordedRun, *, warned: bool) -> list[ScoreStep]:
         """The scores that a run reaches one after the other, each higher than the one before; empty without calls.
 
         `warned`: count findings that warn at most by their caps, too; else only those that may keep a call.
         """
-        steps: list[Step] = []
+        steps: list[ScoreStep] = []
         calls = 0
         for rounds in run.turns:
             ignore_in_rounds(rounds, self._base)
             for at, round_ in enumerate(rounds):
                 score = self._score(rounds, at, warned=warned)
                 if not steps or score > steps[-1].score:
-                    steps.append(Step(score, calls))
+                    steps.append(ScoreStep(score, calls))
                 calls += len(round_.calls)
         return steps
 
@@ -184,7 +184,7 @@ def _newest_first(rounds: list[Round], before: int) -> list[Round]:
 class FailedRun:
     """A run that failed: the scores that it reached, in order, all its calls, and those of each turn."""
 
-    steps: Sequence[Step]
+    steps: Sequence[ScoreStep]
     calls: int
     turns: Sequence[int] = ()
 
@@ -232,12 +232,12 @@ class Tuning:
         self.scale = Scale(base)
         self.sources: dict[str, Source] = {}
         """By name, in the order of appearance."""
-        self.faults: list[Fault] = []
+        self.faults: list[Unreadable] = []
         self.fault_count = 0
 
-    def take(self, one: Run | Fault) -> None:
+    def take(self, one: RecordedRun | Unreadable) -> None:
         """Score a run, or keep a fault."""
-        if isinstance(one, Fault):
+        if isinstance(one, Unreadable):
             self.fault_count += 1
             self.faults += [one] if len(self.faults) < MAX_FAULTS else []
             return
@@ -254,7 +254,7 @@ class Tuning:
             source.failed.append(FailedRun(self.scale.steps(one, warned=False), calls, _turns(one)))
 
 
-def _turns(run: Run) -> list[int]:
+def _turns(run: RecordedRun) -> list[int]:
     """The calls of each turn, equal ones of a round counted once."""
     return [sum(len(round_.distinct) for round_ in rounds) for rounds in run.turns]
 

@@ -76,9 +76,9 @@ async def probe(store: str, timeout_s: float) -> float:
     if address is None:
         return 0.0
     from callfuse.stores.redis import touch
-    from callfuse.stores.server import Server
+    from callfuse.stores.server import RedisServer
 
-    server, began = Server(address), 0.0
+    server, began = RedisServer(address), 0.0
     with Boundary() as boundary:  # the client library may raise anything
         async with asyncio.timeout(timeout_s):
             await touch(server)

@@ -36,7 +36,7 @@ from callfuse.stores.breaker import Breaker
 from callfuse.stores.index import INDEX, MOST, SessionIndex
 from callfuse.stores.keys import PREFIX, finding_key, lane_key, session_key
 from callfuse.stores.replies import Reader, Value, moved_of, read_value, values_of
-from callfuse.stores.server import Script, Server, is_refusal
+from callfuse.stores.server import RedisServer, Script, is_refusal
 
 PROBE_TIMEOUT_S: Final = 1.0
 """The least time limit of a probe: it needs a new connection, and delays no exchange."""
@@ -136,8 +136,8 @@ class RedisLedger:
         self._timeout_s = timeout_s
         self._bus = bus
         self._breaker = Breaker(clock)
-        Server(address)  # raises ConfigError
-        self._servers: dict[asyncio.AbstractEventLoop, Server] = {}
+        RedisServer(address)  # raises ConfigError
+        self._servers: dict[asyncio.AbstractEventLoop, RedisServer] = {}
         self._probing: asyncio.Task[None] | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self._unsent: dict[SessionKey, SessionState] = {}
@@ -438,15 +438,15 @@ class RedisLedger:
             self._bus.emit(StoreWithoutLoop(self._address.label))
             return None
 
-    def _open(self, loop: asyncio.AbstractEventLoop) -> Server:
+    def _open(self, loop: asyncio.AbstractEventLoop) -> RedisServer:
         """Make a server for this loop, and drop those of closed loops; each thread may have a loop."""
         for other in list(self._servers):
             if other.is_closed():
                 self._servers.pop(other, None)
-        self._servers[loop] = server = Server(self._address)
+        self._servers[loop] = server = RedisServer(self._address)
         return server
 
-    def _record_failure(self, error: Exception, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    def _record_failure(self, error: Exception, server: RedisServer, loop: asyncio.AbstractEventLoop) -> None:
         if server is self._servers.get(loop) and self._breaker.record_failure():
             self._bus.emit(StoreDown(self._address.label, self._describe(error)))
             del self._servers[loop]
@@ -459,7 +459,7 @@ class RedisLedger:
             return f"no answer within {self._timeout_s:g} s"
         return f"{type(error).__name__}: {self._address.without_secrets(str(error))}"
 
-    def _probe_if_due(self, server: Server) -> None:
+    def _probe_if_due(self, server: RedisServer) -> None:
         """Start a probe unless one is running: at the end of a pause if the circuit is open, else at once."""
         before = self._probing
         if before is not None and not before.done() and not before.get_loop().is_closed():
@@ -467,7 +467,7 @@ class RedisLedger:
         if self._breaker.closed or self._breaker.is_due():
             self._probing = asyncio.create_task(self._probe(server))
 
-    async def _probe(self, server: Server) -> None:
+    async def _probe(self, server: RedisServer) -> None:
         """Check that the server can write, send it the unsent sessions, and close the circuit."""
         with Boundary() as boundary:
             async with asyncio.timeout(max(PROBE_TIMEOUT_S, self._timeout_s)):
@@ -485,7 +485,7 @@ class RedisLedger:
             self._breaker.close()
             self._bus.emit(StoreUp(self._address.label))
 
-    async def _close(self, server: Server) -> None:
+    async def _close(self, server: RedisServer) -> None:
         with Boundary():  # the server is not used any more, so errors do not matter
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await server.aclose()
@@ -499,6 +499,6 @@ def _joined(here: Iterable[KeptSession], there: Mapping[SessionKey, float]) -> l
     return sorted(known.values(), key=lambda one: one.used, reverse=True)[:MOST]
 
 
-async def touch(server: Server) -> None:
+async def touch(server: RedisServer) -> None:
     """Check that a server can write, with a value that is gone at once. Raises what the client library raises."""
     await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, 0, b""])

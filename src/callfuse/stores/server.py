@@ -1,7 +1,7 @@
 """Run Lua scripts on a Redis, Valkey or Cluster. The only module that imports redis-py.
 
-A `Server` belongs to the event loop in which it first runs a script. It connects then, and raises every failure; the
-circuit breaker of the ledger decides what follows.
+A `RedisServer` belongs to the event loop in which it first runs a script. It connects then, and raises every failure;
+the circuit breaker of the ledger decides what follows.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Script:
         object.__setattr__(self, "digest", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
 
 
-class Server:
+class RedisServer:
     """Runs scripts on the server at an address. Raises ConfigError if redis-py refuses an option of the URL."""
 
     def __init__(self, address: Address) -> None:

@@ -16,7 +16,7 @@ from callfuse.observe.ring import MOST_EVENTS, EventId
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
 from callfuse.stores.replies import read_entries
-from callfuse.stores.server import Script, Server
+from callfuse.stores.server import RedisServer, Script
 
 KEY: Final = "callfuse:{events}:feed"
 KEPT_S: Final = 24 * 60 * 60
@@ -51,8 +51,8 @@ class SharedStream:
         self._timeout_s = max(LEAST_TIMEOUT_S, timeout_s)
         self._bus = bus
         self._breaker = Breaker(clock)
-        Server(address)  # raises ConfigError
-        self._server: Server | None = None
+        RedisServer(address)  # raises ConfigError
+        self._server: RedisServer | None = None
 
     async def exchange(
         self, data: Sequence[bytes], after: EventId | None, most: int
@@ -64,7 +64,7 @@ class SharedStream:
         begin = "" if after is None else f"{after[0]}-{after[1]}"
         with Boundary():  # the client library may raise anything
             async with asyncio.timeout(self._timeout_s):
-                server = self._server = self._server or Server(self._address)
+                server = self._server = self._server or RedisServer(self._address)
                 reply = await server.run(EXCHANGE, [KEY], [begin, most, MOST_EVENTS, 1000 * KEPT_S, *data])
                 # Those of other programs, too, without data: what is behind them is asked for by their ids.
                 found = read_entries(reply)

@@ -22,7 +22,7 @@ _ERROR_TYPES = {
 }
 
 
-class Anthropic:
+class AnthropicVendor:
     """`POST .../v1/messages`, and Bedrock's `/model/{id}/invoke`."""
 
     name = "anthropic"

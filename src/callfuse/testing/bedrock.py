@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from callfuse.testing.anthropic import Anthropic
+from callfuse.testing.anthropic import AnthropicVendor
 from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.turn import Turn, dumps, objects, signature_for, texts
 from callfuse.wire import sse
@@ -19,7 +19,7 @@ PATH = re.compile(r"/model/.+/converse(-stream)?")
 METRICS = {"latencyMs": 1}
 
 
-class Bedrock:
+class BedrockVendor:
     """`POST .../model/{id}/converse` and `/converse-stream`."""
 
     name = "bedrock-converse"
@@ -89,7 +89,7 @@ class Bedrock:
         return frame[:-1] + bytes([frame[-1] ^ 1])
 
 
-class BedrockInvoke(Anthropic):
+class BedrockInvokeVendor(AnthropicVendor):
     """`POST .../model/{id}/invoke-with-response-stream`: Anthropic's events, each carried by a `chunk`."""
 
     name = "bedrock-invoke"
@@ -113,7 +113,7 @@ class BedrockInvoke(Anthropic):
 
     def malformed_frame(self) -> bytes:
         """A message whose checksum is wrong."""
-        return Bedrock().malformed_frame()
+        return BedrockVendor().malformed_frame()
 
 
 def _stream_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:

@@ -11,7 +11,7 @@ from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.turn import EVENT_STREAM, Turn, dumps
 
 
-class Cohere:
+class CohereVendor:
     """`POST .../v2/chat`."""
 
     name = "cohere-v2"
@@ -23,7 +23,7 @@ class Cohere:
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
         """The calls and results at the end of the conversation, which has OpenAI's format."""
-        return openai_chat.OpenAIChat().last_round(body)
+        return openai_chat.OpenAIChatVendor().last_round(body)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
         """Always 1."""

@@ -36,7 +36,7 @@ def signed_text(name: Any, args: Any) -> str:
     return f"{name} {orjson.dumps(args or {}, option=orjson.OPT_SORT_KEYS).decode()}"
 
 
-class Gemini:
+class GeminiVendor:
     """`POST .../models/{model}:generateContent` and `:streamGenerateContent`."""
 
     name = "gemini"
@@ -103,7 +103,7 @@ class Gemini:
         return b"data: " + dumps(payload) + b"\r\n\r\n"
 
 
-class GeminiArray(Gemini):
+class GeminiArrayVendor(GeminiVendor):
     """Gemini that streams a pretty-printed JSON array. Use one instance per answer: it keeps the place in the array."""
 
     stream_type = b"application/json; charset=UTF-8"

@@ -19,7 +19,7 @@ MODELS = ("model_output", "thought", "function_call")
 Json = Mapping[str, Any]
 
 
-class Interactions:
+class InteractionsVendor:
     """`POST .../interactions`."""
 
     name = "gemini-interactions"

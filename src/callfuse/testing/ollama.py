@@ -14,7 +14,7 @@ from callfuse.testing.turn import Turn, dumps, last_tool_round, objects
 NANOSECONDS_A_TOKEN = 1_000_000
 
 
-class Ollama:
+class OllamaVendor:
     """`POST .../api/chat`."""
 
     name = "ollama"

@@ -11,7 +11,7 @@ from callfuse.testing.script import Answer, Call, Usage
 from callfuse.testing.turn import EVENT_STREAM, Turn, dumps, last_tool_round, objects, openai_error
 
 
-class OpenAIChat:
+class OpenAIChatVendor:
     """`POST .../chat/completions`."""
 
     name = "openai-chat"

@@ -22,7 +22,7 @@ CALLS = {
 RESULTS = frozenset(CALLS.values())
 
 
-class OpenAIResponses:
+class OpenAIResponsesVendor:
     """`POST .../responses`."""
 
     name = "openai-responses"

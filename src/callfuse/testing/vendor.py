@@ -12,14 +12,14 @@ from typing import Any
 import anyio
 import orjson
 
-from callfuse.testing.anthropic import Anthropic
-from callfuse.testing.bedrock import Bedrock, BedrockInvoke
-from callfuse.testing.cohere import Cohere
-from callfuse.testing.gemini import Gemini, GeminiArray, wants_array
-from callfuse.testing.interactions import Interactions, StepMemory
-from callfuse.testing.ollama import Ollama
-from callfuse.testing.openai_chat import OpenAIChat
-from callfuse.testing.openai_responses import OpenAIResponses
+from callfuse.testing.anthropic import AnthropicVendor
+from callfuse.testing.bedrock import BedrockInvokeVendor, BedrockVendor
+from callfuse.testing.cohere import CohereVendor
+from callfuse.testing.gemini import GeminiArrayVendor, GeminiVendor, wants_array
+from callfuse.testing.interactions import InteractionsVendor, StepMemory
+from callfuse.testing.ollama import OllamaVendor
+from callfuse.testing.openai_chat import OpenAIChatVendor
+from callfuse.testing.openai_responses import OpenAIResponsesVendor
 from callfuse.testing.script import Answer, Choices, Fault, FaultKind, Reply, Script, Usage, VendorRequest
 from callfuse.testing.turn import Turn, VendorDialect, dumps, objects
 
@@ -28,15 +28,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 DIALECTS: tuple[VendorDialect, ...] = (
-    OpenAIChat(),
-    OpenAIResponses(),
-    Anthropic(),
-    Gemini(),
-    Interactions(),
-    Ollama(),
-    Cohere(),
-    Bedrock(),
-    BedrockInvoke(),
+    OpenAIChatVendor(),
+    OpenAIResponsesVendor(),
+    AnthropicVendor(),
+    GeminiVendor(),
+    InteractionsVendor(),
+    OllamaVendor(),
+    CohereVendor(),
+    BedrockVendor(),
+    BedrockInvokeVendor(),
 )
 """Every vendor that is played. A new one is a file in `testing/`, and a line here."""
 Rules = Callable[[str, Mapping[str, Any]], Iterable[str]]
@@ -69,8 +69,8 @@ class ScriptedVendor:
         self._rules = rules
         self._answered = 0
         self._memories: dict[str, Memory | StepMemory] = {
-            OpenAIResponses.name: Memory(),
-            Interactions.name: StepMemory(),
+            OpenAIResponsesVendor.name: Memory(),
+            InteractionsVendor.name: StepMemory(),
         }
         self.requests: list[VendorRequest] = []
         """All requests that could be parsed, refused ones included, in order."""
@@ -178,8 +178,8 @@ class ScriptedVendor:
 
 def _dialect(scope: Message) -> VendorDialect | None:
     dialect = next((d for d in DIALECTS if d.serves(scope["path"])), None)
-    if isinstance(dialect, Gemini) and wants_array(scope["path"], scope.get("query_string", b"")):
-        return GeminiArray()
+    if isinstance(dialect, GeminiVendor) and wants_array(scope["path"], scope.get("query_string", b"")):
+        return GeminiArrayVendor()
     return dialect
 
 

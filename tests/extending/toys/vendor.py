@@ -7,7 +7,7 @@ from callfuse.testing.script import Call
 from callfuse.testing.turn import Turn, dumps, objects
 
 
-class Jot:
+class JotVendor:
     """`POST .../jot/chat`."""
 
     name = "jot"

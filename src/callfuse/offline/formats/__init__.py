@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from callfuse.offline.formats import litellm, messages, opentelemetry, trajectories
-from callfuse.offline.runs import BadRecord, RecordedConversation, Run
+from callfuse.offline.runs import BadRecord, RecordedConversation, RecordedRun
 
-__all__ = ["FORMATS", "Format", "format_of"]
+__all__ = ["FORMATS", "RecordFormat", "format_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class RecordFormat:
     """One format: `accepts` says whether a record is of it, `read` reads such a record.
 
     `read` raises BadRecord for a record that it cannot read, and yields one for each bad part of a record whose other
@@ -23,18 +23,18 @@ class Format:
 
     name: str
     accepts: Callable[[Any], bool]
-    read: Callable[[Any, bytes], Iterator[Run | RecordedConversation | BadRecord]]
+    read: Callable[[Any, bytes], Iterator[RecordedRun | RecordedConversation | BadRecord]]
 
 
-FORMATS: tuple[Format, ...] = (
-    Format("calls", trajectories.accepts, trajectories.read),
-    Format("opentelemetry", opentelemetry.accepts, opentelemetry.read),
-    Format("litellm", litellm.accepts, litellm.read),
-    Format("messages", messages.accepts, messages.read),
+FORMATS: tuple[RecordFormat, ...] = (
+    RecordFormat("calls", trajectories.accepts, trajectories.read),
+    RecordFormat("opentelemetry", opentelemetry.accepts, opentelemetry.read),
+    RecordFormat("litellm", litellm.accepts, litellm.read),
+    RecordFormat("messages", messages.accepts, messages.read),
 )
 """The first format that accepts a record reads it."""
 
 
-def format_of(record: object) -> Format | None:
+def format_of(record: object) -> RecordFormat | None:
     """Find the format of a record; None if no format accepts it."""
     return next((format_ for format_ in FORMATS if format_.accepts(record)), None)

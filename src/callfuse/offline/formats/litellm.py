@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from callfuse.offline.formats.messages import answer_of, has_history, key_of, request_of
-from callfuse.offline.runs import BadRecord, Label, RecordedConversation, text_at
+from callfuse.offline.runs import BadRecord, RecordedConversation, RunLabel, text_at
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 
@@ -24,7 +24,7 @@ def read(record: Any, text: bytes) -> Iterator[RecordedConversation]:
     record = _payload(record)
     id_ = text_at(record, "session_id") or text_at(record, "trace_id")
     id_ = id_ or text_at(record, "id") or text_at(record, "request_id")
-    label = Label(id_, model=text_at(record, "model"))
+    label = RunLabel(id_, model=text_at(record, "model"))
     body = _body(record)
     yield RecordedConversation(label, request_of(body, dumps(body)), answer_of(_value(record.get("response"))))
 

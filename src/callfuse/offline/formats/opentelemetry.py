@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from callfuse.model import ToolCall
 from callfuse.offline.formats.messages import answer_of, request_of
-from callfuse.offline.runs import BadRecord, Label, RecordedConversation, kind_of
+from callfuse.offline.runs import BadRecord, RecordedConversation, RunLabel, kind_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
@@ -71,7 +71,7 @@ def _service(holder: Payload) -> str:
 def _conversation(attributes: Payload, service: str, trace_id: str) -> RecordedConversation:
     session = str(attributes.get("gen_ai.conversation.id") or "")
     model = attributes.get("gen_ai.request.model") or attributes.get("gen_ai.response.model")
-    label = Label(session or trace_id, session, service, str(model or ""))
+    label = RunLabel(session or trace_id, session, service, str(model or ""))
     history = [{"role": "system", "content": str(attributes.get(SYSTEM) or "")}]
     for message in _messages_at(attributes, INPUT):
         history += _as_chat(message)

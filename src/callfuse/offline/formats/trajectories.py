@@ -17,7 +17,7 @@ from callfuse.config.wording import format_value
 from callfuse.dialects.declared import all_names, name_of
 from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind
-from callfuse.offline.runs import BadRecord, Run, kind_of, label_of
+from callfuse.offline.runs import BadRecord, RecordedRun, kind_of, label_of
 
 _NUMBER: Final = (int, type(None))
 _FLAG: Final = (bool, type(None))
@@ -47,7 +47,7 @@ def accepts(record: Any) -> bool:
     return isinstance(record, dict) and isinstance(record.get("calls"), list)
 
 
-def read(record: Any, text: bytes) -> Iterator[Run]:
+def read(record: Any, text: bytes) -> Iterator[RecordedRun]:
     """Yield the run of a record."""
     label = label_of(record)
     turns: list[list[list[PastCall]]] = []
@@ -62,7 +62,7 @@ def read(record: Any, text: bytes) -> Iterator[Run]:
         turns[-1][-1].append(_call(call, number))
         before = user_turn, turn
     rounds = [[Round(tuple(calls), position) for position, calls in enumerate(of_turn)] for of_turn in turns]
-    yield Run(label.id, label.source, label.model, label.success, rounds, _tools(record.get("tools")))
+    yield RecordedRun(label.id, label.source, label.model, label.success, rounds, _tools(record.get("tools")))
 
 
 def _tools(listed: Any) -> frozenset[str] | None:
