@@ -4,9 +4,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.notes import note_keys
+from callfuse.conversations.timeline import keep_round
 from tests.conversations.talks import Ids, Lane, by_name, by_number, request, talk, without, words
 from tests.support.examples import more_examples
+from tests.support.work import lines_run
 
 HELLO = "user: Find it."
 EVERY_ID = pytest.mark.parametrize("ids", [by_number, by_name, without])
@@ -222,3 +225,18 @@ def test_tries_leave_no_trace(before: list[str], tries: list[str], ids: Ids) -> 
     for one in tries:
         lane.answer(HELLO, *before, brings=[one])
     assert words(lane.look(HELLO, *before).timeline) == before
+
+
+def rewritten(count: int) -> int:
+    """The work of reading a history in which another call stands beside a known one in each round but the newest."""
+    rounds = [f"a=x b{at}=y" for at in range(count)]
+    evidence = talk(request(HELLO, *rounds, ids=without)).evidence
+    past = [round_ for round_ in request(HELLO, *rounds, ids=without).rounds() if round_]
+    kept = [keep_round(round_.calls, round_.position, 1.0, evidence.turn) for round_ in reversed(past)]
+    shown = request(HELLO, *(f"a=x c{at}=y" for at in range(count - 1)), rounds[-1], ids=without)
+    return lines_run(lambda: talk(shown, LaneState(tuple(kept), {}, 2 * count + 1)))
+
+
+def test_rounds_that_are_not_known_are_not_searched_for() -> None:
+    """A round is looked for among the kept ones only where all of its calls are known."""
+    assert rewritten(200) < 2.5 * rewritten(100)

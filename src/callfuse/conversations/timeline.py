@@ -453,11 +453,11 @@ def _places(view: _RequestView, match: _Match) -> list[int | None]:
     """Where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a round that
     the ledger does not know."""
     left = [*match.kept]
-    known_first = {one.delivered[0].signature for one in left if one.delivered}
+    known = {tuple([call.signature for call in one.delivered]) for one in left}
     places: list[int | None] = []
     at = match.at
     for round_ in view.rounds[match.first :]:
-        if at is None and left and round_.calls[0].signature in known_first:
+        if at is None and left and tuple([call.signature for call in round_.calls]) in known:
             at = len(left) - 1  # as nearly always
             if left[at].position != round_.position + match.shift or not _is_same(round_, left[at]):
                 at = _find_in_order(round_, left, match.shift, view.unique)
