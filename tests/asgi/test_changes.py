@@ -2,15 +2,19 @@
 left in a state of some sequential order."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callfuse.asgi import changes
 from callfuse.asgi.changes import change_lanes, change_session
 from callfuse.asgi.evidence import ExchangeEvidence, KeptRequest
 from callfuse.conversations.blocks import after_reset
@@ -34,6 +38,8 @@ Pause = Callable[[], Awaitable[None]]
 PATH = "/v1/chat/completions"
 CHAT = next(filter(None, [dialect_of(PATH)]))
 TASK = "user: Find the zebra crossing."
+PAUSE: ContextVar[Pause] = ContextVar("pause")
+"""That of the task which is running."""
 
 
 @dataclass(frozen=True)
@@ -88,25 +94,38 @@ async def interleave(ledger: Ledger, done: Sequence[Asked | Set], order: Iterato
     """Run all at once; `order` says whose turn it is at each pause."""
     turns = [asyncio.Semaphore(0) for _ in done]
     paused = asyncio.Semaphore(0)
+    writing = set[Lane]()
+
+    @asynccontextmanager
+    async def turn_of(one: Lane) -> AsyncIterator[None]:
+        while one in writing:  # a lock would wait for another task, whose turn it never is
+            await PAUSE.get()()
+        writing.add(one)
+        try:
+            yield
+        finally:
+            writing.discard(one)
 
     async def one(at: int) -> None:
         async def pause() -> None:
             paused.release()
             await turns[at].acquire()
 
+        PAUSE.set(pause)
         try:
             await done[at].run(ledger, at + 1, pause)
         finally:
             paused.release()
 
-    tasks = [asyncio.create_task(one(at)) for at in range(len(done))]
-    for _ in tasks:
-        await paused.acquire()
-    while running_ := [at for at, task in enumerate(tasks) if not task.done()]:
-        turns[running_[next(order) % len(running_)]].release()
-        await paused.acquire()
-        await asyncio.sleep(0)
-    await asyncio.gather(*tasks)
+    with mock.patch.object(changes, "_turn_of", turn_of):
+        tasks = [asyncio.create_task(one(at)) for at in range(len(done))]
+        for _ in tasks:
+            await paused.acquire()
+        while running_ := [at for at, task in enumerate(tasks) if not task.done()]:
+            turns[running_[next(order) % len(running_)]].release()
+            await paused.acquire()
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
 
 
 async def left(ledger: Ledger) -> tuple[LaneState, SessionState]:
@@ -158,7 +177,7 @@ ORDERS = st.lists(st.integers(0, 5), min_size=24, max_size=24)
 
 async def check(ledger: Ledger, done: Sequence[Asked | Set], order: Sequence[int]) -> None:
     """The state that is left is one of a sequential order, and no block in it is forgotten."""
-    await interleave(ledger, done, iter([*order, *[0] * 100]))
+    await interleave(ledger, done, iter([*order, *range(1000)]))
     state, session = await left(ledger)
     orders = [await one_by_one(done, one) for one in permutations(range(len(done)))]
     found = [one for one, kept in orders if without_memory(one) == without_memory(state) and kept == session]
