@@ -10,8 +10,10 @@ from redis import Redis
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, SessionState
 from callfuse.observe.bus import Bus
 from callfuse.stores import open_ledger
+from callfuse.stores.keys import lane_key
 from callfuse.stores.redis import RedisLedger
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
+from tests.support.redis import RedisServer
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -85,6 +87,25 @@ async def test_a_lane_has_a_longest_state(ledger: Ledger) -> None:
     kept = await rounds_of(ledger, lane(1), 1)
     assert 0 < len(kept) < 60
     assert kept[-1].position == 59
+
+
+async def test_every_process_knows_when_a_lane_was_last_used(server: RedisServer) -> None:
+    """Also one that has just begun, once the lane has gone from the server: a store that is shared has one memory."""
+    one, other, fresh = (open_ledger(server.url, max_lanes=10, ttl_s=100, timeout_s=20, bus=Bus()) for _ in range(3))
+    await one.write({lane(1): state(), lane(2): state()}, 1000)
+    assert (await other.read(lane(1), 1001))[0].rounds == state().rounds
+    with closing(Redis.from_url(server.url)) as client:
+        lasting = [key for key in client.keys("*") if client.pttl(key) > 100_000]
+        client.delete(lane_key(lane(1)), lane_key(lane(2)))  # its clock is its own: as if the time were up
+    assert len(lasting) == 2
+    for ledger, last_used in ((other, 1001), (fresh, 1000)):
+        assert (await ledger.read(lane(1), 1150))[0] == LaneState(last_used=last_used)
+        assert (await ledger.read(lane(3), 1150))[0] == LaneState()
+    await one.write({lane(1): state(9)}, 1200)
+    assert (await fresh.read(lane(1), 1201))[0].rounds == state(9).rounds
+    for ledger in (one, other, fresh):
+        assert isinstance(ledger, RedisLedger)
+        await ledger.aclose()
 
 
 async def test_a_forgotten_lane_says_when_it_was_last_used(ledger: Ledger, request: pytest.FixtureRequest) -> None:

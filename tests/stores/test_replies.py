@@ -87,7 +87,7 @@ async def test_no_reply_is_an_error_of_the_feed(reply: Any) -> None:
     assert found is None or all(isinstance(data, bytes) for _, data in found)
 
 
-@pytest.mark.parametrize("reply", [7, [], b"text", [None], [None, [b""]], [None, None, None], [1, None]])
+@pytest.mark.parametrize("reply", [7, [], b"text", [None], [None, None, [b""]], [None, None], [1, None, None]])
 async def test_another_shape_counts_as_a_failure(monkeypatch: pytest.MonkeyPatch, reply: Any) -> None:
     """The circuit opens, memory takes over, and it is counted."""
     counts = Counts()

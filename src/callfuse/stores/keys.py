@@ -21,6 +21,11 @@ def lane_key(lane: Lane) -> str:
     return f"{PREFIX}{{{lane.credential.hex()}}}:lane:{_digest(names)}"
 
 
+def last_use_key(lane: Lane) -> str:
+    """The key of the time when a lane was last used, which outlives the lane."""
+    return f"{lane_key(lane)}:used"
+
+
 def session_key(session: SessionKey) -> str:
     """The key of a session. Its name is short and printable (`conversations/identity.py`)."""
     credential, name = session

@@ -1,6 +1,9 @@
 """A ledger that processes share in a Redis or Valkey: one round trip to read and one to write an exchange. Findings go
 there in the background, so that feedback on one may come to any process.
 
+When a lane was last used is kept for a hundred times as long as the lane, in a small key of its own: no round that its
+client still shows is younger.
+
 A local `MemoryLedger` keeps a copy of what this process last read or wrote. If the server fails or does not answer in
 time, a circuit breaker opens: exchanges use the histories in their requests and the local copy, without network, until
 the server answers a background probe. The probe then sends what sessions have set meanwhile, and the server's values
@@ -34,7 +37,7 @@ from callfuse.stores import values
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
 from callfuse.stores.index import INDEX, MOST, SessionIndex
-from callfuse.stores.keys import PREFIX, finding_key, lane_key, session_key
+from callfuse.stores.keys import PREFIX, finding_key, lane_key, last_use_key, session_key
 from callfuse.stores.replies import Reader, Value, moved_of, read_value, values_of
 from callfuse.stores.server import RedisServer, Script, is_refusal
 
@@ -58,18 +61,21 @@ if name then key = string.sub(key, 1, #key - #ARGV[1]) .. name end
 local session = get(key)
 if type(session) == 'table' then return session end
 if session then redis.call('PEXPIRE', key, ARGV[2]) end
-return {lane, session}
+local used = not lane and get(KEYS[3])
+if type(used) == 'table' then return used end
+return {lane, session, used}
 """)
-"""Get the values of a lane and of its session, and extend the life of the session to ARGV[2] milliseconds.
+"""Get the values of a lane and of its session, and extend the life of the session to ARGV[2] milliseconds; where the
+lane has gone, also when it was last used.
 
-KEYS: that of the lane, and that of the session ARGV[1]. If the value of the lane begins with the name of another
-session, that session is read; its key has the same hash tag."""
+KEYS: that of the lane, that of the session ARGV[1], and that of the last use. If the value of the lane begins with the
+name of another session, that session is read; its key has the same hash tag."""
 WRITE: Final = Script("""
 local function revision(value)
   return type(value) == 'string' and string.match(value, '^[^\\n]*\\n(%x*)\\n') or ''
 end
 local checked, there, moved = tonumber(ARGV[2]), {}, false
-local new = revision(ARGV[3 + checked])
+local new = revision(ARGV[4 + checked])
 for at = 1, checked do
   local value = redis.pcall('GET', KEYS[at])
   if type(value) == 'table' then
@@ -78,16 +84,18 @@ for at = 1, checked do
   end
   local found = revision(value)
   if found ~= '' and found == new then return 0 end
-  there[at], moved = value, moved or (found ~= '' and found ~= ARGV[2 + at])
+  there[at], moved = value, moved or (found ~= '' and found ~= ARGV[3 + at])
 end
 if moved then return there end
-for at = checked + 1, #KEYS do redis.call('SET', KEYS[at], ARGV[2 + at], 'PX', ARGV[1]) end
+for at = checked + 1, #KEYS do
+  redis.call('SET', KEYS[at], ARGV[3 + at], 'PX', at > #KEYS - ARGV[3] and ARGV[1] * 100 or ARGV[1])
+end
 return #KEYS - checked
 """)
 """Set all keys behind the first ARGV[2], for ARGV[1] milliseconds, unless one of these holds another revision than it
-had when it was read: then nothing is set, and what they hold is returned.
+had when it was read: then nothing is set, and what they hold is returned. The last ARGV[3] keys stay 100 times as long.
 
-KEYS: those to be checked, those to be set. ARGV behind the first two: the revisions that were read, the values to be
+KEYS: those to be checked, those to be set. ARGV behind the first three: the revisions that were read, the values to be
 set. A value without a revision, as of an earlier version, has not moved; nor has anything if the script has run before,
 over a connection that broke before its answer came."""
 GET: Final = Script("return redis.call('GET', KEYS[1])")
@@ -154,8 +162,8 @@ class RedisLedger:
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read a lane and its session; from the local copy what the server lacks."""
-        keys = lane_key(lane), session_key((lane.credential, lane.owner))
-        found = await self._ask("read", READ, keys, (lane.owner, self._ttl_ms), values_of(2))
+        keys = lane_key(lane), session_key((lane.credential, lane.owner)), last_use_key(lane)
+        found = await self._ask("read", READ, keys, (lane.owner, self._ttl_ms), values_of(3))
         if found is None:
             return await self._local.read(lane, now)
         there = await self._decode_lane(found[0])
@@ -163,6 +171,9 @@ class RedisLedger:
             await self._local.write({lane: there}, now)
         here, known = await self._local.read(lane, now)
         state = here if there is None else there
+        if there is None and here == LaneState(last_used=here.last_used):
+            known_times = [time for time in (here.last_used, values.decode_time(found[2])) if time is not None]
+            state = LaneState(last_used=max(known_times, default=None))
         if there is None and here.rounds:
             self._index.forget((lane.credential, here.session or lane.owner))
         if there is None and state.session:  # the script did not read the session that the local copy names
@@ -190,7 +201,7 @@ class RedisLedger:
         for lane, state in lanes.items():
             self._note((lane.credential, state.session or lane.owner), now)
         bounded = self._local.bounded(lanes)
-        moved = await self._write_there(bounded, read)
+        moved = await self._write_there(bounded, now, read)
         if moved is None:
             return self._local.write_bounded(bounded, now, read)
         if moved and read is not None:
@@ -202,7 +213,9 @@ class RedisLedger:
         self._local.write_bounded(bounded, now)
         return None
 
-    async def _write_there(self, lanes: Mapping[Lane, BoundedLane], read: Read | None) -> list[Value] | None:
+    async def _write_there(
+        self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None
+    ) -> list[Value] | None:
         """Write lanes to the server. Returns what it holds in place of what was read, empty if they are written; None
         if it fails."""
         checks: dict[str, LaneState | SessionState] = {}
@@ -213,7 +226,8 @@ class RedisLedger:
             return None
         encode = partial(self._encode_lanes, lanes)
         found = await self._work(encode, sum(one.size for one in lanes.values()))
-        return await self._ask("write", WRITE, *self._arguments(found, checks), moved_of(len(checks)))
+        last_uses = {last_use_key(lane): values.encode_time(now) for lane in lanes}
+        return await self._ask("write", WRITE, *self._arguments(found, checks, last_uses), moved_of(len(checks)))
 
     async def write_session(
         self, session: SessionKey, state: SessionState, now: float, read: SessionState | None = None
@@ -279,7 +293,7 @@ class RedisLedger:
 
     def share_finding(self, finding_id: str, value: bytes) -> None:
         """Send a finding to the server, in a task of its own: no exchange waits for that."""
-        arguments: list[str | bytes | int] = [FINDING_TTL_MS, 0, value]
+        arguments: list[str | bytes | int] = [FINDING_TTL_MS, 0, 0, value]
         self._send(partial(self._ask, "finding", WRITE, [finding_key(finding_id)], arguments, moved_of(0)))
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
@@ -338,12 +352,17 @@ class RedisLedger:
             del self._unsent[next(iter(self._unsent))]
 
     def _arguments(
-        self, found: Mapping[str, bytes], checks: Mapping[str, LaneState | SessionState] | None = None
+        self,
+        found: Mapping[str, bytes],
+        checks: Mapping[str, LaneState | SessionState] | None = None,
+        lasting: Mapping[str, bytes] | None = None,
     ) -> Arguments:
-        """The arguments of `WRITE`: values by key, and what was read under the keys that are to be checked."""
-        checks = checks or {}
+        """The arguments of `WRITE`: values by key, what was read under the keys that are to be checked, and values that
+        stay longer."""
+        checks, lasting = checks or {}, lasting or {}
         revisions = [one.revision for one in checks.values()]
-        return [*checks, *found], [self._ttl_ms, len(checks), *revisions, *found.values()]
+        values_set = [*found.values(), *lasting.values()]
+        return [*checks, *found, *lasting], [self._ttl_ms, len(checks), len(lasting), *revisions, *values_set]
 
     @staticmethod
     def _encode_lanes(lanes: Mapping[Lane, BoundedLane]) -> dict[str, bytes]:
@@ -501,4 +520,4 @@ def _joined(here: Iterable[KeptSession], there: Mapping[SessionKey, float]) -> l
 
 async def touch(server: RedisServer) -> None:
     """Check that a server can write, with a value that is gone at once. Raises what the client library raises."""
-    await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, 0, b""])
+    await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, 0, 0, b""])

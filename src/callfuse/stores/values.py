@@ -9,6 +9,7 @@ rounds refer to by index.
 
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
@@ -146,6 +147,20 @@ def decode_lane(value: bytes) -> LaneState:
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:
         raise UnreadableError(type(error).__name__) from None
+
+
+def encode_time(seconds: float) -> bytes:
+    """A time in Unix seconds as a value."""
+    return b"%r" % float(seconds)
+
+
+def decode_time(value: bytes | None) -> float | None:
+    """The time of a value; None where there is none, or something else."""
+    try:
+        seconds = float(value or b"")
+    except ValueError:
+        return None
+    return seconds if isfinite(seconds) else None
 
 
 def encode_session(state: SessionState) -> bytes:
