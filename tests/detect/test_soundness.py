@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from callfuse.detect import Engine, can_fire
 from callfuse.detect.detector import ANY_TOOL
-from callfuse.detect.facts import IN_A_ROW, may_show
 from callfuse.detect.registry import DETECTORS, HINDSIGHTS
 from callfuse.detect.siblings import Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
@@ -96,7 +95,7 @@ def test_what_goes_round_has_come_before(past: Timeline, chosen: LoopSettings) -
     """Such a finding is never in fewer rounds in a row, each with a call that has come before, than its count says."""
     for one in of_past(past):
         again = Facts([Round((PastCall(one),), 0), *past.rounds]).again[0]
-        for detector in (one_ for one_ in DETECTORS if one_.needs in IN_A_ROW and one.name):
+        for detector in (one_ for one_ in DETECTORS if one_.needs.in_a_row and one.name):
             finding = found(detector, past, chosen, one)
             assert finding is None or again >= finding.count - 1
 
@@ -211,8 +210,8 @@ def test_the_pre_check_of_results_is_sound(past: Timeline, chosen: LoopSettings)
         found = list(hindsight.evidence(whole, chosen))
         assert len(found) == len(whole.rounds)
         least = loosest.limit_of(hindsight.kind.name) if loosest.enabled else 0
-        assert not any(found) or may_show(hindsight.needs, whole, least)
-        assert not any(found[:1]) or may_show(hindsight.needs, whole, least, newest=True)
+        assert not any(found) or hindsight.needs.may_show(whole, least)
+        assert not any(found[:1]) or hindsight.needs.may_show(whole, least, newest=True)
         for at, evidence in enumerate(found):
             if evidence:
                 assert evidence.calls[0] in whole.rounds[at].distinct or evidence.calls[0] in whole.rounds[at].calls

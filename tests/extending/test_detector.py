@@ -58,10 +58,10 @@ def test_what_is_left_out_is_safe(tmp_path: Path) -> None:
     assert with_detector(tmp_path, bare).run_tests(*tests, "-k", "not held_for_nothing and not healthy") == ""
 
 
-FACT = "from callfuse.detect.facts import Fact"
+FACT = "from callfuse.detect import facts"
 DETECTOR = "from callfuse.detect.detector import"
 SILENT = """
-    needs = Fact.OTHERS
+    needs = facts.OTHERS
 """
 
 

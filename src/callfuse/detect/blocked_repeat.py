@@ -7,8 +7,8 @@ on: harnesses answer a block with one of their own.
 
 from collections.abc import Iterable, Sequence
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, twice
-from callfuse.detect.facts import Fact
 from callfuse.detect.repeat import Repeat
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.model import EarlierBlocks, PastCall, Timeline, ToolCall
@@ -21,7 +21,7 @@ class BlockedRepeat(Detector):
 
     kind = Repeat.kind
     names_calls = True
-    needs = Fact.BLOCKED
+    needs = facts.BLOCKED
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, and nothing is found where that is off."""

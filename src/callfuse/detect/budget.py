@@ -7,8 +7,9 @@ hardly tells good runs from bad ones; in good ones of almost any length most cal
 
 from dataclasses import replace
 
+from callfuse.detect import facts
 from callfuse.detect.detector import ANY_TOOL, Detector, Evidence, distinct_calls
-from callfuse.detect.facts import STALE, Fact
+from callfuse.detect.facts import STALE
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Counted
@@ -26,7 +27,7 @@ class Budget(Detector):
         about="More calls than allowed; on where `max_calls`, `max_calls_of_tool` or `max_weighted_calls` is set. "
         "`false` is off.",
     )
-    needs = Fact.CALLS
+    needs = facts.CALLS
     of_any_tool = True
     counts_siblings = True
 
@@ -73,7 +74,7 @@ class ToolBudget(Budget):
 class WeightedBudget(Budget):
     """All calls since the last real user message, weighted."""
 
-    needs = Fact.WEIGHT
+    needs = facts.WEIGHT
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_weighted_calls`; never hard."""

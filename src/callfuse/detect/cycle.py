@@ -7,8 +7,8 @@ outcomes are equal lap by lap. A new call is progress: the first lap begins with
 from collections.abc import Iterable
 from typing import Final
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, distinct_calls
-from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import LONGEST_LAP, Settings
 from callfuse.detect.streak import recent
@@ -35,7 +35,7 @@ class Cycle(Detector):
     names_calls = True
     ends_on_news = True
     spares_pollers = True
-    needs = Fact.RETURNS
+    needs = facts.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the rounds that could be expected, if the newest one has come before, and others with it."""

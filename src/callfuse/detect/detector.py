@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import ClassVar, Final
 
-from callfuse.detect.facts import Fact
+from callfuse.detect import facts
+from callfuse.detect.facts import Fact, ResultFact
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Counted
@@ -49,8 +50,6 @@ class Rule(ABC):
     """
 
     kind: ClassVar[Kind]
-    needs: ClassVar[Fact]
-    """The fact without which it finds nothing: it is asked only where that holds for its soft limit."""
     ends_on_news: ClassVar[bool] = False
     """A new call in the same round shows progress and voids the finding."""
     ends_round: ClassVar[bool] = False
@@ -64,7 +63,8 @@ class Detector(Rule):
     they cost time, but miss nothing.
     """
 
-    needs: ClassVar[Fact] = Fact.ROUNDS
+    needs: ClassVar[Fact] = facts.ROUNDS
+    """The fact without which it finds nothing: it is asked only where that holds for its soft limit."""
     of_any_tool: ClassVar[bool] = False
     """Evidence does not depend on the arguments; for `ANY_TOOL`, `evidence` returns the maximum over all tools."""
     spares_pollers: ClassVar[bool] = False
@@ -123,6 +123,8 @@ class Hindsight(Rule):
     most. Where settings lift the cap of its kind, `detect/onward.py` finds the calls that go on in the same way.
     """
 
+    needs: ClassVar[ResultFact]
+    """The fact without which it finds nothing: it is asked only where that holds for its limit."""
     any_arguments: ClassVar[bool] = False
     """Any call of the newest round's tools goes on in the same way; otherwise only one that its evidence has."""
     names_cause: ClassVar[bool] = False

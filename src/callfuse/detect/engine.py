@@ -11,7 +11,7 @@ from callfuse.detect import registry
 from callfuse.detect.budget import weight
 from callfuse.detect.comparison import MOST
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, Rule, any_call
-from callfuse.detect.facts import IN_A_ROW, Fact, may_reach, may_show
+from callfuse.detect.facts import OTHERS
 from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import Detectors, ForTool, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
@@ -364,7 +364,7 @@ def hindsight_can_fire(timeline: Timeline, settings: Settings) -> bool:
 def _may_find(timeline: Timeline, settings: Settings, *, newest: bool = False) -> Iterator[Hindsight]:
     """Yield the detectors that could find something in results; `newest`: in those of the newest round."""
     for hindsight, least in _limits_of_results(settings):
-        if may_show(hindsight.needs, timeline, least, newest=newest):
+        if hindsight.needs.may_show(timeline, least, newest=newest):
             yield hindsight
 
 
@@ -398,13 +398,13 @@ def least_lowered(settings: Settings, to: int) -> int:
     about a finding to this hardness; 0 where that cannot be said. Of rounds of several calls it says nothing."""
     least: list[int] = []
     for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
-        if detector.needs is Fact.OTHERS:
+        if detector.needs is OTHERS:
             continue
         name = detector.kind.name
         if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
-            least.append(soft - 1 if detector.needs in IN_A_ROW else 0)
+            least.append(soft - 1 if detector.needs.in_a_row else 0)
         elif detector.spares_pollers:
-            least.append(soft * settings.poll_factor - 1 if detector.needs in IN_A_ROW else 0)
+            least.append(soft * settings.poll_factor - 1 if detector.needs.in_a_row else 0)
     return max(0, min(least, default=0))
 
 
@@ -436,7 +436,7 @@ def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector
         return
     reach = settings.reach
     for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
-        if may_reach(detector.needs, timeline, at, soft, reach):
+        if detector.needs.may_reach(timeline, at, soft, reach):
             yield detector
 
 

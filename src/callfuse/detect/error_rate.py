@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Evidence, Hindsight
-from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import is_pause, oldest_first
@@ -36,7 +36,7 @@ class ErrorRate(Hindsight):
         ),
         most="warn",
     )
-    needs = Fact.ERRORS
+    needs = facts.ERRORS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The errors among the last results up to each round that brought one."""

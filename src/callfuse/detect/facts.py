@@ -1,11 +1,11 @@
-"""The facts without which a detector cannot fire: each detector declares one, and is asked only where that holds.
+"""The facts without which detectors cannot fire: each declares one, and is asked only where that holds.
 
-A fact is an upper bound: where it does not hold for a count, no evidence reaches that count. Most requests end here.
+A fact bounds a count from above: where it does not hold for a count, no evidence reaches that. Most requests end here.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, takewhile
 from typing import Final
@@ -19,63 +19,100 @@ STALE: Final = 10
 """What a call counts in a weighted budget that brought nothing new."""
 WITHIN: Final = 20
 """Rounds in which one call with one error comes as often as the limit of `known_pairs` says."""
+LOOKED_AT: Final = 4
+"""Rounds in a row that are looked at for calls that have come before; more would cost more than they spare."""
 
 
-class Fact(Enum):
-    """What a count takes at least. The first ones are of pending calls, the others of results."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Fact:
+    """What a pending call's evidence takes.
 
-    ROUNDS = "there are rounds"
-    REPEATS = "all rounds of it but the first, and the pending one, bring a call that has come before"
-    RETURNS = "the same, and the newest round brings one of the window"
-    BLOCKED = "a call was blocked"
-    UNDECLARED = "the newest round has a call of a tool that does not exist"
-    CALLS = "there are so many calls, with the pending one"
-    WEIGHT = "they weigh so much, if none has brought anything new"
-    OTHERS = "the round has other calls"
-    FAILURES = "so many rounds of one tool have failed, and nothing new came in between"
-    PAIRS = "rounds near to one another bring calls that have come before"
-    ERRORS = "so many calls have failed"
-    CUT_OFF = "so many calls were cut off"
-    UNKNOWN = "so many calls in a row may have been of unknown tools, and the request does not list its tools"
-
-
-IN_A_ROW: Final = frozenset({Fact.REPEATS, Fact.RETURNS})
-"""Facts by which a finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending one, brought
-a call that had come before."""
-
-
-def may_reach(fact: Fact, timeline: Timeline, at: int, least: int, reach: int) -> bool:
-    """Whether a pending call right after round `at` (0 is the newest) could have a count of `least`. False is certain.
-
-    `reach`: how many rounds back a looping call may have occurred.
+    `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
+    of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `in_a_row`: a
+    finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending one, brought a call that had
+    come before.
     """
-    if fact is Fact.BLOCKED:
-        return timeline.earlier_blocks is not None or (timeline.has_blocks and at < len(timeline.rounds))
-    if at >= len(timeline.rounds) or fact is Fact.OTHERS:
-        return False
-    if fact in IN_A_ROW:
-        again = timeline.facts.again[at]
-        if fact is Fact.REPEATS and least <= 2:
-            return True
-        return 0 < again >= least - 2 and timeline.returns(at, reach)
-    if fact is Fact.UNDECLARED:
-        return True in [timeline.may_lack(one) for one in timeline.rounds[at].calls]
-    if fact is Fact.CALLS:
-        return 1 + timeline.facts.calls >= least
-    if fact is Fact.WEIGHT:
-        return 1 + STALE * timeline.facts.calls >= least
-    return fact not in _OF_RESULTS or may_show(fact, timeline, least)
+
+    may_reach: Callable[[Timeline, int, int, int], bool]
+    in_a_row: bool = False
 
 
-def may_show(fact: Fact, timeline: Timeline, least: int, *, newest: bool = False) -> bool:
-    """Whether results, known so far, could have a count of `least`; `newest`: those of the newest round complete it.
-    False is certain."""
-    rounds = timeline.rounds
-    if not (least and rounds) or (fact is Fact.UNKNOWN and timeline.lists_tools):
+@dataclass(frozen=True, slots=True, eq=False)
+class ResultFact:
+    """What evidence by results takes.
+
+    `holds(facts, least)`: whether any results of these rounds could have a count of `least`; False is certain.
+    `in_newest`: whether the results of the newest round could complete it, whatever the count.
+    """
+
+    holds: Callable[[Facts, int], bool]
+    in_newest: Callable[[Timeline], bool]
+    unlisted: bool = False
+    """Only where the request does not list its tools."""
+
+    def may_show(self, timeline: Timeline, least: int, *, newest: bool = False) -> bool:
+        """Whether results could have a count of `least`; `newest`: if those of the newest round complete it. False is
+        certain."""
+        if not timeline.rounds or (self.unlisted and timeline.lists_tools) or (newest and not self.in_newest(timeline)):
+            return False
+        return timeline.facts.memoized(self.holds, least)
+
+    @property
+    def onward(self) -> Fact:
+        """The same of a pending call that goes on with what results have shown."""
+        return Fact(lambda timeline, at, least, reach: self.may_show(timeline, least))
+
+
+def _has_rounds(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return at < len(timeline.rounds)
+
+
+def _repeats(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return at < len(timeline.rounds) if least <= 2 else _returns(timeline, at, least, reach)
+
+
+def _returns(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    if not timeline.returns(at, reach):  # as in most timelines
         return False
-    if newest and not (timeline.facts.again[0] if fact is Fact.PAIRS else _IN_ROUND[fact](rounds[0])):
-        return False
-    return timeline.facts.memoized(_OF_RESULTS[fact], least)
+    return all(timeline.returns(index, reach) for index in range(at + 1, at + min(least - 2, LOOKED_AT)))
+
+
+def _is_blocked(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return timeline.earlier_blocks is not None or (timeline.has_blocks and at < len(timeline.rounds))
+
+
+def _is_undeclared(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return at < len(timeline.rounds) and True in [timeline.may_lack(one) for one in timeline.rounds[at].calls]
+
+
+def _has_calls(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return at < len(timeline.rounds) and 1 + timeline.facts.calls >= least
+
+
+def _weighs(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return at < len(timeline.rounds) and 1 + STALE * timeline.facts.calls >= least
+
+
+def _never(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return False
+
+
+ROUNDS: Final = Fact(_has_rounds)
+"""There are rounds."""
+REPEATS: Final = Fact(_repeats, in_a_row=True)
+"""All rounds of it but the first, and the pending one, bring a call of the window before them."""
+RETURNS: Final = Fact(_returns, in_a_row=True)
+"""The same, and the newest round does, too."""
+BLOCKED: Final = Fact(_is_blocked)
+"""A call was blocked, in this timeline or before its user message."""
+UNDECLARED: Final = Fact(_is_undeclared)
+"""The newest round has a call of a tool that does not exist."""
+CALLS: Final = Fact(_has_calls)
+"""There are so many calls, with the pending one."""
+WEIGHT: Final = Fact(_weighs)
+"""They weigh so much, if none has brought anything new."""
+OTHERS: Final = Fact(_never)
+"""The pending round has other calls: nothing is found in one that is alone."""
 
 
 def succeeded(call: PastCall) -> bool:
@@ -83,16 +120,24 @@ def succeeded(call: PastCall) -> bool:
     return not call.withheld and call.failed is False and bool(call.call.name)
 
 
-def _has_not_succeeded(round_: Round) -> bool:
-    return False in [succeeded(one) for one in round_.calls]
+def _all_succeeded(round_: Round) -> bool:
+    return False not in [succeeded(one) for one in round_.calls]
 
 
-def _has_failed(round_: Round) -> bool:
-    return True in [one.failed for one in round_.calls if not one.withheld]
+def _newest_may_have_failed(timeline: Timeline) -> bool:
+    return not _all_succeeded(timeline.rounds[0])
 
 
-def _has_cut_off(round_: Round) -> bool:
-    return True in map(is_cut_off, round_.calls)
+def _newest_has_failed(timeline: Timeline) -> bool:
+    return True in [one.failed for one in timeline.rounds[0].calls if not one.withheld]
+
+
+def _newest_is_cut_off(timeline: Timeline) -> bool:
+    return True in [is_cut_off(one) for one in timeline.rounds[0].calls]
+
+
+def _newest_comes_again(timeline: Timeline) -> bool:
+    return timeline.facts.again[0] > 0
 
 
 def _failures(facts: Facts, least: int) -> bool:
@@ -120,7 +165,7 @@ def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
         later = takewhile(goes_on, range(at - 1, at - shortest, -1))
         earlier = takewhile(goes_on, range(at + 1, min(len(rounds), at + shortest)))
         around = [rounds[near] for near in chain((at,), later, earlier)]
-        if len(around) >= shortest and True in map(_has_not_succeeded, around):
+        if len(around) >= shortest and False in map(_all_succeeded, around):
             return True
     return False
 
@@ -177,23 +222,6 @@ def _calls_around(rounds: Sequence[Round], at: int, enough: int) -> int:
     return calls
 
 
-_OF_RESULTS: Final[Mapping[Fact, Callable[[Facts, int], bool]]] = {
-    Fact.FAILURES: _failures,
-    Fact.PAIRS: _pairs,
-    Fact.ERRORS: _errors,
-    Fact.CUT_OFF: _cut_off,
-    Fact.UNKNOWN: _unknown,
-}
-"""Whether a fact of results holds anywhere in a timeline."""
-
-_IN_ROUND: Final[Mapping[Fact, Callable[[Round], bool]]] = {
-    Fact.FAILURES: _has_not_succeeded,
-    Fact.ERRORS: _has_failed,
-    Fact.CUT_OFF: _has_cut_off,
-    Fact.UNKNOWN: _has_failed,
-}
-"""What the newest round must have for its results to complete a count."""
-
 _REMEMBERED_LENGTH: Final = 16 * 1024
 """Characters of arguments; what an answer's limit cuts off is long."""
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)
@@ -218,3 +246,15 @@ def _ends_early(text: str) -> bool:
 
     rest = _STRING.sub(nothing, text)
     return is_open or rest.count("{") + rest.count("[") > rest.count("}") + rest.count("]")
+
+
+FAILURES: Final = ResultFact(_failures, _newest_may_have_failed)
+"""So many rounds of one tool have failed, and nothing new came in between."""
+PAIRS: Final = ResultFact(_pairs, _newest_comes_again)
+"""So many rounds near to one another bring calls that have come before."""
+ERRORS: Final = ResultFact(_errors, _newest_has_failed)
+"""So many calls have failed."""
+CUT_OFF: Final = ResultFact(_cut_off, _newest_is_cut_off)
+"""So many calls were cut off."""
+UNKNOWN: Final = ResultFact(_unknown, _newest_has_failed, unlisted=True)
+"""So many calls in a row may have been of unknown tools, and the request does not list its tools."""

@@ -6,6 +6,7 @@ beside them changes nothing. From the hard limit on, the rest of the answer is n
 
 from typing import ClassVar
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind
@@ -19,7 +20,7 @@ class InAnswer(Detector):
     """Looks at the pending round alone, whatever came before it."""
 
     counts_siblings: ClassVar[bool] = True
-    needs: ClassVar[Fact] = Fact.OTHERS
+    needs: ClassVar[Fact] = facts.OTHERS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> tuple[ToolCall, ...]:
         """No call of the past says anything of it."""

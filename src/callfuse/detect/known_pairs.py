@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from callfuse.detect import facts
 from callfuse.detect.detector import NAMED, Evidence, Hindsight
 from callfuse.detect.effects import Effect, effect_of
-from callfuse.detect.facts import WITHIN, Fact
+from callfuse.detect.facts import WITHIN
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
@@ -43,7 +44,7 @@ class KnownPairs(Hindsight):
         ),
         most="warn",
     )
-    needs = Fact.PAIRS
+    needs = facts.PAIRS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The known rounds up to each that is known; all of them cost one walk."""

@@ -8,8 +8,8 @@ its empty result does not tell what it has changed, and what is read after it ma
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, distinct_calls
-from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
@@ -34,7 +34,7 @@ class NoNews(Detector):
     )
     ends_on_news = True
     spares_pollers = True
-    needs = Fact.RETURNS
+    needs = facts.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """A call of each tool in the window: all are alike, but that those that wait for something may go on longer."""

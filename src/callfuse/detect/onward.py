@@ -22,7 +22,7 @@ def onward(hindsight: Hindsight) -> Detector:
 
     class Own(_Onward):
         kind = hindsight.kind
-        needs = hindsight.needs
+        needs = hindsight.needs.onward
         judged = hindsight
 
     return Own()

@@ -7,8 +7,8 @@ does not count itself, except that the round in which the call first appears sta
 
 from collections.abc import Iterable
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, twice
-from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.streak import newest_calls, recent
@@ -33,7 +33,7 @@ class RepeatChanging(Detector):
     names_calls = True
     ends_on_news = True
     spares_pollers = True
-    needs = Fact.REPEATS
+    needs = facts.REPEATS
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Never below those of `repeat`; hard at five thirds."""

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from callfuse.detect import facts
 from callfuse.detect.detector import NAMED, Evidence, Hindsight
-from callfuse.detect.facts import Fact, succeeded
+from callfuse.detect.facts import succeeded
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import changes_of, is_pause
@@ -37,7 +38,7 @@ class SameError(Hindsight):
         ),
         most="warn",
     )
-    needs = Fact.FAILURES
+    needs = facts.FAILURES
     any_arguments = True
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:

@@ -8,8 +8,9 @@ a vendor's format has arguments as values, no such end can be seen.
 from collections.abc import Iterator
 from typing import Final
 
+from callfuse.detect import facts
 from callfuse.detect.detector import NAMED, Evidence, Hindsight
-from callfuse.detect.facts import Fact, is_cut_off
+from callfuse.detect.facts import is_cut_off
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import is_pause, oldest_first
@@ -38,7 +39,7 @@ class Truncated(Hindsight):
         ),
         most="warn",
     )
-    needs = Fact.CUT_OFF
+    needs = facts.CUT_OFF
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The rounds in a row up to each whose call was cut off, and has a result."""

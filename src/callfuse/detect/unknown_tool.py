@@ -8,8 +8,8 @@ not exist is known with its result only, and reported with it. Equal calls of on
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from callfuse.detect import facts
 from callfuse.detect.detector import NAMED, Detector, Evidence, Hindsight, any_call
-from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
 from callfuse.detect.streak import COUNTED, changes_of, is_pause, recent
@@ -31,7 +31,7 @@ class UnknownTool(Detector):
             in_records=False,
         ),
     )
-    needs = Fact.UNDECLARED
+    needs = facts.UNDECLARED
     of_any_tool = True
 
     def recurring(self, timeline: Timeline, settings: Settings) -> list[ToolCall] | None:
@@ -58,7 +58,7 @@ class UnknownToolResults(Hindsight):
     """Results in a row that tell of tools that are not there, where the request does not list its tools."""
 
     kind = UnknownTool.kind
-    needs = Fact.UNKNOWN
+    needs = facts.UNKNOWN
     names_cause = True
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:

@@ -1,10 +1,10 @@
-"""What one walk over a timeline tells, for everybody who asks before looking closer.
+"""What is true of the rounds of a timeline, for everybody who asks before looking closer.
 
-Judge, notes, hindsight and foresight take the same object, and none of it depends on who has asked.
+Judge, notes and hindsight take the same object, and none of it depends on who has asked.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from callfuse.model.rounds import Round
 from callfuse.model.signature import Signature
@@ -15,18 +15,33 @@ T = TypeVar("T")
 class Facts:
     """The rounds of one timeline, newest first, and what recurs in them. Never changed.
 
-    `calls`: their number, equal ones of a round each. `again`: for each round 0 if none of its calls has come in an
-    earlier one; else the number of rounds of which that is true, it and those right before it. `repeated`: the calls of
-    which an equal one has come before, in their own round or in an earlier one. `has_nameless`: a call has no name,
-    which makes it evidence of nothing.
+    `calls`: their number, equal ones of a round each. `has_nameless`: a call has no name, which makes it evidence of
+    nothing.
     """
 
-    __slots__ = ("_known", "again", "calls", "has_nameless", "repeated", "rounds")
+    __slots__ = ("_again", "_known", "_repeated", "calls", "has_nameless", "rounds")
 
     def __init__(self, rounds: Sequence[Round]) -> None:
         self.rounds = rounds
-        self.calls, self.again, self.repeated, self.has_nameless = _walk(rounds)
+        names = [one.call.name for round_ in rounds for one in round_.calls]
+        self.calls = len(names)
+        self.has_nameless = "" in names
+        self._again: Sequence[int] | None = None
+        self._repeated = 0
         self._known: dict[tuple[Any, int], Any] = {}
+
+    @property
+    def again(self) -> Sequence[int]:
+        """For each round 0 if none of its calls has come in an earlier one; else the number of rounds of which that is
+        true, it and those right before it."""
+        if self._again is None:
+            self._again, self._repeated = _walk(self.rounds)
+        return self._again
+
+    @property
+    def repeated(self) -> int:
+        """The calls of which an equal one has come before, in their own round or in an earlier one."""
+        return self._repeated if self.again else 0
 
     def memoized(self, work_out: "Callable[[Facts, int], T]", least: int) -> T:
         """`work_out(self, least)`, computed once."""
@@ -37,24 +52,17 @@ class Facts:
         return found
 
 
-class _Walked(NamedTuple):
-    calls: int
-    again: Sequence[int]
-    repeated: int
-    has_nameless: bool
-
-
-def _walk(newest_first: Sequence[Round]) -> _Walked:
+def _walk(newest_first: Sequence[Round]) -> tuple[Sequence[int], int]:
+    """`Facts.again` and `Facts.repeated`, in one walk from the oldest round on."""
     seen = set[Signature]()
     again: list[int] = []
-    run = total = named = 0
+    run = named = 0
     for round_ in reversed(newest_first):
         mine: list[Signature] = []
         for one in round_.calls:
             call = one.call
             if call.name:
                 mine.append(call._signature or call.signature)
-        total += len(round_.calls)
         if not mine:  # no evidence: a stretch goes on beyond it
             again.append(0)
             continue
@@ -62,4 +70,4 @@ def _walk(newest_first: Sequence[Round]) -> _Walked:
         run = 0 if seen.isdisjoint(mine) else run + 1
         seen.update(mine)
         again.append(run)
-    return _Walked(total, again[::-1], named - len(seen), named < total)
+    return again[::-1], named - len(seen)

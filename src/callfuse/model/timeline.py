@@ -70,7 +70,7 @@ class Timeline:
         self._lacks: dict[str, bool] = {}
         self._missing: frozenset[str] | None = None
         self._news: dict[tuple[int, int], frozenset[Signature]] = {}
-        self._returns: tuple[int, int, bool] | None = None
+        self._returns: dict[tuple[int, int], bool] = {}
         self._window: tuple[int, dict[Signature, PastCall]] | None = None
         self._memo: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
@@ -183,14 +183,12 @@ class Timeline:
         return known
 
     def returns(self, index: int, size: int) -> bool:
-        """Whether a call of round `index` (0 is the newest) is also in the window of `size` rounds before it.
-
-        Several detectors ask in turn: the last answer is kept.
-        """
-        known = self._returns
-        if known is None or known[0] != index or known[1] != size:
-            known = self._returns = index, size, self._finds_return(index, size)
-        return known[2]
+        """Whether a call of round `index` (0 is the newest) is also in the window of `size` rounds before it; computed
+        once."""
+        known = self._returns.get((index, size))
+        if known is None:
+            known = self._returns[index, size] = self._finds_return(index, size)
+        return known
 
     def _finds_return(self, index: int, size: int) -> bool:
         if index >= len(self.rounds):
