@@ -39,7 +39,7 @@ def releases(count: int, *, in_turn: bool = False) -> None:
     for choice in reversed(range(count)):
         queue.step(choice, Input.INNOCENT)
     assert len(queue.drain()) > 20 * count
-    assert not queue.is_waiting
+    assert not queue.size
 
 
 def test_a_release_looks_at_what_it_sends() -> None:

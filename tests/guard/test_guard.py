@@ -31,13 +31,13 @@ def test_a_hold_begins_and_ends(kit: DialectKit) -> None:
     for at, one in enumerate(chunks):
         out = guard.feed(one)
         assert out == (one if at < opens else b"")
-        assert guard.holding is (at >= opens)
-    assert guard.held_bytes == len(b"".join(chunks[opens:]))
+        assert guard.state.holding is (at >= opens)
+    assert guard.state.held_bytes == len(b"".join(chunks[opens:]))
     assert guard.needs_verdict
     assert guard.complete
     guard.apply(guard.verdicts())
-    assert not guard.holding
-    assert guard.held_bytes == 0
+    assert not guard.state.holding
+    assert guard.state.held_bytes == 0
 
 
 @each_kit
@@ -61,7 +61,7 @@ def test_the_limit_of_held_bytes(kit: DialectKit, limit: int) -> None:
         guard = scene(kit, max_held_bytes=limit).guard()
         assert play(guard, cutting).out == b"".join(chunks)
         assert guard.record.fail_open == ["max_held_bytes"]
-        assert guard.held_bytes == 0
+        assert guard.state.held_bytes == 0
 
 
 def with_image(kit: DialectKit, answer: Answer, size: int) -> list[bytes]:
@@ -93,12 +93,12 @@ def test_a_part_of_an_event_is_held_only_behind_others(kit: DialectKit) -> None:
     guard = scene(kit).guard()
     for one in chunks[:opens]:
         guard.feed(one[:-3])
-        assert guard.held_bytes == 0
+        assert guard.state.held_bytes == 0
         guard.feed(one[-3:])
     guard.feed(chunks[opens][:-3])
-    assert guard.held_bytes == 0
+    assert guard.state.held_bytes == 0
     guard.feed(chunks[opens][-3:] + b"x")
-    assert guard.held_bytes == len(chunks[opens]) + 1
+    assert guard.state.held_bytes == len(chunks[opens]) + 1
 
 
 def test_a_call_in_one_event_over_the_limit() -> None:

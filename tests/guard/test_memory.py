@@ -64,8 +64,8 @@ def cost_of(guards: Iterator[Guard]) -> tuple[float, int]:
     gc.collect()
     allocated, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert [guard.held_bytes for guard in held] == [first.held_bytes] * GUARDS
-    return allocated / GUARDS, first.held_bytes
+    assert [guard.state.held_bytes for guard in held] == [first.state.held_bytes] * GUARDS
+    return allocated / GUARDS, first.state.held_bytes
 
 
 STREAMED = [kit for kit in KITS if type(kit).__name__ != "GeminiArrayKit"]

@@ -13,10 +13,11 @@ from callfuse.guard import template as templates
 from callfuse.guard.observer import Observer
 from callfuse.guard.template import MAX_CALLS, TRIES, ChunkTemplate, count_pieces, template_of
 from callfuse.wire import EVENTS
-from tests.guard.driving import scene
+from tests.guard.driving import play, scene
 from tests.guard.written import DONE, OPENAI, chunk, part
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import every_dialect
+from tests.support.plain import spin
 from tests.support.streams import KNOWN, answers, fresh
 from tests.support.wire import cut, frames
 
@@ -57,6 +58,24 @@ def recut(chunks: Sequence[bytes], size: int) -> list[bytes]:
     if not size:
         return list(cut(whole, range(70, len(whole), 170)))
     return [b"".join(chunks[at : at + size]) for at in range(0, len(chunks), size)]
+
+
+@every_dialect
+@given(data=st.data())
+def test_a_guard_does_the_same(kit: DialectKit, data: st.DataObject) -> None:
+    """Where calls are held, released, withheld, or the model is asked again: the same bytes, verdicts and causes."""
+    which = data.draw(st.sampled_from([[KNOWN[0]], [KNOWN[0], fresh(0)], [KNOWN[0], KNOWN[0]], [fresh(0)]]))
+    chunks = frames(stream_of(kit, data.draw(answers(kit, which, many=False))))
+    ladder, size = data.draw(st.sampled_from(["block", "steer"])), data.draw(SIZES)
+
+    def told(chunks: Sequence[bytes]) -> Any:
+        guard = scene(kit, spin(), ladder=ladder).guard()
+        return play(guard, chunks, chunks), repr(guard.record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(templates, "TRIES", 0)
+        parsed = told(chunks)
+    assert told(recut(chunks, size)) == parsed
 
 
 pieces: st.SearchStrategy[Any] = st.one_of(

@@ -25,8 +25,8 @@ def test_nothing_leaves_before_the_end(kit: DialectKit) -> None:
         whole = kit.whole(answer)
         guard = scene(kit, stream=False).guard(stream=False)
         assert [guard.feed(one) for one in bytewise(whole)] == [b""] * len(whole)
-        assert guard.held_bytes == len(whole)
-        assert not guard.holding
+        assert guard.state.held_bytes == len(whole)
+        assert not guard.state.holding
         assert guard.finish() == (b"" if found else whole)
         assert guard.needs_verdict is found
 

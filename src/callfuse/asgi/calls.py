@@ -277,7 +277,7 @@ class GuardedExchange:
         if not call.over.is_set():
             cause = f"no answer within {limit_s:g} s"
             call.cancel()
-        if answer.guard is not None and answer.guard.pending and answer.ask is None:
+        if answer.guard is not None and answer.guard.state.pending and answer.ask is None:
             failure = call.take_failure()
             await answer.escalate(type(failure).__name__ if failure else cause)
         return call

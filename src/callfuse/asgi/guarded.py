@@ -260,10 +260,10 @@ class GuardedAnswer:
         if len(chunk) > SLICE_BYTES and self._shape.stream is not None:
             await self._take_slices(guard, chunk, final=final)
             return
-        if self._shape.stream is None and not guard.held_bytes:
+        if self._shape.stream is None and not guard.state.held_bytes:
             chunk = await self._pass_blanks(chunk)
         if final and self._shape.stream is None:  # a whole answer is parsed at its end
-            out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.held_bytes + len(chunk))
+            out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.state.held_bytes + len(chunk))
         else:
             out = guard.feed(chunk, final=final)
         await self._carry_out(guard, out, final=final)
@@ -280,7 +280,7 @@ class GuardedAnswer:
         """Carry out a verdict that is needed, and write what may leave."""
         if not 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN:
             out += self._count(guard)
-        if asked := guard.needs_verdict:
+        if asked := guard.state.needs_verdict:
             if self._shape.stream is not None:  # a callback takes its time: what may leave does not wait for it
                 await self.client.write(out)
                 out = b""
@@ -288,7 +288,7 @@ class GuardedAnswer:
             step = await self.keeper.tally.time_decision(guard.decide(self._review.review))
             out += step.out
             self.ask, self.client.is_cut = step.ask, step.ends
-        if (final or self.is_cut) and not guard.pending:
+        if (final or self.is_cut) and not guard.state.pending:
             await self._finish(guard, out)
         else:
             await self.client.write(out)
@@ -309,7 +309,7 @@ class GuardedAnswer:
     def _count(self, guard: SafeGuard) -> bytes:
         """Count what is kept of the answer; if that is too much, returns what the guard then releases."""
         share = self._body.share
-        if share.hold(guard.measure()) or guard.needs_verdict or not guard.buffered_bytes:
+        if share.hold(guard.measure()) or guard.state.needs_verdict or not guard.buffered_bytes:
             return b""
         out = guard.give_way("max_total_bytes")
         share.hold(guard.measure())

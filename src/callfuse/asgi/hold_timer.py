@@ -37,11 +37,11 @@ class HoldTimer:
     def update(self) -> bool:
         """Note whether a hold has begun or ended. Returns True if `run` has to be started."""
         self._meter.note()
-        if not self._guard.held_bytes:
+        if not self._guard.state.held_bytes:
             self.held_since = None
         elif self.held_since is None:
             self.held_since = anyio.current_time()
-        if self._running or not self._guard.holding:
+        if self._running or not self._guard.state.holding:
             return False
         self._running = self._client.shared = True
         self._client.last_sent = anyio.current_time()
@@ -58,7 +58,7 @@ class HoldTimer:
         pending answer that takes too long."""
         with Stage(log.heartbeat_failure):  # the client is gone; the app learns of it from its own `send`
             with anyio.CancelScope() as self._scope:
-                while self._guard.holding and not self._client.closed:
+                while self._guard.state.holding and not self._client.closed:
                     await self._step(cancel_call)
         self._running, self._scope = False, None
 
@@ -66,11 +66,11 @@ class HoldTimer:
         """Do what is due now, and sleep until the next event."""
         now = anyio.current_time()
         deadline = math.inf
-        if self.held_since is not None and not self._guard.needs_verdict:
+        if self.held_since is not None and not self._guard.state.needs_verdict:
             deadline = self.held_since + self._settings.max_hold_s
         if now >= deadline:
             self.held_since = None
-            if self._guard.pending:
+            if self._guard.state.pending:
                 cancel_call()
             else:
                 out = self._guard.fail("max_hold_s")

@@ -12,7 +12,7 @@ from callfuse.asgi import off_loop
 from callfuse.asgi.answer import Shape
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.dialects.base import Dialect, Request
-from callfuse.guard.guard import Guard
+from callfuse.guard.guard import NOTHING_WAITS, Guard
 from callfuse.guard.judge import Judge
 from callfuse.guard.observer import Handover
 from callfuse.guard.queue import Trace
@@ -29,9 +29,8 @@ ReviewAll = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
 class SafeGuard:
     """The guard of one client's answer. No method raises.
 
-    `needs_verdict`, `holding`, `pending`, `held_bytes` and `buffered_bytes` are those of
-    `callfuse.guard.guard.Guard`, kept as plain attributes because they are read after every chunk. While a thread works
-    on a stream's guard they stay as they were: the hold's timer reads them meanwhile.
+    `state` is the guard's after its last step. While a thread works on a stream's guard it stays as it was: the hold's
+    timer reads it meanwhile. `buffered_bytes`: as in the state, with what has passed unread since.
     """
 
     __slots__ = (
@@ -44,11 +43,8 @@ class SafeGuard:
         "_stage",
         "_waiting",
         "buffered_bytes",
-        "held_bytes",
-        "holding",
-        "needs_verdict",
-        "pending",
         "record",
+        "state",
     )
 
     def __init__(
@@ -69,15 +65,13 @@ class SafeGuard:
         self._broken = False
         self._is_first = True
         self.record: ExchangeRecord = self._guard.record
-        self.needs_verdict = self.holding = self.pending = False
-        self.held_bytes = self.buffered_bytes = 0
+        self.state = NOTHING_WAITS
+        self.buffered_bytes = 0
 
     def _copy_state(self) -> None:
         """Copy the guard's state after each call."""
-        guard = self._guard
-        self.needs_verdict, self.holding, self.pending = guard.needs_verdict, guard.holding, guard.pending
-        self.held_bytes = guard.held_bytes
-        self.buffered_bytes = guard.buffered_bytes
+        self.state = self._guard.state
+        self.buffered_bytes = self.state.buffered_bytes
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
         """Feed a part of an answer (`final`: its last); returns the bytes that may leave now."""
@@ -85,13 +79,13 @@ class SafeGuard:
             return chunk if self._is_first and not self._fail_closed else b""
         with self._stage:
             out = self._guard.feed(chunk) if chunk else b""
-            if out is chunk and not (final or self.pending):  # it passed unread, so no hold has changed
+            if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
                 self.buffered_bytes += len(chunk)  # about right, see `measure`
                 return out
             if final:
                 out += self._guard.finish()
             self._copy_state()
-            self._waiting.note(chunk, out, some_wait=self.held_bytes > 0 or not self._guard.has_all_left)
+            self._waiting.note(chunk, out, some_wait=self.state.held_bytes > 0 or not self.state.has_all_left)
             return out
         self._waiting.note(chunk, b"", some_wait=True)
         return self._give_up_unjudged()
@@ -101,7 +95,7 @@ class SafeGuard:
         with self._stage:
             out = self._guard.take_over(handover)
             self._copy_state()
-            self._waiting.note(held, out, some_wait=self.held_bytes > 0 or not self._guard.has_all_left)
+            self._waiting.note(held, out, some_wait=self.state.held_bytes > 0 or not self.state.has_all_left)
             return out
         self._waiting.note(held, b"", some_wait=True)
         return self._give_up_unjudged()
@@ -130,7 +124,7 @@ class SafeGuard:
             return step
         with self._stage:
             self._copy_state()
-            if self.pending:
+            if self.state.pending:
                 return await self.escalate()
         return self._end()
 
@@ -195,13 +189,13 @@ class SafeGuard:
 
     def _give_up_unjudged(self) -> bytes:
         """The guard broke before its verdict: returns what the client gets of the bytes that wait."""
-        pending = self.pending
+        pending = self.state.pending
         self._give_up()
         if self._is_first and not self._fail_closed:
             return self._waiting.rest()
         self._waiting.clear()
         if pending:  # nothing of this answer has gone out: the next rung is taken once the app has ended it
-            self.pending = True
+            self.state = NOTHING_WAITS._replace(pending=True)
             return b""
         with self._stage:
             return self._guard.fail("broken guard")
@@ -215,8 +209,8 @@ class SafeGuard:
 
     def _give_up(self) -> None:
         self._broken = True
-        self.needs_verdict = self.holding = self.pending = False
-        self.held_bytes = self.buffered_bytes = 0
+        self.state = NOTHING_WAITS
+        self.buffered_bytes = 0
 
     def _last_words(self) -> bytes:
         """The end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which breaks

@@ -133,13 +133,13 @@ class HoldMeter:
 
     def note(self) -> None:
         """Note whether a hold goes on; called whenever that may have changed."""
-        guard = self._guard
-        if guard.holding or guard.pending:
+        state = self._guard.state
+        if state.holding or state.pending:
             if self._since is None:
                 self._begin()
-            self._asked = self._asked or guard.pending
-            if guard.held_bytes > self._size:
-                self._size = guard.held_bytes
+            self._asked = self._asked or state.pending
+            if state.held_bytes > self._size:
+                self._size = state.held_bytes
         elif self._since is not None:
             self._end(self._since)
 

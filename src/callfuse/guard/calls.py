@@ -10,6 +10,7 @@ from callfuse.guard.hold import Input
 from callfuse.guard.judge import Judge
 from callfuse.guard.prefixes import HeldPrefixes
 from callfuse.guard.queue import HoldQueue
+from callfuse.guard.template import PayloadOf, TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 
@@ -69,12 +70,13 @@ class AnswerCalls:
     behind one too many, which are not judged: they share what becomes of that one.
     """
 
-    def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue) -> None:
+    def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue, payload_of: PayloadOf) -> None:
         self.over = False
         self.complete = False
         self.is_cut = False
         self.beyond: set[OpenCall] = set()
         self._reader = reader
+        self._finder = TemplateFinder(reader.calls, payload_of)
         self._judge = judge
         self._queue = queue
         self._ending = Ending()
@@ -119,6 +121,7 @@ class AnswerCalls:
     def adopt(self, reader: Reader, unread: Sequence[Event]) -> None:
         """Go on with a reader whose calls so far have left, except for these events of its last frame."""
         self._reader = reader
+        self._finder.calls = reader.calls
         opened = {event.call for event in unread if event.what is What.OPENED}
         closed = {event.call for event in unread if event.what is What.CLOSED}
         for call in reader.calls:
@@ -133,9 +136,17 @@ class AnswerCalls:
             round_.siblings.add(complete)
             round_.news |= self._judge.is_news(complete)
 
-    def read(self, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
-        """The events of a payload, and where the parts of calls stand in it."""
-        return self._reader.read(payload), self._reader.entries
+    def grows(self, frame: bytes) -> bool:
+        """Read a frame that is like the last one, but for the piece of arguments that it adds to a call; False if it
+        has to be parsed."""
+        return self._finder.append(frame)
+
+    def read(self, frame: bytes, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
+        """The events of a frame with this payload, and where the parts of calls stand in it."""
+        self._finder.begin()
+        events = self._reader.read(payload)
+        self._finder.find(frame)
+        return events, self._reader.entries
 
     def read_end(self) -> Sequence[Event]:
         """The events of the frame without payload that ends an answer (`[DONE]`)."""

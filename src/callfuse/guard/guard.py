@@ -25,7 +25,8 @@ Theory of operation. The driver (an ASGI exchange, a test) calls:
 What becomes of a frame depends on the guard's mode (`Mode`):
 
 - FOLLOWING: `_read` (limits) -> `_take` -> `_splice` (only if it continues an earlier answer) -> `_follow`, which steps
-  the holds (`hold.py`) and then sends or queues it. Until the end of the answer, an error or a limit;
+  the holds (`hold.py`) and then sends or queues it. One that only adds a piece to a call (`template.py`) is not parsed.
+  Until the end of the answer, an error or a limit;
 - PASSING: it leaves unread, and so does an incomplete one, without waiting for its end;
 - SPLICING: as PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
 - CLOSED: as PASSING or SPLICING behind the end of an answer that has lost calls: it leaves unless it may have a call or
@@ -51,12 +52,11 @@ While an asked answer is `pending` (nothing of it has left), an error or a limit
 the next rung. Once part of it has left, rule 1 holds again.
 """
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from callfuse.boundary import Boundary
 from callfuse.dialects.base import Block, Dialect, Entry, Event, OpenCall, Request, What
@@ -68,6 +68,7 @@ from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
 from callfuse.guard.rewriter import Rewriter
 from callfuse.guard.steer_loop import SteerLoop, all_ask
 from callfuse.guard.step import Step
+from callfuse.guard.unread import Unread
 from callfuse.model import ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
@@ -101,6 +102,29 @@ _READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
 """The modes in which frames are read one by one."""
 
 
+class GuardState(NamedTuple):
+    """What waits in a guard.
+
+    `needs_verdict`: the answer waits for its verdict. `holding`: a stream waits that the client has seen begin, so that
+    it needs heartbeats; never a whole answer. `pending`: the model has been asked again and nothing of its answer has
+    left. `held_bytes`: frames that wait, and an incomplete frame behind them or of a pending answer; of a whole answer
+    all that have come. `buffered_bytes`: those in memory, also those that have left and may be needed for the model's
+    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped.
+    """
+
+    needs_verdict: bool
+    holding: bool
+    pending: bool
+    held_bytes: int
+    buffered_bytes: int
+    has_all_left: bool
+
+
+NOTHING_WAITS: Final = GuardState(
+    needs_verdict=False, holding=False, pending=False, held_bytes=0, buffered_bytes=0, has_all_left=True
+)
+
+
 class Guard:
     """Guards one client's answer, which may be spliced from several answers of the model.
 
@@ -123,11 +147,11 @@ class Guard:
     def _begin(self) -> None:
         """Reset for the first, or the next, answer."""
         form, continues = self._codec.form, self._rewriter.has_written
-        self._framer = form.framer()
-        self._unread = deque[bytes]()
+        self._unread = Unread(form.framer())
+        self._parts: tuple[Sequence[Entry], Sequence[int]] = ((), ())
         tell = self._rewriter.tell if continues else None
         self._queue = HoldQueue(ordered=form.ordered, in_turn=self.record.choices > 1, tell=tell, trace=self._trace)
-        self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue)
+        self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue, form.payload)
         self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=continues)
         self._rewriter.begin(self._queue, self._kept)
         self._recorded = False
@@ -138,12 +162,6 @@ class Guard:
     def needs_verdict(self) -> bool:
         """Whether the answer waits for its verdict: call `apply(verdicts())` next."""
         return bool(self._queue.to_judge)
-
-    @property
-    def holding(self) -> bool:
-        """Whether a stream waits that the client has seen begin, so that it needs heartbeats. Never for a whole
-        answer."""
-        return not self._codec.whole and (self._queue.is_waiting or self.pending)
 
     @property
     def complete(self) -> bool:
@@ -157,27 +175,19 @@ class Guard:
         return bool(self._loop.asked)
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes that are held: frames that wait, and an incomplete frame behind them or of a pending answer. Of a whole
-        answer all that have come."""
-        size = self._queue.size
-        return size + self._buffered if size or self.pending or self._codec.whole else 0
-
-    @property
-    def has_all_left(self) -> bool:
-        """Whether every byte that has come has left, or was dropped: none waits, not even of an incomplete frame."""
-        return not (self._queue.size or self._buffered)
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of this answer that are in memory: those that wait, and those that have left and may be needed for the
-        model's turn."""
-        return max(self.held_bytes, self._kept.kept_bytes + self._buffered)
-
-    @property
-    def _buffered(self) -> int:
-        """Bytes that were not read: frames behind an end, and an incomplete one."""
-        return sum(map(len, self._unread)) + self._framer.waiting
+    def state(self) -> GuardState:
+        """What waits now."""
+        queue, pending, is_whole = self._queue, bool(self._loop.asked), self._codec.whole
+        unread = self._unread.size
+        held = queue.size + unread if queue.size or pending or is_whole else 0
+        return GuardState(
+            needs_verdict=bool(queue.to_judge),
+            holding=not is_whole and (queue.size > 0 or pending),
+            pending=pending,
+            held_bytes=held,
+            buffered_bytes=max(held, self._kept.kept_bytes + unread),
+            has_all_left=not (queue.size or unread),
+        )
 
     @property
     def _continues(self) -> bool:
@@ -193,26 +203,25 @@ class Guard:
         if self._is_quiet(chunk) and self._kept.has_room(len(chunk)):
             self._kept.add(chunk)
             return chunk
-        frames = self._attempt(partial(self._framer.feed, chunk))
-        if frames is None:
-            return self._salvage(chunk)
-        self._unread += frames
+        self._unread.chunk = chunk
         return self._run(self._read_on)
 
     def take_over(self, handover: Handover) -> bytes:
         """Go on with an answer that an observer has watched, before anything is fed; returns what may leave of what the
         client has not got of it."""
-        return self._run(partial(self._take_over, handover))
+        return self._run(partial(self._take_over, handover), self._read_on)
 
     def _take_over(self, handover: Handover) -> bytes:
-        self._framer = handover.framer
-        self._unread += handover.rest
+        self._unread = unread = Unread(handover.framer)
+        unread.frames += handover.rest
+        unread.at_work = handover.opening.raw
         for raw in handover.before:
             self._kept.add(raw)
         raw, payload, events, entries = handover.opening
         self._calls.adopt(handover.reader, events)
         self._kept.add(raw)
         self._process(raw, events, entries, self._codec.choices_of(payload))
+        unread.at_work = None
         return self._read_on()
 
     def finish(self) -> bytes:
@@ -293,10 +302,21 @@ class Guard:
         self.record.fail_open.append(boundary.cause[:MAX_CAUSE])
         return None
 
-    def _run(self, work: Callable[[], bytes]) -> bytes:
-        """The bytes that leave by `work`; if that raises, everything that has not left."""
+    def _run(self, work: Callable[[], bytes], behind: Callable[[], bytes] | None = None) -> bytes:
+        """The bytes that leave by `work`. If a frame makes it raise, that ends the hold, and `behind` (default: `work`)
+        goes on behind this frame; if anything else does, everything that has not left leaves."""
         out = self._attempt(work)
+        while out is None and (frame := self._unread.at_work) is not None:
+            self._unread.at_work = None
+            out = self._attempt(partial(self._skip_failed, frame, behind or work))
         return self._salvage() if out is None else out
+
+    def _skip_failed(self, frame: bytes, go_on: Callable[[], bytes]) -> bytes:
+        """A frame cannot be processed: end the hold, then go on behind it."""
+        self._fail_before_verdict(frame)
+        if self._loop.asked:
+            self._commit()
+        return go_on()
 
     def _enter(self, mode: Mode) -> None:
         if self._trace is not None and mode is not self._mode:
@@ -315,23 +335,25 @@ class Guard:
             not self._calls.any
             and self.record.choices == 1
             and not self.pending
-            and not self._queue.is_waiting
-            and self._framer.empty
+            and not self._queue.size
+            and self._unread.framer.empty
             and not self._continues
             and not self._codec.names_call(chunk)
             and chunk.endswith(self._codec.form.frame_end)
         )
 
     def _read_on(self) -> bytes:
-        """Read the frames that have come, up to the end of an answer that needs a verdict; returns what may leave."""
+        """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
+        if self._unread.chunk:
+            self._unread.split()
         self._read_frames()
-        waiting = self._framer.waiting
+        waiting = self._unread.framer.waiting
         if waiting and self._mode in _READS and not self.needs_verdict and (cause := self._limit(waiting)):
             self._exceed(cause)
         return self._leave()
 
     def _read_frames(self) -> None:
-        unread = self._unread
+        unread = self._unread.frames
         while unread and self._mode in _READS and not self._queue.to_judge:
             raw = unread.popleft()
             if unread and raw.isspace() and not (self._continues or self.pending or self._limit(len(raw))):
@@ -343,7 +365,7 @@ class Guard:
         """Take a run of blank frames at once, as far as the limits allow: every byte or two of a stream may be one.
 
         They are of one kind, and so of one kind with the first: equal to it, or each a byte between two elements."""
-        unread, run, size = self._unread, [first], len(first)
+        unread, run, size = self._unread.frames, [first], len(first)
         is_byte = size == 1
         while unread and (unread[0] == first or (is_byte and len(unread[0]) == 1 and unread[0].isspace())):
             if self._limit(size + len(unread[0])):
@@ -362,16 +384,10 @@ class Guard:
     def _leave(self) -> bytes:
         """Take the bytes that may leave."""
         if self._mode is Mode.PASSING:
-            self._queue.bypass(self._take_unread())
+            self._queue.bypass(self._unread.take())
         elif self._mode is Mode.SILENT:
-            self._take_unread()
+            self._unread.take()
         return self._queue.drain()
-
-    def _take_unread(self) -> bytes:
-        """Take what has come and was not read: frames, and an incomplete one."""
-        unread = b"".join(self._unread) + self._framer.flush()
-        self._unread.clear()
-        return unread
 
     def _limit(self, size: int) -> str:
         """The setting that so many more bytes exceed, of a frame or of one that is not complete; empty if none.
@@ -381,7 +397,7 @@ class Guard:
         settings, queue = self._judge.settings, self._queue
         if self._mode in (Mode.SPLICING, Mode.CLOSED):
             return "max_response_bytes" if size > settings.max_response_bytes else ""
-        if queue.is_waiting and queue.size + size > settings.max_held_bytes:
+        if queue.size and queue.size + size > settings.max_held_bytes:
             return "max_held_bytes"
         return "" if self._kept.has_room(size) else "max_response_bytes"
 
@@ -402,9 +418,9 @@ class Guard:
         return self._leave()
 
     def _finish(self) -> bytes:
-        if rest := self._framer.flush():
+        if rest := self._unread.framer.flush():
             self._queue.begin_last()  # it lacks its end: what came behind it would be read as its continuation
-            self._unread.append(rest)
+            self._unread.frames.append(rest)
         self._read_frames()
         calls = self._calls
         if not calls.over and self._mode is not Mode.SILENT and (not self._drops_answer or calls.would_complete):
@@ -415,7 +431,7 @@ class Guard:
     def _cut(self) -> bytes:
         if not self._calls.over:
             self._calls.end(complete=False)
-        self._queue.bypass(self._take_unread())
+        self._queue.bypass(self._unread.take())
         return self._queue.drain()
 
     def _fail(self) -> bytes:
@@ -423,7 +439,7 @@ class Guard:
             self._let_go()
         return self._leave()
 
-    def _salvage(self, chunk: bytes = b"") -> bytes:
+    def _salvage(self) -> bytes:
         """Everything that has not left, after releasing it the usual way failed. The writer may not learn of it."""
         if self._drops_answer:
             self._enter(Mode.SILENT)
@@ -432,7 +448,7 @@ class Guard:
             return self._queue.drain() + self._close_unjudged()
         self._attempt(self._queue.open)
         self._pass_rest()
-        self._queue.bypass(self._take_unread() + chunk)
+        self._queue.bypass(self._unread.take())
         return self._queue.drain()
 
     def _commit(self) -> None:
@@ -456,12 +472,17 @@ class Guard:
                 self._exceed("max_held_bytes")  # the first frame that waits is too long by itself
 
     def _take(self, raw: bytes) -> None:
-        """Splice a frame if the answer continues another, then follow it. An error in either ends the hold."""
-        frame = self._attempt(partial(self._splice, raw))
-        if frame is None:
-            self._fail_before_verdict(b"" if self._continues else raw)
-        elif self._attempt(partial(self._follow, *frame)) is None:
-            self._fail_before_verdict(frame[0])
+        """Splice a frame if the answer continues another, then follow it. An error in either ends the hold: `_run` goes
+        on behind the frame at fault."""
+        unread = self._unread
+        unread.at_work = b"" if self._continues else raw
+        if not self._continues and self._mode is Mode.FOLLOWING and self._calls.grows(raw):
+            self._process(raw, (), *self._parts)
+        else:
+            frame, payload, broken = self._splice(raw)
+            unread.at_work = frame
+            self._follow(frame, payload, broken)
+        unread.at_work = None
 
     def _fail_before_verdict(self, at_fault: bytes, cause: str = "") -> None:
         """An error before the verdict: release everything, or drop a pending answer. The driver calls `escalate` when
@@ -495,8 +516,8 @@ class Guard:
         except NotJSON:
             return raw, None, _BROKEN_FRAME
 
-    def _follow(self, raw: bytes, payload: Payload | None, broken: str) -> bool:
-        """Process the events of a frame, then send, queue or drop it. Returns True, for `_attempt`."""
+    def _follow(self, raw: bytes, payload: Payload | None, broken: str) -> None:
+        """Process the events of a frame, then send, queue or drop it."""
         queue, calls, codec = self._queue, self._calls, self._codec
         if broken:
             self._pass_broken(raw, broken)
@@ -506,11 +527,12 @@ class Guard:
         elif not raw or codec.is_keep_alive(raw, payload):
             queue.keep_alive(raw)
         elif payload is not None:
-            self._process(raw, *calls.read(payload), codec.choices_of(payload))
+            events, entries = calls.read(raw, payload)
+            self._parts = entries, codec.choices_of(payload)
+            self._process(raw, events, *self._parts)
         else:
             is_end = self._may_end and codec.is_end(raw)
             self._process(raw, calls.read_end() if is_end else ())
-        return True
 
     def _process(
         self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry] = (), choices: Sequence[int] = ()
@@ -524,6 +546,8 @@ class Guard:
                 return
         self._calls.compare(choices)
         queue.put(raw, choices, entries)
+        if not events:
+            return
         if self._calls.is_flooded and not self._calls.over and not self._codec.whole and self._loop.may_cut:
             self._calls.cut_short()
             return
@@ -540,7 +564,7 @@ class Guard:
     def _end_of_hold(self, event: Event) -> str:
         """Why nothing can be held any longer after this event; empty if it can."""
         queue = self._queue
-        if event.what is What.BROKE and (queue.is_waiting or (self._continues and not queue.spoke)):
+        if event.what is What.BROKE and (queue.size or (self._continues and not queue.spoke)):
             return "error in the stream"
         return _TOO_WIDE if queue.width > MOST_CHOICES else ""
 
@@ -548,7 +572,7 @@ class Guard:
         """A frame that cannot be parsed: it ends a hold, and so does one with a call that a client may read. No frame
         behind one that leaves the format can be found."""
         may_call = cause == _UNREADABLE and self._mode is Mode.FOLLOWING and self._codec.names_call(raw)
-        if self._queue.is_waiting or cause == _BROKEN_STREAM or may_call:
+        if self._queue.size or cause == _BROKEN_STREAM or may_call:
             self._fail_before_verdict(raw, cause)
             if cause == _BROKEN_STREAM and self._mode in _READS:
                 self._enter(Mode.PASSING)

@@ -59,7 +59,8 @@ class _Turns:
 class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
-    `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait. `spoke`: part of
+    `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait; 0 if no frame
+    does. `spoke`: part of
     the answer, other than keep-alives, has left; of a first answer, chunks may pass beside the queue.
 
     `ordered`: frames must keep their order across choices (a property of the format). `in_turn`: choices must begin in
@@ -90,11 +91,6 @@ class HoldQueue:
         self._lanes: dict[int, deque[Run]] = {}
         self._places = 0
         self._out: list[bytes] = []
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether any frame waits."""
-        return bool(self._runs)
 
     @property
     def width(self) -> int:
@@ -316,16 +312,17 @@ class KeptBytes:
     """The raw bytes of one answer, up to `limit` bytes.
 
     The model's turn is rebuilt from them, and the writer learns from those that have left what the client has.
-    `spliced`: the frames that wait are not these bytes but rewritten ones, so these are joined in one buffer.
+    `spliced`: the frames that wait are not these bytes but rewritten ones, so these are joined in one buffer. `size`:
+    bytes of the answer, of which `kept_bytes` are in memory.
     """
 
-    __slots__ = ("_chunks", "_joined", "_limit", "size")
+    __slots__ = ("_chunks", "_joined", "_limit", "kept_bytes", "size")
 
     def __init__(self, limit: int, *, spliced: bool) -> None:
         self._limit = limit
         self._joined = bytearray() if spliced else None
         self._chunks: list[bytes] = []
-        self.size = 0
+        self.size = self.kept_bytes = 0
 
     @property
     def spliced(self) -> bool:
@@ -351,21 +348,17 @@ class KeptBytes:
         self.size += len(chunk)
         if self.size > self._limit:
             return
+        self.kept_bytes = self.size
         if self._joined is None:
             self._chunks.append(chunk)
         else:
             self._joined += chunk
 
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes that are in memory: none beyond the limit, where no more are added."""
-        return min(self.size, self._limit)
-
     def clear(self) -> None:
         """Drop everything, and keep nothing from now on."""
         self._chunks = []
         self._joined = None if self._joined is None else bytearray()
-        self.size, self._limit = 1, 0
+        self.size, self._limit, self.kept_bytes = 1, 0, 0
 
     def drop(self, chunk: bytes) -> None:
         """Remove this chunk (the same object): the client does not get it."""

@@ -72,15 +72,16 @@ class ChunkTemplate:
 
 
 class TemplateFinder:
-    """Finds the templates of one answer's frames; gives up after `TRIES` frames in a row without a match.
+    """Finds the templates of the frames of one answer; gives up after `TRIES` frames in a row without a match. `calls`:
+    those of the answer so far.
 
     Call `append` for each frame; where it returns False, `begin` before the frame is parsed, and `find` after that.
     """
 
-    __slots__ = ("_before", "_calls", "_payload_of", "_template", "_tries")
+    __slots__ = ("_before", "_payload_of", "_template", "_tries", "calls")
 
     def __init__(self, calls: Sequence[OpenCall], payload_of: PayloadOf) -> None:
-        self._calls = calls
+        self.calls = calls
         self._payload_of = payload_of
         self._template: ChunkTemplate | None = None
         self._before: PieceCounts | None = None
@@ -95,14 +96,14 @@ class TemplateFinder:
         last, self._template, self._before = self._template, None, None
         if last is not None and last.was_used:
             self._tries = TRIES
-        if self._tries and self._calls and len(self._calls) <= MAX_CALLS:
+        if self._tries and self.calls and len(self.calls) <= MAX_CALLS:
             self._tries -= 1
-            self._before = count_pieces(self._calls)
+            self._before = count_pieces(self.calls)
 
     def find(self, frame: bytes) -> None:
         """This frame has been parsed. The next ones may fit it."""
         if self._before is not None:
-            self._template = template_of(frame, self._calls, self._before, self._payload_of)
+            self._template = template_of(frame, self.calls, self._before, self._payload_of)
 
 
 def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:

@@ -1,0 +1,38 @@
+"""What has come of one answer and is not processed yet."""
+
+from collections import deque
+
+from callfuse.wire import Framer
+
+
+class Unread:
+    """The unprocessed bytes of one answer, in order: the frame at work, complete frames, an incomplete one, and a chunk
+    that is still to be split.
+
+    `at_work`: the frame that is being processed, as the client would get it; None between frames.
+    """
+
+    __slots__ = ("at_work", "chunk", "framer", "frames")
+
+    def __init__(self, framer: Framer) -> None:
+        self.framer = framer
+        self.frames = deque[bytes]()
+        self.chunk = b""
+        self.at_work: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of bytes between chunks: of complete frames and an incomplete one."""
+        return self.framer.waiting + sum(map(len, self.frames))
+
+    def split(self) -> None:
+        """Split the chunk that has come."""
+        self.frames += self.framer.feed(self.chunk)
+        self.chunk = b""
+
+    def take(self) -> bytes:
+        """Take all but the frame at work, as it came."""
+        unread = b"".join(self.frames) + self.framer.flush() + self.chunk
+        self.frames.clear()
+        self.chunk = b""
+        return unread
