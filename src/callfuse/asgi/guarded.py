@@ -288,10 +288,11 @@ class GuardedAnswer:
             step = await self.keeper.tally.time_decision(guard.decide(self._review.review))
             out += step.out
             self.ask, self.client.is_cut = step.ask, step.ends
-        if (final or self.is_cut) and not guard.state.pending:
+        if (final or self.client.is_cut) and not guard.state.pending:
             await self._finish(guard, out)
         else:
-            await self.client.write(out)
+            if out:
+                await self.client.write(out)
             if asked:
                 self.keeper.tell(guard.record)  # the answer may go on for minutes
 

@@ -200,7 +200,7 @@ class Guard:
             return chunk
         if self._mode is Mode.SILENT:
             return b""
-        if self._is_quiet(chunk) and self._kept.has_room(len(chunk)):
+        if self._leaves_at_once(chunk):
             self._kept.add(chunk)
             return chunk
         self._unread.chunk = chunk
@@ -327,20 +327,22 @@ class Guard:
         """The holds are over: all that still comes of this answer leaves."""
         self._enter(Mode.SPLICING if self._continues else Mode.PASSING)
 
-    def _is_quiet(self, chunk: bytes) -> bool:
-        """Whether a chunk may pass unread: whole frames without a call, before any call, while nothing waits. Never of
-        several choices, which must be known to have begun; nor of a pending answer, of which nothing has left so
-        far."""
-        return (
-            not self._calls.any
-            and self.record.choices == 1
-            and not self.pending
-            and not self._queue.size
-            and self._unread.framer.empty
-            and not self._continues
-            and not self._codec.names_call(chunk)
-            and chunk.endswith(self._codec.form.frame_end)
-        )
+    def _leaves_at_once(self, chunk: bytes) -> bool:
+        """Whether a chunk may leave by itself: whole frames that name no call, before any call; or such that only add
+        pieces to a call, which is read then. Only while nothing waits. Never of several choices, which must be known to
+        have begun; nor of a pending answer, of which nothing has left so far."""
+        if (
+            self._queue.size
+            or self.record.choices != 1
+            or self.pending
+            or self._continues
+            or not self._unread.framer.empty
+            or not self._kept.has_room(len(chunk))
+        ):
+            return False
+        if self._calls.any:
+            return self._mode is Mode.FOLLOWING and self._calls.grows(chunk)
+        return not self._codec.names_call(chunk) and chunk.endswith(self._codec.form.frame_end)
 
     def _read_on(self) -> bytes:
         """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
@@ -474,9 +476,9 @@ class Guard:
     def _take(self, raw: bytes) -> None:
         """Splice a frame if the answer continues another, then follow it. An error in either ends the hold: `_run` goes
         on behind the frame at fault."""
-        unread = self._unread
-        unread.at_work = b"" if self._continues else raw
-        if not self._continues and self._mode is Mode.FOLLOWING and self._calls.grows(raw):
+        unread, continues = self._unread, self._continues
+        unread.at_work = b"" if continues else raw
+        if not continues and self._mode is Mode.FOLLOWING and self._calls.grows(raw):
             self._process(raw, (), *self._parts)
         else:
             frame, payload, broken = self._splice(raw)

@@ -312,22 +312,18 @@ class KeptBytes:
     """The raw bytes of one answer, up to `limit` bytes.
 
     The model's turn is rebuilt from them, and the writer learns from those that have left what the client has.
-    `spliced`: the frames that wait are not these bytes but rewritten ones, so these are joined in one buffer. `size`:
+    `spliced`: the client gets rewritten frames instead of these bytes, so these are joined in one buffer. `size`:
     bytes of the answer, of which `kept_bytes` are in memory.
     """
 
-    __slots__ = ("_chunks", "_joined", "_limit", "kept_bytes", "size")
+    __slots__ = ("_chunks", "_joined", "_limit", "kept_bytes", "size", "spliced")
 
     def __init__(self, limit: int, *, spliced: bool) -> None:
         self._limit = limit
+        self.spliced = spliced
         self._joined = bytearray() if spliced else None
         self._chunks: list[bytes] = []
         self.size = self.kept_bytes = 0
-
-    @property
-    def spliced(self) -> bool:
-        """Whether the client gets rewritten bytes instead of these."""
-        return self._joined is not None
 
     @property
     def chunks(self) -> list[bytes]:
