@@ -123,7 +123,7 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
         return
     guessed = "" if given.path else ", as --path does not say otherwise"
     yield ok(AREA, f"{len(given.body):,} bytes of {dialect.name}, sent to {plain(shown)}{guessed}")
-    request = _read(dialect, value, given, path)
+    request = None if value is None else dialect.read_request(dumps(value), value, path)
     call = _last_call(request)
     told = asyncio.run(_run(replace(given, path=path), resolved, call))
     yield from _verdict(told, looks_like)
@@ -155,11 +155,6 @@ def _inert(resolved: Resolved) -> Resolved:
     """The same settings without anything that would leave the process."""
     inert = {"store": MEMORY, "events": EventsSettings(), "otel": OtelSettings()}
     return replace(resolved, config=resolved.config.model_copy(update=inert))
-
-
-def _read(dialect: Dialect, value: Any, given: Given, path: str) -> Request | None:
-    """The request as the dialect reads it; None if it does not."""
-    return None if value is None else dialect.read_request(dumps(value), value, path)
 
 
 def _by_shape(value: Any) -> Dialect:

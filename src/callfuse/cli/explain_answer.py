@@ -80,17 +80,14 @@ def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Ite
     total = sum(map(len, answer.calls))
     cut = f"; {answer.cut} without an end, which is no evidence" if answer.cut else ""
     yield ok(AREA, f"{counted(total, 'complete call') if total else 'no complete call'}{cut}")
-    judged = (one for calls in answer.calls if calls for one in judge_run(_run(calls), settings))
+    rounds = (Round(tuple(map(PastCall, calls)), 0) for calls in answer.calls if calls)
+    runs = (RecordedRun("", "", "", None, [[one]]) for one in rounds)
+    judged = (one for run in runs for one in judge_run(run, settings))
     yield from (_told(one) for one in islice(judged, MOST_CALLS))
     if total > MOST_CALLS:
         yield ok(AREA, f"and {total - MOST_CALLS:,} more")
     if total:
         yield ok(AREA, "what came before it counts as well: --explain its request, or `callfuse replay` the run")
-
-
-def _run(calls: Sequence[ToolCall]) -> RecordedRun:
-    """A run of one round."""
-    return RecordedRun("", "", "", None, [[Round(tuple(map(PastCall, calls)), 0)]])
 
 
 def _told(judged: Judged) -> Check:

@@ -95,7 +95,8 @@ class FeedFollower:
                     raise FeedRefused(self._unreachable(error)) from error
 
     def _unreachable(self, error: Exception) -> str:
-        return f"{plain(self._server.url)} cannot be reached: {_cause(error)}; {UNREACHABLE}"
+        cause = plain(str(error) or type(error).__name__)
+        return f"{plain(self._server.url)} cannot be reached: {cause}; {UNREACHABLE}"
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
@@ -161,7 +162,3 @@ def _id_of(frame: bytes) -> str | None:
         if line.startswith(b"id:"):
             return line[3:].strip().decode("ascii", "replace")
     return None
-
-
-def _cause(error: Exception) -> str:
-    return plain(str(error) or type(error).__name__)

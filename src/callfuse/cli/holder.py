@@ -18,7 +18,8 @@ def holder_of(port: int, proc: Path = PROC) -> str:
     for pid in _processes(proc):
         with suppress(OSError):  # it has ended, or is another user's
             if any(_inode(str(link.readlink())) in owners for link in (proc / pid / "fd").iterdir()):
-                return f"process {pid} ({_command(proc / pid)})"
+                name = (proc / pid / "comm").read_text("utf-8", "replace")  # its arguments may hold a key
+                return f"process {pid} ({plain(name.strip())})"
     return next((f"a process of user {_name(uid)}" for uid in owners.values()), "")
 
 
@@ -40,11 +41,6 @@ def _processes(proc: Path) -> Iterator[str]:
 def _inode(link: str) -> str:
     """The inode of a socket, from `socket:[INODE]`."""
     return link.removeprefix("socket:[").removesuffix("]") if link.startswith("socket:[") else ""
-
-
-def _command(process: Path) -> str:
-    """The name of a program, without its arguments, which may hold a key."""
-    return plain((process / "comm").read_text("utf-8", "replace").strip())
 
 
 def _name(uid: int) -> str:

@@ -101,7 +101,8 @@ class Screen:
         rates = self._activity.rates()
         since = "" if self.since is None else time.strftime("  counts since %H:%M:%S", time.localtime(self.since))
         name = ("callfuse top", "bold")
-        head = [Text.assemble(name, "  ", _foreign(self._url), "  ", _state(self.state), (since, "dim"))]
+        state = (self.state.value, _STATE_STYLES[self.state])
+        head = [Text.assemble(name, "  ", _foreign(self._url), "  ", state, (since, "dim"))]
         head += _wrapped(list(_counters(rates["totals"])), width)
         head += _wrapped([_rate(rates, name, word, glyphs) for name, word in RATES], width)
         head += [Text()]
@@ -224,10 +225,6 @@ def _cut(line: Text, width: int, glyphs: Glyphs) -> Text:
         line.append(glyphs.more[:width])
     line.no_wrap = True
     return line
-
-
-def _state(state: FeedState) -> Text:
-    return Text(state.value, _STATE_STYLES[state])
 
 
 def _foreign(value: object) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from textwrap import fill
+from textwrap import TextWrapper, fill
 from typing import Final
 
 from callfuse import __version__
@@ -70,6 +70,7 @@ def answer_without(package: str, arguments: Sequence[str]) -> int:
 
 def _help() -> str:
     """What the commands are, and what they need."""
+    line_of = TextWrapper(80, initial_indent="  ", subsequent_indent=" " * 12, break_on_hyphens=False).fill
     return "\n".join(
         [
             "Usage: callfuse [OPTIONS] COMMAND [ARGS]...",
@@ -81,7 +82,7 @@ def _help() -> str:
             "  -h, --help  Show this message and exit.",
             "",
             "Commands:",
-            *(_entry(name, line.replace("`", "")) for name, line in COMMANDS.items()),
+            *(line_of(f"{name:9} {line.replace('`', '')}") for name, line in COMMANDS.items()),
             "",
             "The commands need more than is installed here: `demo` needs the extra demo, the",
             "others need serve. The middleware, and the classes for agents, need neither.",
@@ -89,7 +90,3 @@ def _help() -> str:
             *(f"  {install_hint(extra)}" for extra in ("serve", "demo")),
         ]
     )
-
-
-def _entry(name: str, line: str) -> str:
-    return fill(f"{name:9} {line}", 80, initial_indent="  ", subsequent_indent=" " * 12, break_on_hyphens=False)

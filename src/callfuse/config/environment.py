@@ -85,7 +85,7 @@ def _read_value(path: KeyPath, text: str) -> str | list[Any]:
     comma."""
     entries = _lists().get(path)
     is_list = entries is not None and ("," in text or entries[0] is str)
-    return _split(text) if is_list else text.strip()
+    return [part.strip() for part in text.split(",") if part.strip()] if is_list else text.strip()
 
 
 def _tell_unknown(layer: Layer, name: str) -> None:
@@ -142,10 +142,6 @@ def _source_of(name: str) -> Callable[[KeyPath], str]:
 def _regular_name(path: KeyPath) -> str:
     below = path[1:] if path[0] == "tool_call_loop" else path
     return _PREFIX + "_".join(below).upper()
-
-
-def _split(text: str) -> list[Any]:
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _is_service_link(name: str, text: str) -> bool:

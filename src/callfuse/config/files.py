@@ -37,8 +37,10 @@ def read_file(path: str | os.PathLike[str], *, named_by: str = "") -> Layer:
         text = Path(name).expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:
         return Layer(problems=[f"{place}: cannot read this file: {error.strerror or error}"])
-    except (UnicodeDecodeError, ValueError) as error:
-        return Layer(problems=[f"{place}: cannot read this file: {_reason(error)}"])
+    except UnicodeDecodeError as error:
+        return Layer(problems=[f"{place}: cannot read this file: it is not UTF-8 (byte {error.start})"])
+    except ValueError as error:
+        return Layer(problems=[f"{place}: cannot read this file: {error}"])
     return parse(text, name)
 
 
@@ -60,10 +62,6 @@ def parse(text: str, name: str) -> Layer:
 
     layer = layer_of(found.value, source)
     return Layer(layer.values, found.problems + layer.problems)
-
-
-def _reason(error: ValueError) -> str:
-    return f"it is not UTF-8 (byte {error.start})" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def parse_yaml(text: str, name: str) -> Text:

@@ -137,7 +137,7 @@ class LoopDetector:
             now = self._clock()
             self._forget_old(now)
             nothing: list[tuple[Verdict, LoopDetection]] = []
-            pairs = self._fail_open(lambda: self._detect(own, now), nothing)
+            pairs = self._fail_open(lambda: list(map(self._detection, self._judge(now).verdicts(own))), nothing)
             found = {verdict.call: detection for verdict, detection in pairs}
             done = {verdict.call: action_of(verdict) for verdict, _ in pairs}
             for one in own:
@@ -177,10 +177,6 @@ class LoopDetector:
         text = arguments_text(call.full_name, call.arguments)
         ignore = self.settings.for_tool(call.full_name).ignore
         return ToolCall(call.id or (f"call_{number}" if number else ""), call.name, text, call.namespace, ignore=ignore)
-
-    def _detect(self, calls: Sequence[ToolCall], now: float) -> list[tuple[Verdict, LoopDetection]]:
-        """Judge a round; returns each verdict with its detection."""
-        return [self._detection(verdict) for verdict in self._judge(now).verdicts(calls)]
 
     def _judge(self, now: float) -> Judge:
         timeline = self._history.timeline(now, self._tools.__contains__ if self._tools else None)

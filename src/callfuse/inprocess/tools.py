@@ -284,7 +284,8 @@ def _wrap(name: str, tool: Tool, guard: _ToolGuard) -> Tool:
             result = await tool(*args, **kwargs)
         return running.finish(result)
 
-    return functools.wraps(tool)(run_async if _is_async(tool) else run)
+    is_async = any(map(inspect.iscoroutinefunction, (tool, getattr(tool, "__call__", None))))  # noqa: B004
+    return functools.wraps(tool)(run_async if is_async else run)
 
 
 class _Running:
@@ -333,10 +334,6 @@ def _plain_result(name: str, result: Any) -> Any:
     if inspect.iscoroutine(result):
         result.close()
     raise TypeError(f"tool {name} is async: define it with `async def`, and run rounds of it with `await arun(calls)`")
-
-
-def _is_async(tool: Tool) -> bool:
-    return inspect.iscoroutinefunction(tool) or inspect.iscoroutinefunction(getattr(tool, "__call__", None))  # noqa: B004
 
 
 def _binder(tool: Tool) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:

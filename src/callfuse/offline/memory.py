@@ -93,12 +93,9 @@ class VerdictMemory:
         """What tells settings apart. They are one object until they change, or another model has some of its own."""
         with self._lock:
             if settings is not self._settings:
-                self._settings, self._digest = settings, _digest_of(settings)
+                text = settings.model_dump_json().encode("utf-8", "surrogatepass")
+                self._settings, self._digest = settings, blake2b(text, digest_size=_DIGEST_SIZE).digest()
             return self._digest
-
-
-def _digest_of(settings: LoopSettings) -> bytes:
-    return blake2b(settings.model_dump_json().encode("utf-8", "surrogatepass"), digest_size=_DIGEST_SIZE).digest()
 
 
 def _digests(run: RecordedRun, rounds: Sequence[Round], start: bytes) -> list[bytes]:

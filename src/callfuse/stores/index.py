@@ -110,7 +110,8 @@ class SessionIndex:
         while len(self._noted_at) > MOST_NOTED:
             self._noted_at.popitem(last=False)
         life_s = (1 + RENEWAL) * self._ttl_s
-        entry = _encode(session), repr(now), repr(now - life_s), MOST, max(1, round(1000 * life_s))
+        member = f"{session[0].hex()}:{session[1]}"
+        entry = member, repr(now), repr(now - life_s), MOST, max(1, round(1000 * life_s))
         try:
             for key in (name_key(_base(session[1])), *([CHANGED] if has_set else ())):
                 await self._ask(INDEX, NOTE, [key], entry, read_number)
@@ -170,10 +171,6 @@ def _base(name: str) -> str:
     while end >= _FINGERPRINT_LENGTH and _FINGERPRINT.fullmatch(name, end - _FINGERPRINT_LENGTH, end):
         end -= _FINGERPRINT_LENGTH
     return name[:end]
-
-
-def _encode(session: SessionKey) -> str:
-    return f"{session[0].hex()}:{session[1]}"
 
 
 def _decode(member: bytes) -> SessionKey | None:

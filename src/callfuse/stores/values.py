@@ -103,7 +103,7 @@ def encode_lane(state: LaneState) -> bytes:
         [(id_, _encode_bytes(signature), before, text) for (id_, signature, before), text in state.notes.items()],
         None if known == NO_DIFFERENCE else _encode_continuation(known),
         None if state.blocks == NO_BLOCKS else _encode_blocks(state.blocks),
-        [_encode_told(one) for one in state.told],
+        [(*one[:2], _encode_bytes(one.signature), *one[3:]) for one in state.told],
     )
     return _join(state.session, state.revision, dumps(shape))
 
@@ -142,7 +142,12 @@ def decode_lane(value: bytes) -> LaneState:
             continuation=NO_DIFFERENCE if known is None else _decode_continuation(*known),
             session=session,
             blocks=NO_BLOCKS if blocks is None else _decode_blocks(blocks),
-            told=tuple([_decode_told(*one) for one in told]),
+            told=tuple(
+                [
+                    Told(id_, kind, _decode_bytes(signature), position, arm, waited, is_open)
+                    for id_, kind, signature, position, arm, waited, is_open in told
+                ]
+            ),
             revision=revision,
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:
@@ -281,14 +286,6 @@ def _decode_blocks(shape: BlocksShape) -> BlockMemory:
         time,
         _decode_bytes(said),
     )
-
-
-def _encode_told(one: Told) -> tuple[Any, ...]:
-    return (*one[:2], _encode_bytes(one.signature), *one[3:])
-
-
-def _decode_told(id_: str, kind: str, signature: Base64, position: int, arm: str, rounds: int, is_open: bool) -> Told:
-    return Told(id_, kind, _decode_bytes(signature), position, arm, rounds, is_open)
 
 
 def _encode_continuation(known: Continuation) -> tuple[Any, ...]:

@@ -72,10 +72,11 @@ class GeminiVendor:
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
         """Server-sent events with CRLF, one part per chunk, the candidates in turn; calls come whole."""
+        so_far = {"promptTokenCount": turn.usage.input_tokens, "totalTokenCount": turn.usage.input_tokens}
         streams = (_candidates(turn, *choice) for choice in enumerate(turn.choices))
         for round_of_candidates in zip_longest(*streams):
             for candidate in filter(None, round_of_candidates):
-                usage = _usage(turn.usage) if "finishReason" in candidate else _usage_so_far(turn.usage)
+                usage = _usage(turn.usage) if "finishReason" in candidate else so_far
                 yield self._frame({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
 
     def whole(self, turn: Turn) -> dict[str, Any]:
@@ -177,10 +178,6 @@ def _parts(turn: Turn, index: int, answer: Answer, texts: Any) -> Iterator[dict[
         if place == 0 and thinks(turn.request.body):
             part["thoughtSignature"] = signature_for(_head(turn)["responseId"], signed_text(call.name, args))
         yield part
-
-
-def _usage_so_far(usage: Usage) -> dict[str, Any]:
-    return {"promptTokenCount": usage.input_tokens, "totalTokenCount": usage.input_tokens}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

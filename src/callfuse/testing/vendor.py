@@ -254,7 +254,9 @@ class Memory:
             return None
         said = body.get("input")
         new = [{"role": "user", "content": said}] if isinstance(said, str) else objects(said)
-        items = [self._items.get(str(item.get("id")), item) if _is_reference(item) else item for item in new]
+        items = [
+            self._items.get(str(item.get("id")), item) if item.get("type") == "item_reference" else item for item in new
+        ]
         left = {key: value for key, value in body.items() if key not in ("previous_response_id", "conversation")}
         if not place and items == said:
             return dict(body)
@@ -278,7 +280,3 @@ def _place(body: Mapping[str, Any]) -> str:
     conversation = body.get("conversation")
     name = conversation.get("id") if isinstance(conversation, dict) else conversation
     return str(body.get("previous_response_id") or name or "")
-
-
-def _is_reference(item: Mapping[str, Any]) -> bool:
-    return item.get("type") == "item_reference"

@@ -1,0 +1,63 @@
+"""What the ledger does on a Redis or Valkey, a Lua script each: it runs alone there, and costs one round trip."""
+
+from typing import Final
+
+from callfuse.stores.server import Script
+
+READ: Final = Script("""
+local function get(key)
+  local value = redis.pcall('GET', key)
+  if type(value) == 'table' and string.find(value.err, '^WRONGTYPE') then return '' end
+  return value
+end
+local lane, key = get(KEYS[1]), KEYS[2]
+if type(lane) == 'table' then return lane end
+local name = lane and string.match(lane, '^([^\\n]+)\\n')
+if name then key = string.sub(key, 1, #key - #ARGV[1]) .. name end
+local session = get(key)
+if type(session) == 'table' then return session end
+if session then redis.call('PEXPIRE', key, ARGV[2]) end
+local used = not lane and get(KEYS[3])
+if type(used) == 'table' then return used end
+return {lane, session, used}
+""")
+"""Get the values of a lane and of its session, and extend the life of the session to ARGV[2] milliseconds; where the
+lane has gone, also when it was last used.
+
+KEYS: that of the lane, that of the session ARGV[1], and that of the last use. If the value of the lane begins with the
+name of another session, that session is read; its key has the same hash tag."""
+WRITE: Final = Script("""
+local function revision(value)
+  return type(value) == 'string' and string.match(value, '^[^\\n]*\\n(%x*)\\n') or ''
+end
+local checked, there, moved = tonumber(ARGV[2]), {}, false
+local new = revision(ARGV[4 + checked])
+for at = 1, checked do
+  local value = redis.pcall('GET', KEYS[at])
+  if type(value) == 'table' then
+    if not string.find(value.err, '^WRONGTYPE') then return value end
+    value = false
+  end
+  local found = revision(value)
+  if found ~= '' and found == new then return 0 end
+  there[at], moved = value, moved or (found ~= '' and found ~= ARGV[3 + at])
+end
+if moved then return there end
+for at = checked + 1, #KEYS do
+  redis.call('SET', KEYS[at], ARGV[3 + at], 'PX', at > #KEYS - ARGV[3] and ARGV[1] * 100 or ARGV[1])
+end
+return #KEYS - checked
+""")
+"""Set all keys behind the first ARGV[2], for ARGV[1] milliseconds, unless one of these holds another revision than it
+had when it was read: then nothing is set, and what they hold is returned. The last ARGV[3] keys stay 100 times as long.
+
+KEYS: those to be checked, those to be set. ARGV behind the first three: the revisions that were read, the values to be
+set. A value without a revision, as of an earlier version, has not moved; nor has anything if the script has run before,
+over a connection that broke before its answer came."""
+GET: Final = Script("return redis.call('GET', KEYS[1])")
+SWAP: Final = Script("""
+local before = redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[1])
+return before
+""")
+"""Set a key, for ARGV[1] milliseconds, and return what it was."""
