@@ -183,8 +183,8 @@ async def test_the_server_s_word_counts_again(server: RedisServer) -> None:
         one.now += 1
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 1
         await one.until(lambda: server.calls().get("set", 0) == 3)
-        one.ledger._timeout_s = PATIENCE_S
-        await one.until(lambda: one.ledger._breaker.closed)
+        one.ledger._connection._timeout_s = PATIENCE_S
+        await one.until(lambda: one.ledger._connection._breaker.closed)
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 2
         found, kept = await one.ledger.read(lane(3), 0)
         assert (found.rounds[0].position, kept) == (3, TTL)
@@ -240,7 +240,7 @@ async def test_a_process_that_was_busy_blames_nobody(server: RedisServer, caplog
         time.sleep(0.2)  # noqa: ASYNC251 - that is the point
         found, _ = await asking
         assert found.rounds[0].position == 7
-        one.ledger._timeout_s = PATIENCE_S
+        one.ledger._connection._timeout_s = PATIENCE_S
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 7
         assert one.told() == {"store_errors read": 1}
     assert lines(caplog) == []
@@ -256,7 +256,7 @@ async def test_a_busy_process_loses_no_command(server: RedisServer) -> None:
         time.sleep(0.2)  # noqa: ASYNC251 - that is the point
         await setting
         gate.open = True
-        one.ledger._timeout_s = PATIENCE_S
+        one.ledger._connection._timeout_s = PATIENCE_S
         assert await set_by(one.ledger, session(1), 0) == TTL
         await one.until(lambda: server.calls().get("set", 0) == 2)
         async with beside(server.url) as other:
@@ -269,7 +269,7 @@ async def test_those_that_wait_already_wait_no_longer(server: RedisServer, caplo
         gate.shut()
         first = asyncio.create_task(one.ledger.read(lane(0), 0))
         await one.until(lambda: gate.came == 1)
-        one.ledger._timeout_s = PATIENCE_S
+        one.ledger._connection._timeout_s = PATIENCE_S
         async with asyncio.timeout(PATIENCE_S / 2):
             await asyncio.gather(first, *(one.ledger.read(lane(at), 0) for at in range(1, 20)))
         assert len(caplog.records) == 1
@@ -402,10 +402,10 @@ def test_a_probe_whose_loop_is_gone() -> None:
     one = Beside(f"redis://127.0.0.1:{free_port()}")
     loop = asyncio.new_event_loop()
     loop.run_until_complete(one.ledger.read(lane(1), 0))
-    loop.run_until_complete(one.until(lambda: not one.ledger._closing))
+    loop.run_until_complete(one.until(lambda: not one.ledger._connection._closing))
     one.now += 1
     loop.run_until_complete(one.ledger.read(lane(1), 0))
-    probe = one.ledger._probing
+    probe = one.ledger._connection._probing
     assert probe is not None
     assert not probe.done()
     probe._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -217,7 +217,7 @@ async def test_a_store_that_is_down(another: Callable[..., RedisServer]) -> None
     assert (await page.get("plain", f"session={SESSION}")).status == 503
     assert b'"tool_calls"' not in (await turn(page, 5)).body, "what was refused does not hold"
     server.start()
-    ledger._breaker._due_at = 0.0
+    ledger._connection._breaker._due_at = 0.0
     async with asyncio.timeout(60):
         while (await change(page, {"tool-loop-mode": "observe"})).status == 503:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
@@ -406,7 +406,7 @@ async def test_a_user_of_the_server_without_a_right(server: RedisServer, left_ou
     try:
         for at in range(30):
             await ledger.write({lane(at): state()}, time.time())
-            await asyncio.gather(*ledger._sending)
+            await asyncio.gather(*ledger._connection._sending)
         is_noted = left_out in ("", "+zrevrange", "+pttl")
         assert (counts.of("store_errors", "index"), counts.of("store_errors")) == ((0, 0) if is_noted else (1, 1))
         assert (await rounds_of(ledger, lane(7), 0))[0].position == 1

@@ -75,7 +75,7 @@ async def probe(store: str, timeout_s: float) -> float:
     address = address_of(store)
     if address is None:
         return 0.0
-    from callfuse.stores.redis import touch
+    from callfuse.stores.connection import touch
     from callfuse.stores.server import RedisServer
 
     server, began = RedisServer(address), 0.0
