@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import aiohttp
@@ -309,83 +309,49 @@ async def test_a_pooled_connection_that_was_just_closed() -> None:
     assert (bodies, connections) == ([b"first", b"second", b"second"], 2)
 
 
-async def test_an_answer_that_had_begun_is_not_asked_for_again() -> None:
-    """A pooled connection that breaks within the headers was not stale: the vendor is at work, and it is a 502."""
-    connections = 0
+async def second_request(*connections: Sequence[bytes], second: bytes = b"") -> tuple[int, int]:
+    """Send two requests of a client: the status of the second one, and how many connections the upstream had.
+
+    `connections`: what the upstream sends for each request on a connection, which it then closes. `second`: chunks that
+    have no end, in place of a request like the first."""
+    opened = 0
 
     async def script(peer: Peer) -> None:
-        nonlocal connections
-        connections += 1
-        await peer.request()
-        await peer.send(OK)
-        await peer.request()
-        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-le")
+        nonlocal opened
+        opened += 1
+        for at, answer in enumerate(connections[opened - 1]):
+            await (peer.until(second[-8:]) if at and second else peer.request())
+            await peer.send(answer)
 
     async with through(script) as client:
         await client.send(post("/"))
         await client.response()
-        await client.send(post("/"))
+        await client.send(second or post("/"))
         status, _ = refusal(*await client.response())
-    assert (status, connections) == (502, 1)
+    return status, opened
+
+
+async def test_an_answer_that_had_begun_is_not_asked_for_again() -> None:
+    """A pooled connection that breaks within the headers was not stale: the vendor is at work, and it is a 502."""
+    begun = b"HTTP/1.1 200 OK\r\ncontent-le"
+    assert await second_request([OK, begun]) == (502, 1)
 
 
 async def test_a_second_try_is_the_last() -> None:
     """An upstream that closes its new connection as well is a 502."""
-    connections = 0
-
-    async def script(peer: Peer) -> None:
-        nonlocal connections
-        connections += 1
-        await peer.request()
-        if connections == 1:
-            await peer.send(OK)
-            await peer.request()
-
-    async with through(script) as client:
-        await client.send(post("/"))
-        await client.response()
-        await client.send(post("/"))
-        status, _ = refusal(*await client.response())
-    assert (status, connections) == (502, 2)
+    assert await second_request([OK, b""], [b""]) == (502, 2)
 
 
 async def test_a_body_that_came_in_parts_is_not_sent_twice() -> None:
     """What was passed on and not kept cannot be repeated: the stale connection is a 502, which the client may retry."""
-    connections = 0
-
-    async def script(peer: Peer) -> None:
-        nonlocal connections
-        connections += 1
-        await peer.request()
-        await peer.send(OK)
-        await peer.until(b"half\r\n")
-
-    async with through(script) as client:
-        await client.send(post("/"))
-        await client.response()
-        await client.send(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"half"))
-        status, _ = refusal(*await client.response())
-    assert (status, connections) == (502, 1)
+    half = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + chunk(b"half")
+    assert await second_request([OK, b""], second=half) == (502, 1)
 
 
 async def test_a_request_that_was_at_work_is_not_sent_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """An upstream that breaks later than a stale connection would may have begun to generate: no second try."""
     monkeypatch.setattr("callfuse.proxy.client.STALE_WITHIN_S", 0.0)
-    connections = 0
-
-    async def script(peer: Peer) -> None:
-        nonlocal connections
-        connections += 1
-        await peer.request()
-        await peer.send(OK)
-        await peer.request()
-
-    async with through(script) as client:
-        await client.send(post("/"))
-        await client.response()
-        await client.send(post("/"))
-        status, _ = refusal(*await client.response())
-    assert (status, connections) == (502, 1)
+    assert await second_request([OK, b""]) == (502, 1)
 
 
 async def test_after_a_failure_the_next_request_is_served() -> None:
