@@ -183,7 +183,8 @@ def with_helpers(files: Sequence[File]) -> dict[str, int]:
     """How many attributes each class has together with its private helpers, so that cutting an object hides nothing.
 
     A helper is a class with a leading underscore that only this class uses, itself or through private functions and
-    other helpers that only it uses. What it inherits from is counted already.
+    other helpers that only it uses. What the class inherits is counted already, and what a helper inherits from a
+    public class is that one's.
     """
     counts = attributes(files)
     found = dict(counts)
@@ -192,7 +193,16 @@ def with_helpers(files: Sequence[File]) -> dict[str, int]:
         for node in (one for one in file.tree.body if isinstance(one, ast.ClassDef)):
             owner = f"{file.name}.{_owner_of(node.name, owners)}"
             if owner in counts:
-                found[owner] += counts[f"{file.name}.{node.name}"]
+                found[owner] += len(_private_attributes(file, node))
+    return found
+
+
+def _private_attributes(file: File, node: ast.ClassDef) -> set[str]:
+    """The attributes of a class, with those of its private bases in the same file."""
+    found = _own_attributes(node, fields=False)
+    for base in (one for one in file.tree.body if isinstance(one, ast.ClassDef)):
+        if base.name.startswith("_") and base.name in map(_last_name, node.bases):
+            found |= _private_attributes(file, base)
     return found
 
 

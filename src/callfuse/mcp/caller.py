@@ -22,6 +22,7 @@ from callfuse.mcp import messages
 from callfuse.mcp.identity import Identity
 from callfuse.mcp.messages import CallRequest, Kept, Response, ResponseKind
 from callfuse.mcp.results import Results
+from callfuse.mcp.run_times import RunTimes
 from callfuse.model import ToolCall
 from callfuse.model.signature import Signature
 from callfuse.observe.bus import Bus
@@ -34,10 +35,6 @@ WAITING_KEPT: Final = 32
 """Calls of one caller whose result may come with another request, later."""
 LONGEST_WAITING: Final = 20_000
 """Characters of the arguments of such a call."""
-TIMES_KEPT: Final = 256
-"""Calls of which is known when they last ran."""
-RUNS_KEPT: Final = 64
-"""Runs of one call of which is known in which POST they were."""
 OF_SEVERAL: Final = frozenset({"cycle", "no_news"})
 """Kinds of loops in which a call may come for the second time only."""
 LAPS: Final = 3
@@ -64,14 +61,6 @@ class _LaneDetector(LoopDetector):
     ) -> None:
         super().__init__(config, session=where.session, bus=bus, clock=clock, on_loop=on_loop)
         self._where = where
-
-
-@dataclass(slots=True)
-class _RunTimes:
-    """In which POSTs a call has run, by their numbers, and when it last did."""
-
-    posts: deque[int]
-    last: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -114,10 +103,7 @@ class Caller:
     def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = where
         self.detector = _LaneDetector(config, where, bus, clock, self._spare)
-        self._clock = clock
-        self._last_run = clock()
-        self._ran: OrderedDict[Signature, _RunTimes] = OrderedDict()
-        self._posts = self._began = 0
+        self._times = RunTimes(clock)
         self._rounds: deque[int] = deque(maxlen=self.detector.settings.max_rounds)
         self._results = Results()
         self._running: Counter[Signature] = Counter()
@@ -129,14 +115,12 @@ class Caller:
     def size(self) -> int:
         """See the class."""
         waiting = len(self._awaited) + len(self._suspended)
-        return _CALLER + sum(self._rounds) + self._results.size + waiting * LONGEST_WAITING + _TIME * len(self._ran)
+        return _CALLER + sum(self._rounds) + self._results.size + waiting * LONGEST_WAITING + _TIME * len(self._times)
 
     def begin(self, requests: Iterable[CallRequest], client: bytes) -> list[Pending]:
         """Judge the calls of one POST. Raises what a detector raises under `fail_closed`. `client`: see `Identity`."""
-        self._posts += 1
-        if self._clock() - self._last_run > self.detector.settings.ttl_seconds:
+        if self._times.begin(self.detector.settings.ttl_seconds):
             self.detector.clear()
-            self._began = self._posts
             self._results.forget_readers()
         pending = [self._pending(request, client) for request in requests]
         judged = [one for one in pending if one.counts and not one.request.continues]
@@ -153,13 +137,7 @@ class Caller:
     def _note_run(self, pending: Pending) -> None:
         """A call runs from now on."""
         signature = pending.call.signature
-        ran = self._ran.setdefault(signature, _RunTimes(deque(maxlen=RUNS_KEPT)))
-        ran.last = self._last_run = self._clock()
-        if pending.counts:
-            ran.posts.append(self._posts)
-        self._ran.move_to_end(signature)
-        if len(self._ran) > TIMES_KEPT:
-            self._ran.popitem(last=False)
+        self._times.note(signature, counts=pending.counts)
         if pending.counts:
             pending.runs = True
             self._running[signature] += 1
@@ -169,10 +147,9 @@ class Caller:
         """The rung for a finding, if not its own. What a call brought so long ago is not given again. Nor is, in a loop
         of several calls, what it has brought less often than it may by itself: what an agent does elsewhere is not seen
         here, such as an edit between two looks at two files."""
-        ran, settings = self._ran.get(found.call.signature), self.detector.settings
-        is_stale = ran is not None and self._clock() - ran.last > settings.ttl_seconds
-        since = max(self._began, self._posts - LAPS * settings.window)
-        times = 0 if ran is None else sum(at >= since for at in ran.posts)
+        signature, settings = found.call.signature, self.detector.settings
+        is_stale = self._times.age(signature) > settings.ttl_seconds
+        times = self._times.count(signature, LAPS * settings.window)
         is_seldom = found.kind in OF_SEVERAL and times < settings.for_tool(found.call.name).settings.max_repeats - 1
         return Rung.WARN if found.withholds and (is_stale or is_seldom) else None
 

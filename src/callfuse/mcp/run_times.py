@@ -1,0 +1,64 @@
+"""When the calls of one caller have run, and in which of its POSTs. No IO; the clock is given."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from callfuse.model.signature import Signature
+
+CALLS_KEPT: Final = 256
+"""Calls of which is known when they last ran."""
+RUNS_KEPT: Final = 64
+"""Runs of one call of which is known in which POST they were."""
+
+
+@dataclass(slots=True)
+class _Runs:
+    """The numbers of the POSTs in which a call has run, and when it last did."""
+
+    posts: deque[int]
+    last: float = 0.0
+
+
+class RunTimes:
+    """The runs of one caller. `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._runs: OrderedDict[Signature, _Runs] = OrderedDict()
+        self._posts = self._began = 0
+
+    def __len__(self) -> int:
+        """The calls of which something is known."""
+        return len(self._runs)
+
+    def begin(self, ttl_s: float) -> bool:
+        """Begin a POST; returns whether nothing has run for longer than `ttl_s`, so that all begins anew."""
+        self._posts += 1
+        begins_anew = self._clock() - self._last > ttl_s
+        if begins_anew:
+            self._began = self._posts
+        return begins_anew
+
+    def note(self, signature: Signature, *, counts: bool) -> None:
+        """Note that a call runs now. `counts`: as a run of this POST."""
+        runs = self._runs.setdefault(signature, _Runs(deque(maxlen=RUNS_KEPT)))
+        runs.last = self._last = self._clock()
+        if counts:
+            runs.posts.append(self._posts)
+        self._runs.move_to_end(signature)
+        if len(self._runs) > CALLS_KEPT:
+            self._runs.popitem(last=False)
+
+    def age(self, signature: Signature) -> float:
+        """The seconds since a call last ran; 0 if that is not known."""
+        runs = self._runs.get(signature)
+        return 0.0 if runs is None else self._clock() - runs.last
+
+    def count(self, signature: Signature, last: int) -> int:
+        """In how many POSTs a call has run, of this one and the `last` ones before it, since all began anew."""
+        runs = self._runs.get(signature)
+        since = max(self._began, self._posts - last)
+        return 0 if runs is None else sum(at >= since for at in runs.posts)
