@@ -2,9 +2,9 @@
 
 import pytest
 
-from callfuse.testing import Answer, Call, VendorRequest, looping_model
+from callfuse.testing import Answer, Call, looping_model
 from tests.sdk.talks import TALKS, WAYS, AnthropicTalk, Way, agent
-from tests.sdk.wiring import wired
+from tests.sdk.wiring import beside, wired
 from tests.support.rules import StrictVendor
 
 MARK = "[callfuse]"
@@ -84,16 +84,6 @@ async def test_warn(sdk: str, way: Way, sync: bool) -> None:
     assert run.end.text == "Got it."
     assert [bool(request.guidance) for request in vendor.requests] == [False, False, False, True, False]
     assert not any(request.violations for request in vendor.requests)
-
-
-def beside(request: VendorRequest) -> Answer:
-    """Reads a page, then searches the same thing for ever, at last with a page beside it."""
-    page, search = Call("read_page", {"url": "https://example.org/"}), Call("search_web", {"query": "llamas"})
-    if request.guidance:
-        return Answer("Enough.")
-    return [Answer(calls=(page,)), Answer(calls=(search,)), Answer(calls=(search,)), Answer(calls=(search, page))][
-        request.number - 1
-    ]
 
 
 @every_sdk

@@ -10,7 +10,7 @@ import pytest
 
 from callfuse.testing import Answer, Call, Usage, VendorRequest, looping_model
 from tests.sdk.talks import MODEL, TOOLS, Said, agent
-from tests.sdk.wiring import wired
+from tests.sdk.wiring import beside, wired
 from tests.support.kits.cohere import merged, read_message
 from tests.support.rules import StrictVendor
 
@@ -141,16 +141,6 @@ async def test_warn(way: Way, sync: bool) -> None:
         run = await agent(CohereTalk(url, way, sync))
     assert [len(said.calls) for said in run.answers] == [1, 1, 1, 1, 0]
     assert run.end.text == "Got it."
-
-
-def beside(request: VendorRequest) -> Answer:
-    """Reads a page, then searches the same thing for ever, at last with that page beside it."""
-    page, search = Call("read_page", {"url": "https://example.org/"}), Call("search_web", {"query": "llamas"})
-    if request.guidance:
-        return Answer("Enough.")
-    return [Answer(calls=(page,)), Answer(calls=(search,)), Answer(calls=(search,)), Answer(calls=(search, page))][
-        request.number - 1
-    ]
 
 
 @every_way

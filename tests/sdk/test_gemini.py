@@ -12,9 +12,9 @@ from google.genai import types
 from google.oauth2.credentials import Credentials
 from pydantic import BaseModel
 
-from callfuse.testing import Answer, Call, ScriptedVendor, Usage, VendorRequest, looping_model
+from callfuse.testing import Answer, Call, ScriptedVendor, Usage, looping_model
 from tests.sdk.talks import MODEL, QUESTION, TOOLS, Said, agent
-from tests.sdk.wiring import wired
+from tests.sdk.wiring import beside, wired
 from tests.support.rules import StrictVendor
 
 # google-genai's async client subclasses aiohttp's session, which aiohttp warns of.
@@ -208,16 +208,6 @@ async def test_warn(way: Way, sync: bool) -> None:
     assert [bool(request.guidance) for request in vendor.requests] == [False, False, False, True, False]
     response = vendor.requests[3].body["contents"][-1]["parts"][0]["functionResponse"]["response"]
     assert list(response) == ["result", "callfuse"]
-
-
-def beside(request: VendorRequest) -> Answer:
-    """Reads a page, then searches the same thing for ever, at last with a page beside it."""
-    page, search = Call("read_page", {"url": "https://example.org/"}), Call("search_web", {"query": "llamas"})
-    if request.guidance:
-        return Answer("Enough.")
-    return [Answer(calls=(page,)), Answer(calls=(search,)), Answer(calls=(search,)), Answer(calls=(search, page))][
-        request.number - 1
-    ]
 
 
 @every_way

@@ -13,7 +13,7 @@ import pytest
 
 from callfuse.testing import Answer, Call, Usage, VendorRequest, looping_model
 from tests.sdk.talks import MODEL, QUESTION, TOOLS, Said, agent
-from tests.sdk.wiring import wired
+from tests.sdk.wiring import beside, wired
 from tests.support.kits.ollama import merged
 from tests.support.rules import StrictVendor
 
@@ -157,16 +157,6 @@ async def test_warn(way: Way, sync: bool) -> None:
     assert [len(said.calls) for said in run.answers] == [1, 1, 1, 1, 0]
     assert run.end.text == "Got it."
     assert [bool(request.guidance) for request in vendor.requests] == [False, False, False, True, False]
-
-
-def beside(request: VendorRequest) -> Answer:
-    """Reads a page, then searches the same thing for ever, at last with that page beside it."""
-    page, search = Call("read_page", {"url": "https://example.org/"}), Call("search_web", {"query": "llamas"})
-    if request.guidance:
-        return Answer("Enough.")
-    return [Answer(calls=(page,)), Answer(calls=(search,)), Answer(calls=(search,)), Answer(calls=(search, page))][
-        request.number - 1
-    ]
 
 
 @every_way

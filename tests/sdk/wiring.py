@@ -7,7 +7,7 @@ from typing import Any
 from callfuse import CallFuseMiddleware
 from callfuse.config.serve import ServeSettings
 from callfuse.proxy.app import ReverseProxy
-from callfuse.testing import ScriptedVendor
+from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest
 from tests.support.serving import serve
 
 
@@ -20,3 +20,11 @@ async def wired(vendor: ScriptedVendor, mode: str | list[str], **settings: Any) 
         serve(CallFuseMiddleware(ReverseProxy(ServeSettings(upstream=upstream)), config)) as url,
     ):
         yield url
+
+
+def beside(request: VendorRequest) -> Answer:
+    """Reads a page, then searches the same thing for ever, the third time with that page beside it."""
+    page, search = Call("read_page", {"url": "https://example.org/"}), Call("search_web", {"query": "llamas"})
+    if request.guidance:
+        return Answer("Enough.")
+    return Answer(calls=[(page,), (search,), (search,), (search, page)][request.number - 1])
