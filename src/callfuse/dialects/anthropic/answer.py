@@ -9,19 +9,19 @@ Written answers keep three rules of the vendor: content blocks are numbered with
 thinking of two answers in one message is refused.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 import orjson
 
 from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
-from callfuse.dialects.edits import index_without, raw_at, raw_elements, raw_list, raw_object
+from callfuse.dialects.edits import raw_at, raw_elements, raw_list, raw_object
+from callfuse.dialects.numbered import NumberedWriter, Part
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import EVENTS, Format, Payload
-from callfuse.wire.editor import FrameEditor
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
@@ -36,6 +36,8 @@ _TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "compaction
 _KNOWN_TYPES: Final = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use", "compaction"})
 """Types of blocks that grow by known deltas."""
 _BLOCK_EVENTS: Final = ("content_block_start", "content_block_delta", "content_block_stop")
+_ENDS: Final = ("message_delta", "message_stop")
+_INDEX: Final = ("index",)
 
 
 def is_client_call(block: Any) -> TypeGuard[Payload]:
@@ -169,120 +171,57 @@ EVENT_CHANNEL: Final = Channel(EVENTS, typed_event)
 """Server-sent events, each named by its payload's `type`."""
 
 
-class MessagesWriter:
+class MessagesWriter(NumberedWriter):
     """Continues one client's stream. See `base.Writer`."""
 
+    must_begin = True
+    reasons_once = True
+
     def __init__(self, *, structured: bool, summed: bool, channel: Channel = EVENT_CHANNEL) -> None:
+        super().__init__(channel.form, _usage(summed=summed), structured=structured)
         self._write = channel.write
-        self._editor = FrameEditor(channel.form)
-        self._structured = structured
-        self._spoke = False
-        self._next = 0
-        self._allotted = 0
-        self._numbers: dict[int, int | None] = {}
-        self._may_think = True
-        self._usage = _usage(summed=summed)
 
-    @property
-    def may_continue(self) -> bool:
-        """False once text has left that must fit a schema: a second text would break it."""
-        return not (self._structured and self._spoke)
-
-    def note_sent(self, payload: Payload) -> None:
-        """Note an event that the client got."""
+    def _part_of(self, payload: Payload) -> Part | None:
         kind = payload.get("type")
-        if kind == "content_block_start":
-            self._next = max(self._next, index_of(payload.get("index")) + 1)
-            self._spoke |= is_text(payload.get("content_block"))
-        elif kind == "message_start":
-            self._usage.see(object_of(payload.get("message")).get("usage"))
-        elif kind == "message_delta":
-            self._usage.see(payload.get("usage"))
+        if not is_one_of(kind, _BLOCK_EVENTS):
+            return None
+        block = payload.get("content_block")
+        begins = kind == "content_block_start"
+        return Part(payload.get("index"), _INDEX, begins=begins, is_text=is_text(block), is_reasoning=thinks(block))
 
-    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The events without withheld calls. A block's text is written before `message_delta`, which is added if the
-        answer has none."""
-        return self._thin(frames, {call.index for call in withheld}, blocks.get(0))
-
-    def _thin(self, frames: Iterable[Frame], withheld: Set[int], block: Block | None) -> bytes:
-        """As `thin`, with the indexes of the content blocks that are withheld."""
-        gone = sorted(withheld)
-        due = [block.text] if block else []
-        pieces: list[bytes] = []
-        for frame in frames:
-            payload = frame.payload or {}
-            kind = payload.get("type")
-            edits: list[Edit] = []
-            if is_one_of(kind, _BLOCK_EVENTS):
-                pieces.append(self._thin_block(frame.raw, payload, gone))
-                continue
-            if kind == "message_delta" and block:
-                pieces += [self._text(due.pop())] if due else []
-                delta = payload.get("delta")
-                if isinstance(delta, dict) and delta.get("stop_reason") in OWN_REASONS:
-                    edits.append(Edit(("delta", "stop_reason"), b'"end_turn"'))
-            elif kind == "message_stop" and due:
-                pieces += (self._text(due.pop()), self._delta())
-            pieces.append(self._editor.edit(frame.raw, edits))
-        return b"".join(pieces)
-
-    def _thin_block(self, frame: bytes, payload: Payload, gone: Sequence[int]) -> bytes:
-        """An event of a content block, renumbered; empty if the block is removed. `gone`: sorted indexes."""
-        index = index_of(payload.get("index"))
-        left = index_without(index, gone)
-        if left is None:
-            return b""
-        if payload.get("type") == "content_block_start":
-            self._next = left + 1
-        return self._editor.edit(frame, [Edit(("index",), dumps(left))] if left != index else [])
-
-    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held events without withheld calls, stop reason and end; without text that must fit a schema, because
-        another follows."""
-        gone = {call.index for call in withheld}
-        kept: list[Frame] = []
-        for frame in frames:
-            kind = (frame.payload or {}).get("type")
-            if kind == "message_delta" and frame.payload:
-                self._usage.see(frame.payload.get("usage"))
-            elif kind != "message_stop":
-                kept.append(frame)
-            if self._structured and frame.payload and is_text(frame.payload.get("content_block")):
-                gone.add(index_of(frame.payload.get("index")))
-        out = self._thin(kept, gone, None)
-        self._usage.next_answer()
-        return out
-
-    def next_answer(self, *, foreign: bool) -> None:
-        """Begin to splice another answer. Its thinking is kept only if no block has left before it."""
-        self._numbers = {}
-        self._allotted = self._next
-        self._may_think = not (self._next or foreign)
-
-    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
-        kind = (payload or {}).get("type")
-        if payload is None or kind not in (*_BLOCK_EVENTS, "message_start", "message_delta"):
-            return frame
+    def _counts_in(self, payload: Payload) -> Any:
+        kind = payload.get("type")
         if kind == "message_start":
-            self._usage.see(object_of(payload.get("message")).get("usage"))
+            return object_of(payload.get("message")).get("usage")
+        return payload.get("usage") if kind == "message_delta" else None
+
+    def _is_end(self, payload: Payload) -> bool:
+        return payload.get("type") in _ENDS
+
+    def _closes(self, frame: Frame) -> bool:
+        return frame.payload is not None and self._is_end(frame.payload)
+
+    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
+        delta = payload.get("delta")
+        is_own = isinstance(delta, dict) and delta.get("stop_reason") in OWN_REASONS
+        return [Edit(("delta", "stop_reason"), b'"end_turn"')] if is_own else []
+
+    def _last_text(self, payload: Payload, text: str) -> bytes:
+        """A block's text, and the stop reason if the answer has come to its end without one."""
+        return self._text(text) + (self._delta() if payload.get("type") == "message_stop" else b"")
+
+    def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
+        kind = payload.get("type")
+        if kind == "message_start":
+            self._usage.see(self._counts_in(payload))
             return b""
         if kind == "message_delta":
             total = self._usage.see(payload.get("usage") or {})
             return self._editor.edit(frame, [Edit(("usage",), dumps(total))])
-        index = index_of(payload.get("index"))
-        if kind == "content_block_start":
-            number = self._allotted if self._may_think or not thinks(payload.get("content_block")) else None
-            self._numbers[index] = number
-            self._allotted += number is not None
-        number = self._numbers.get(index)
-        return b"" if number is None else self._editor.edit(frame, [Edit(("index",), dumps(number))])
+        return frame
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
-        """The blocks' texts, the stop reason with the usage of all answers, and the end."""
-        pieces = [self._text(block.text) for block in blocks.values()]
-        delta = self._delta("tool_use" if called else "end_turn")
-        return b"".join((*pieces, delta, self._write({"type": "message_stop"})))
+    def _end(self, block: Block | None, *, called: bool) -> bytes:
+        return self._delta("tool_use" if called else "end_turn") + self._write({"type": "message_stop"})
 
     def _delta(self, reason: str = "end_turn") -> bytes:
         """A `message_delta` with the stop reason and the usage of all answers."""
@@ -292,9 +231,7 @@ class MessagesWriter:
         )
 
     def _text(self, text: str) -> bytes:
-        """The events of a text block of callfuse's own."""
-        index = self._next
-        self._next += 1
+        index = self._take_number()
         return b"".join(
             map(
                 self._write,

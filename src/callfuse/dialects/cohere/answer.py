@@ -5,7 +5,7 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 `message-end`. What is not changed keeps its bytes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
@@ -17,12 +17,12 @@ from callfuse.dialects.edits import (
     raw_list,
     remove_elements,
 )
+from callfuse.dialects.numbered import NumberedWriter, Part
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.usage import Counts, Usage
 from callfuse.wire import EVENTS, Payload, sse
-from callfuse.wire.editor import FrameEditor
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
@@ -33,9 +33,17 @@ OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
 THINKING: Final = "thinking"
 """The type of a content block that is the model's reasoning."""
 _TEXTS: Final = frozenset({"text", THINKING})
-_CALL_EVENTS: Final = frozenset({"tool-call-start", "tool-call-delta", "tool-call-end"})
-_CONTENT_EVENTS: Final = frozenset({"content-start", "content-delta", "content-end"})
-_CITATION_EVENTS: Final = frozenset({"citation-start", "citation-end"})
+_CALLS: Final = "calls"
+_CONTENT: Final = "content"
+_CITATIONS: Final = "citations"
+_SERIES: Final = (
+    dict.fromkeys(("tool-call-start", "tool-call-delta", "tool-call-end"), _CALLS)
+    | dict.fromkeys(("content-start", "content-delta", "content-end"), _CONTENT)
+    | dict.fromkeys(("citation-start", "citation-end"), _CITATIONS)
+)
+"""By the type of an event, the series that its part is numbered in."""
+_ABOUT: Final = ("delta", "message", "citations", "content_index")
+"""Where a citation has the number of the content that it refers to."""
 
 
 class CohereReader(Reader):
@@ -150,137 +158,94 @@ def finish_of(block: Block) -> str:
     return block.finish.upper() if block.finish else "COMPLETE"
 
 
-class CohereWriter:
+class CohereWriter(NumberedWriter):
     """Continues one client's stream. See `base.Writer`."""
 
+    calls = _CALLS
+
     def __init__(self, *, structured: bool, summed: bool) -> None:
-        self._structured = structured
-        self._counts = {"content-start": 0, "citation-start": 0}
-        self._next = dict(self._counts)
-        self._numbers: dict[tuple[str, int], int | None] = {}
+        super().__init__(EVENTS, NestedUsage(summed=summed), structured=structured)
         self._planned = self._break_due = False
-        self._foreign = False
-        self._usage = NestedUsage(summed=summed)
-        self._editor = FrameEditor(EVENTS)
 
     @property
     def may_continue(self) -> bool:
-        """False once text has left that must fit a schema: a second text would break it."""
-        return not (self._structured and self._counts["content-start"])
+        """False once content has left that must fit a schema: a second one would break it."""
+        return not (self._structured and self._next[_CONTENT])
 
     def note_sent(self, payload: Payload) -> None:
         """Note an event that the client got."""
-        kind = str(payload.get("type"))
-        if kind in self._counts:
-            self._counts[kind] = max(self._counts[kind], index_of(payload.get("index")) + 1)
-        elif kind == "tool-plan-delta":
+        super().note_sent(payload)
+        if payload.get("type") == "tool-plan-delta":
             self._planned |= bool(message_of(payload).get("tool_plan"))
-        elif kind == "message-end":
-            self._usage.see(delta_of(payload).get("usage"))
 
-    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The events without withheld calls. A block's text is written before `message-end`."""
-        gone = sorted({call.index for call in withheld})
-        pieces: list[bytes] = []
-        for frame in frames:
-            payload = frame.payload or {}
-            kind = payload.get("type")
-            edits: list[Edit] = []
-            if is_one_of(kind, _CALL_EVENTS):
-                index = index_of(payload.get("index"))
-                left = index_without(index, gone)
-                if left is None:
-                    continue
-                if left != index:
-                    edits.append(Edit(("index",), dumps(left)))
-            elif kind == "message-end" and (block := blocks.get(0)):
-                pieces.append(self._text(block.text))
-                if is_one_of(delta_of(payload).get("finish_reason"), OWN_REASONS):
-                    edits.append(Edit(("delta", "finish_reason"), dumps(finish_of(block))))
-            self.note_sent(payload)
-            pieces.append(self._editor.edit(frame.raw, edits))
-        return b"".join(pieces)
+    def _part_of(self, payload: Payload) -> Part | None:
+        kind = plain_text_of(payload.get("type"))
+        series = _SERIES.get(kind)
+        if series is None:
+            return None
+        thinks = series == _CONTENT and is_thinking(message_of(payload).get("content"))
+        return Part(payload.get("index"), ("index",), series, begins=kind.endswith("start"), is_reasoning=thinks)
 
-    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held events without withheld calls, finish and end."""
-        kept: list[Frame] = []
-        for frame in frames:
-            if frame.payload is None:
-                kept += [] if sse.is_done(frame.raw) else [frame]
-            elif frame.payload.get("type") == "message-end":
-                self._usage.see(delta_of(frame.payload).get("usage"))
-            else:
-                kept.append(frame)
-        out = self.thin(kept, withheld, {})
-        self._usage.next_answer()
-        return out
+    def _counts_in(self, payload: Payload) -> Any:
+        return delta_of(payload).get("usage") if self._is_end(payload) else None
+
+    def _is_end(self, payload: Payload) -> bool:
+        return payload.get("type") == "message-end"
+
+    def _closes(self, frame: Frame) -> bool:
+        return sse.is_done(frame.raw) if frame.payload is None else self._is_end(frame.payload)
+
+    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
+        is_own = is_one_of(delta_of(payload).get("finish_reason"), OWN_REASONS)
+        return [Edit(("delta", "finish_reason"), dumps(finish_of(block)))] if is_own else []
+
+    def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
+        """An event as it is: a plan that leaves now stands before the next answer's."""
+        self.note_sent(payload)
+        return frame
 
     def next_answer(self, *, foreign: bool) -> None:
         """Begin to splice another answer."""
-        self._foreign = foreign
-        self._next = dict(self._counts)
-        self._numbers = {}
+        super().next_answer(foreign=foreign)
         self._break_due = self._planned
 
-    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
-        if payload is None:
-            return frame
+    def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
         kind = payload.get("type")
         if kind == "message-start":
             return b""
         if kind == "message-end":
-            total = self._usage.see(delta_of(payload).get("usage") or {})
+            total = self._usage.see(self._counts_in(payload) or {})
             has_room = isinstance(payload.get("delta"), dict)
             return self._editor.edit(frame, [Edit(("delta", "usage"), dumps(total))] if total and has_room else [])
         if kind == "tool-plan-delta" and self._break_due and (plan := message_of(payload).get("tool_plan")):
             self._break_due = False
             return self._editor.edit(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
-        if is_one_of(kind, _CONTENT_EVENTS):
-            content: Any = message_of(payload).get("content")
-            gone = self._foreign and is_thinking(content)
-            return self._renumber(frame, "content-start", index_of(payload.get("index")), [], gone=gone)
-        return self._splice_citation(frame, payload) if is_one_of(kind, _CITATION_EVENTS) else frame
+        return frame
 
-    def _splice_citation(self, frame: bytes, payload: Payload) -> bytes:
-        """A citation of the next answer, with the number of the content that it refers to."""
-        citation: Any = message_of(payload).get("citations")
-        edits: list[Edit] = []
-        gone = False
-        if isinstance(citation, dict) and "content_index" in citation:
-            about = index_of(citation["content_index"])
-            number = self._number("content-start", about)
-            gone = number is None
-            if number != about:
-                edits.append(Edit(("delta", "message", "citations", "content_index"), dumps(number)))
-        return self._renumber(frame, "citation-start", index_of(payload.get("index")), edits, gone=gone)
-
-    def _renumber(self, frame: bytes, kind: str, index: int, edits: list[Edit], *, gone: bool) -> bytes:
-        """An event with the number that continues the stream's; empty if its block is left out (`gone`)."""
-        number = self._number(kind, index, gone=gone)
+    def _splice_part(self, frame: bytes, payload: Payload, part: Part) -> bytes:
+        """An event of the next answer. Calls keep their numbers, as all those before were withheld. A citation goes
+        with the content that it refers to, and has that one's number."""
+        if part.series == _CALLS:
+            return frame
+        citation: Any = message_of(payload).get("citations") if part.series == _CITATIONS else None
+        if not isinstance(citation, dict) or "content_index" not in citation:
+            return super()._splice_part(frame, payload, part)
+        about = Part(citation["content_index"], _ABOUT, _CONTENT)
+        place = self._number(about, is_left_out=False)
+        number = self._number(part, is_left_out=place is None)
         if number is None:
             return b""
-        return self._editor.edit(frame, [*edits, Edit(("index",), dumps(number))] if number != index else edits)
+        edits = [Edit(at.path, dumps(to)) for at, to in ((about, place), (part, number)) if at.written != to]
+        return self._editor.edit(frame, edits)
 
-    def _number(self, kind: str, index: int, *, gone: bool = False) -> int | None:
-        """The number in this stream for an index of the next answer; None if it is left out (`gone`)."""
-        if (kind, index) not in self._numbers:
-            self._numbers[kind, index] = None if gone else self._next[kind]
-            self._next[kind] += not gone
-        return self._numbers[kind, index]
-
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
-        """The blocks' texts, the finish with the counts of all answers, and the end."""
-        pieces = [self._text(block.text) for block in blocks.values()]
-        finish = next((finish_of(block) for block in blocks.values()), "TOOL_CALL" if called else "COMPLETE")
+    def _end(self, block: Block | None, *, called: bool) -> bytes:
+        finish = finish_of(block) if block else "TOOL_CALL" if called else "COMPLETE"
         usage = self._usage.total()
         delta = {"finish_reason": finish} | ({"usage": usage} if usage else {})
-        return b"".join((*pieces, typed_event({"type": "message-end", "delta": delta}), sse.event(sse.DONE)))
+        return typed_event({"type": "message-end", "delta": delta}) + sse.event(sse.DONE)
 
     def _text(self, text: str) -> bytes:
-        """The events of a content block of callfuse's own."""
-        index = self._counts["content-start"]
-        self._counts["content-start"] += 1
+        index = self._take_number(_CONTENT)
         start = {"type": "text", "text": ""}
         return b"".join(
             (

@@ -1,0 +1,212 @@
+"""Base class for writers of streams whose parts are numbered: Anthropic, Converse, Interactions, Cohere.
+
+Each event of a content block (a step, a call, a citation) has the block's number, and the numbers have no gap, neither
+when a call is withheld nor when another answer goes on. Some vendors number kinds of parts separately: each is a
+series of its own. What is not changed keeps its bytes.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+from callfuse.dialects.base import Block, Frame, OpenCall
+from callfuse.dialects.edits import index_without
+from callfuse.dialects.shapes import index_of
+from callfuse.dialects.usage import Usage
+from callfuse.wire import Format, Payload
+from callfuse.wire.editor import FrameEditor
+from callfuse.wire.jsontext import Edit, Path, dumps
+
+BLOCKS: Final = "blocks"
+"""The series of vendors that have only one."""
+
+
+class Part(NamedTuple):
+    """An event of a numbered part.
+
+    `written`: the number as it stands in the event, of any type. `path`: where. `begins`: it may be the part's first.
+    """
+
+    written: Any
+    path: Path
+    series: str = BLOCKS
+    begins: bool = True
+    is_text: bool = False
+    is_reasoning: bool = False
+
+    @property
+    def number(self) -> int:
+        """The number in the part's own answer; 0 where it cannot be read."""
+        return index_of(self.written)
+
+
+class NumberedWriter(ABC):
+    """Continues one client's stream. See `base.Writer`.
+
+    `_next`: by series, the number of the next part that the client gets. `_allotted`: the same with the parts of the
+    next answer, of which some may still wait. `_numbers`: those parts by their own series and number, mapped to their
+    number in the client's stream; None for a part that is left out.
+    """
+
+    calls: ClassVar = BLOCKS
+    """The series that calls are in."""
+    must_begin: ClassVar = False
+    """Whether a part begins with the events that say so, and an event before them is left out; else its first does."""
+    reasons_once: ClassVar = False
+    """Whether the reasoning of a second answer is left out once a part of the first has left."""
+
+    def __init__(self, form: Format, usage: Usage, *, structured: bool) -> None:
+        self._editor = FrameEditor(form)
+        self._usage = usage
+        self._structured = structured
+        self._spoke = False
+        self._next = Counter[str]()
+        self._allotted = Counter[str]()
+        self._numbers: dict[tuple[str, int], int | None] = {}
+        self._may_reason = True
+
+    @abstractmethod
+    def _part_of(self, payload: Payload) -> Part | None:
+        """The numbered part that an event is about; None if it is about none."""
+
+    @abstractmethod
+    def _counts_in(self, payload: Payload) -> Any:
+        """The usage in an event, of any type; None if it has none."""
+
+    @abstractmethod
+    def _is_end(self, payload: Payload) -> bool:
+        """Whether an event ends the answer, so that a block's text comes before it."""
+
+    @abstractmethod
+    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
+        """The edits that make the end of an answer that of a blocked one."""
+
+    @abstractmethod
+    def _closes(self, frame: Frame) -> bool:
+        """Whether a frame does not leave before another answer: it has the finish, the usage or the end."""
+
+    @abstractmethod
+    def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
+        """An event of the next answer that is about no numbered part, rewritten for this stream."""
+
+    @abstractmethod
+    def _text(self, text: str) -> bytes:
+        """The events of a text of callfuse's own."""
+
+    @abstractmethod
+    def _end(self, block: Block | None, *, called: bool) -> bytes:
+        """The finish with the usage of all answers, and the end."""
+
+    @property
+    def may_continue(self) -> bool:
+        """False once text has left that must fit a schema: a second text would break it."""
+        return not (self._structured and self._spoke)
+
+    def note_sent(self, payload: Payload) -> None:
+        """Note an event that the client got."""
+        part = self._part_of(payload)
+        if part is None:
+            self._usage.see(self._counts_in(payload))
+        else:
+            self._note_number(part, part.number)
+            self._spoke |= part.is_text
+
+    def _note_number(self, part: Part, number: int) -> None:
+        """Note the number with which a part leaves."""
+        if part.begins:
+            self._next[part.series] = max(self._next[part.series], number + 1)
+
+    def _take_number(self, series: str = BLOCKS) -> int:
+        """The number of a part of callfuse's own."""
+        number = self._next[series]
+        self._next[series] += 1
+        return number
+
+    def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """The events without withheld calls. A block's text is written before the end."""
+        return self._thin(frames, sorted({call.index for call in withheld}), blocks.get(0))
+
+    def _thin(self, frames: Iterable[Frame], gone: Sequence[int], block: Block | None) -> bytes:
+        """As `thin`, with the numbers of the calls, and of blocks beside them, that are removed, sorted."""
+        pieces: list[bytes] = []
+        is_due = block is not None
+        for frame in frames:
+            payload = frame.payload or {}
+            part = self._part_of(payload)
+            if part is not None:
+                pieces.append(self._thin_part(frame.raw, part, gone if part.series == self.calls else ()))
+            elif block is None or not self._is_end(payload):
+                pieces.append(self._keep(frame.raw, payload, block))
+            else:
+                pieces += [self._last_text(payload, block.text)] if is_due else []
+                pieces.append(self._editor.edit(frame.raw, self._end_edits(payload, block)))
+                is_due = False
+        return b"".join(pieces)
+
+    def _thin_part(self, frame: bytes, part: Part, gone: Sequence[int]) -> bytes:
+        """An event of a part, renumbered; empty if the part is removed."""
+        left = index_without(part.number, gone)
+        if left is None:
+            return b""
+        self._note_number(part, left)
+        return self._editor.edit(frame, [Edit(part.path, dumps(left))] if left != part.number else [])
+
+    def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
+        """A held event that neither has a number nor ends a blocked answer. `block`: the answer is blocked."""
+        return frame
+
+    def _last_text(self, payload: Payload, text: str) -> bytes:
+        """A block's text, before the event that ends its answer."""
+        return self._text(text)
+
+    def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
+        """The held events without withheld calls, finish and end; without text that must fit a schema, because another
+        follows."""
+        gone = {call.index for call in withheld}
+        kept: list[Frame] = []
+        for frame in frames:
+            payload = frame.payload or {}
+            if self._closes(frame):
+                self._usage.see(self._counts_in(payload))
+                continue
+            kept.append(frame)
+            part = self._part_of(payload) if self._structured else None
+            if part is not None and part.is_text:
+                gone.add(part.number)
+        out = self._thin(kept, sorted(gone), None)
+        self._usage.next_answer()
+        return out
+
+    def next_answer(self, *, foreign: bool) -> None:
+        """Begin to splice another answer."""
+        self._numbers = {}
+        self._allotted = self._next.copy()
+        self._may_reason = not (foreign or (self.reasons_once and self._next[self.calls]))
+
+    def splice(self, frame: bytes, payload: Payload | None) -> bytes:
+        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
+        if payload is None:
+            return frame
+        part = self._part_of(payload)
+        return self._splice_other(frame, payload) if part is None else self._splice_part(frame, payload, part)
+
+    def _splice_part(self, frame: bytes, payload: Payload, part: Part) -> bytes:
+        """An event of a part of the next answer; empty if the part is left out."""
+        number = self._number(part, is_left_out=part.is_reasoning and not self._may_reason)
+        if number is None:
+            return b""
+        return self._editor.edit(frame, [Edit(part.path, dumps(number))] if number != part.written else [])
+
+    def _number(self, part: Part, *, is_left_out: bool) -> int | None:
+        """The number in this stream for a part of the next answer; None if it is left out."""
+        key = part.series, part.number
+        if part.begins if self.must_begin else key not in self._numbers:
+            self._numbers[key] = None if is_left_out else self._allotted[part.series]
+            self._allotted[part.series] += not is_left_out
+        return self._numbers.get(key)
+
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+        """The blocks' texts, the finish with the usage of all answers, and the end."""
+        pieces = [self._text(block.text) for block in blocks.values()]
+        return b"".join((*pieces, self._end(next(iter(blocks.values()), None), called=called)))
