@@ -139,7 +139,7 @@ NO_EVENTS: Final[Sequence[Event]] = ()
 
 
 class Reader(ABC):
-    """Assembles the calls of one answer. Each dialect has its own subclass."""
+    """Assembles the calls of one answer. Each dialect has its own subclass. `trace`: as in `Dialect.reader`."""
 
     __slots__ = ("calls", "entries")
 
@@ -149,7 +149,7 @@ class Reader(ABC):
     """The parts of calls in the payload read last; empty if the dialect's writer finds them by an index of their
     own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trace: bool = False) -> None:
         self.calls = []
         self.entries = []
 

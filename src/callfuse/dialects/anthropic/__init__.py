@@ -1,7 +1,6 @@
 """Anthropic messages: Anthropic's own API, Vertex `:rawPredict` and `:streamRawPredict`, Bedrock `/invoke`."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from callfuse.dialects.addresses import publisher_in
 from callfuse.dialects.anthropic.answer import (
@@ -12,7 +11,6 @@ from callfuse.dialects.anthropic.answer import (
     read_whole,
 )
 from callfuse.dialects.anthropic.request import MessagesRequest
-from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
@@ -27,25 +25,14 @@ _SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke")
 class MessagesDialect(EventDialect):
     """A dialect whose answers are Anthropic's messages, however they are carried."""
 
-    def reader(self, *, trace: bool = False) -> MessagesReader:
-        """A reader for one streamed answer."""
-        return MessagesReader()
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The assistant message of a streamed answer."""
-        return model_turn(payloads)
+    reader: ClassVar = MessagesReader
+    model_turn = staticmethod(model_turn)
+    read_whole = staticmethod(read_whole)
+    is_unfinished = staticmethod(is_unfinished)
 
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
         return model_turn_of_whole(body)
-
-    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
-        """Whether a server tool's result is missing, or the turn is paused."""
-        return is_unfinished(payloads)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of the message."""
-        return read_whole(payload)
 
 
 class Anthropic(MessagesDialect):

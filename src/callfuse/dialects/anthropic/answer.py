@@ -60,8 +60,8 @@ class MessagesReader(Reader):
 
     __slots__ = ("_by_index", "_has_reason")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, trace: bool = False) -> None:
+        super().__init__(trace=trace)
         self._by_index: dict[int, OpenCall] = {}
         self._has_reason = False
 

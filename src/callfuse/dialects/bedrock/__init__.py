@@ -5,10 +5,9 @@ possible.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.base import Request
 from callfuse.dialects.bedrock.answer import (
     ConverseReader,
     is_unfinished,
@@ -35,6 +34,10 @@ class Bedrock(EventDialect):
     usual_path: Final = "/model/model/converse"
     call_mark: Final = b'"toolUse"'
     heartbeat = HEARTBEAT
+    reader: ClassVar = ConverseReader
+    model_turn = staticmethod(model_turn)
+    read_whole = staticmethod(read_whole)
+    is_unfinished = staticmethod(is_unfinished)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends as Converse's does, streamed or not."""
@@ -52,25 +55,9 @@ class Bedrock(EventDialect):
         """Whether the frame is a heartbeat of callfuse's kind: Bedrock sends none."""
         return frame == HEARTBEAT
 
-    def reader(self, *, trace: bool = False) -> ConverseReader:
-        """A reader for one streamed answer."""
-        return ConverseReader()
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The assistant message of a streamed answer."""
-        return model_turn(payloads)
-
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The message of a whole answer, byte for byte."""
         return model_turn_of_whole(body)
-
-    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
-        """Whether the result of a tool that Bedrock runs is missing."""
-        return is_unfinished(payloads)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of the message."""
-        return read_whole(payload)
 
     def error_body(self, status: int, message: str) -> bytes:
         """AWS's error envelope."""

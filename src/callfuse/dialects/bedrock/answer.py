@@ -58,8 +58,8 @@ class ConverseReader(Reader):
 
     __slots__ = ("_by_index",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, trace: bool = False) -> None:
+        super().__init__(trace=trace)
         self._by_index: dict[int, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:

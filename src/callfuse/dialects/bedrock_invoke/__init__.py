@@ -5,7 +5,7 @@ from `/invoke`, which `anthropic` serves.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from callfuse.dialects.anthropic import MessagesDialect, is_messages
 from callfuse.dialects.anthropic.answer import Channel, MessagesReader
@@ -53,6 +53,7 @@ class BedrockInvoke(MessagesDialect):
     usual_path: Final = "/model/anthropic.model/invoke-with-response-stream"
     call_mark: Final = b"type"  # a header's name: no frame is passed by, for what it carries cannot be seen
     heartbeat = HEARTBEAT
+    reader: ClassVar = InvokeReader
 
     def serves(self, path: str) -> bool:
         """Whether the path is that of streams. The body decides whether the model's format is read."""
@@ -69,10 +70,6 @@ class BedrockInvoke(MessagesDialect):
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether the frame carries a ping, or nothing."""
         return payload.get("type") == "ping" if payload else frame == HEARTBEAT
-
-    def reader(self, *, trace: bool = False) -> InvokeReader:
-        """A reader for one streamed answer."""
-        return InvokeReader()
 
     def error_body(self, status: int, message: str) -> bytes:
         """AWS's error envelope."""

@@ -1,15 +1,12 @@
 """Cohere's chat API, `/v2/chat`: typed server-sent events, and whole answers."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.cohere.answer import CohereReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.cohere.request import CohereRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in
-from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
 
@@ -20,6 +17,10 @@ class Cohere(EventDialect):
     backend: Final = "cohere"
     usual_path: Final = "/v2/chat"
     call_mark: Final = b"tool_calls"
+    reader: ClassVar = CohereReader
+    model_turn = staticmethod(model_turn)
+    model_turn_of_whole = staticmethod(model_turn_of_whole)
+    read_whole = staticmethod(read_whole)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/v2/chat`."""
@@ -28,22 +29,6 @@ class Cohere(EventDialect):
     def read_request(self, body: bytes, payload: Any, target: str = "") -> CohereRequest | None:
         """The request, if it has messages."""
         return CohereRequest(body, payload) if has_messages(payload) else None
-
-    def reader(self, *, trace: bool = False) -> CohereReader:
-        """A reader for one streamed answer."""
-        return CohereReader()
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The assistant message of a streamed answer."""
-        return model_turn(payloads)
-
-    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The assistant message of a whole answer."""
-        return model_turn_of_whole(body)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of the message."""
-        return read_whole(payload)
 
     def error_body(self, status: int, message: str) -> bytes:
         """Cohere's error envelope."""

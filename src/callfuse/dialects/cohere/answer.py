@@ -51,8 +51,8 @@ class CohereReader(Reader):
 
     __slots__ = ("_by_index",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, trace: bool = False) -> None:
+        super().__init__(trace=trace)
         self._by_index: dict[int, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -360,9 +360,9 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     return dumps(message | {"tool_calls": calls})
 
 
-def model_turn_of_whole(body: bytes) -> bytes:
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """The message of a whole answer, without empty keys and citations."""
-    empty = () if loads(body)["message"].get("content") else ("content",)
+    empty = () if payload["message"].get("content") else ("content",)
     return message_at(body, ("message",), without=("citations", *empty))
 
 

@@ -1,9 +1,9 @@
 """Gemini: `:generateContent` and `:streamGenerateContent` of AI Studio and of Vertex, under any prefix."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.base import Request
 from callfuse.dialects.gemini.answer import (
     GeminiReader,
     candidates_of,
@@ -33,6 +33,10 @@ class Gemini:
     kept_mark: Final = b""
     early_mark: Final = b""
     heartbeat: Final = b"\r\n\r\n"
+    reader: ClassVar = GeminiReader
+    model_turn = staticmethod(model_turn)
+    model_turn_of_whole = staticmethod(model_turn_of_whole)
+    read_whole = staticmethod(read_whole)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in one of the two methods. Counting tokens and batches are not exchanges."""
@@ -65,18 +69,6 @@ class Gemini:
         """The indexes of the candidates in a payload."""
         return [number_of(candidate) for candidate in candidates_of(payload)]
 
-    def reader(self, *, trace: bool = False) -> GeminiReader:
-        """A reader for one streamed answer."""
-        return GeminiReader(trace=trace)
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The content of a streamed answer."""
-        return model_turn(payloads)
-
-    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The content of a whole answer."""
-        return model_turn_of_whole(body, payload)
-
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether the result of a tool that the vendor runs is missing."""
         parts = [part for one in payloads for candidate in candidates_of(one) for part in parts_of(candidate)]
@@ -84,10 +76,6 @@ class Gemini:
         answered = {str(object_of(part["toolResponse"]).get("id")) for part in parts if part.get("toolResponse")}
         run = sum("executableCode" in part for part in parts) - sum("codeExecutionResult" in part for part in parts)
         return bool(called - answered) or run > 0
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of each candidate."""
-        return read_whole(payload)
 
     def error_body(self, status: int, message: str) -> bytes:
         """Google's error envelope."""

@@ -1,10 +1,8 @@
 """Gemini's Interactions API: `/interactions`, whose answers are steps and which stores them by id."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import EventDialect, is_polled
 from callfuse.dialects.interactions.answer import (
     InteractionsReader,
@@ -30,6 +28,11 @@ class Interactions(EventDialect):
     backend: Final = "gemini"
     usual_path: Final = "/v1beta/interactions"
     call_mark: Final = b"function_call"
+    reader: ClassVar = InteractionsReader
+    model_turn = staticmethod(model_turn)
+    model_turn_of_whole = staticmethod(model_turn_of_whole)
+    read_whole = staticmethod(read_whole)
+    is_unfinished = staticmethod(is_unfinished)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/interactions` behind a version. Paths below it (stored ones) are not exchanges."""
@@ -41,26 +44,6 @@ class Interactions(EventDialect):
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         return InteractionsRequest(body, payload) if isinstance(payload.get("input"), str | list) else None
-
-    def reader(self, *, trace: bool = False) -> InteractionsReader:
-        """A reader for one streamed answer."""
-        return InteractionsReader()
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The id and the steps of a streamed answer."""
-        return model_turn(payloads)
-
-    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The id and the steps of a whole answer."""
-        return model_turn_of_whole(body)
-
-    def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
-        """Whether the result of a tool that Google runs is missing."""
-        return is_unfinished(payloads)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of the interaction."""
-        return read_whole(payload)
 
     def answer_id(self, payload: Payload) -> str:
         """The id of the interaction, from its body or an event with it; empty if there is none."""

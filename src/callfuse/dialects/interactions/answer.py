@@ -31,8 +31,8 @@ class InteractionsReader(Reader):
 
     __slots__ = ("_by_index",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, trace: bool = False) -> None:
+        super().__init__(trace=trace)
         self._by_index: dict[int, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -149,12 +149,12 @@ def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, st
     return apply(second, edits)
 
 
-def model_turn_of_whole(body: bytes) -> bytes:
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """The id and the steps of a whole answer. Raises CannotReplay if there are none."""
     steps = raw_elements(body, ("steps",))
     if not steps:
         raise CannotReplay("steps")
-    return _turn(str(loads(body).get("id") or ""), steps)
+    return _turn(str(payload.get("id") or ""), steps)
 
 
 def _turn(id_: str, steps: Sequence[bytes]) -> bytes:

@@ -1,9 +1,8 @@
 """Ollama's own chat API, `/api/chat`: NDJSON streams, and whole answers if `stream` is false."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.base import Request
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, model_turn_of_whole, read_whole
@@ -25,6 +24,9 @@ class Ollama(EventDialect):
     call_mark: Final = b'"tool_calls"'
     kept_mark = b""
     heartbeat = dumps(_NOTHING) + b"\n"
+    reader: ClassVar = OllamaReader
+    model_turn = staticmethod(model_turn)
+    read_whole = staticmethod(read_whole)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/api/chat`. An application may have such a path of its own: the body decides."""
@@ -50,21 +52,9 @@ class Ollama(EventDialect):
             return False
         return not any(value for key, value in message.items() if key != "role")
 
-    def reader(self, *, trace: bool = False) -> OllamaReader:
-        """A reader for one streamed answer."""
-        return OllamaReader(trace=trace)
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The assistant message of a streamed answer."""
-        return model_turn(payloads)
-
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
         return model_turn_of_whole(body)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of the message."""
-        return read_whole(payload)
 
     def error_body(self, status: int, message: str) -> bytes:
         """Ollama's error envelope."""

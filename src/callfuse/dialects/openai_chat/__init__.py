@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.addresses import publisher_in
-from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import OpenAIDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
@@ -27,6 +26,10 @@ class OpenAIChat(OpenAIDialect):
     usual_path: Final = "/v1/chat/completions"
     call_mark: Final = b"_call"
     early_mark: ClassVar = DETAIL_MARK
+    reader: ClassVar = ChatReader
+    model_turn = staticmethod(model_turn)
+    model_turn_of_whole = staticmethod(model_turn_of_whole)
+    read_whole = staticmethod(read_whole)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends as OpenAI's does, or is Vertex's for a vendor of this format."""
@@ -44,22 +47,6 @@ class OpenAIChat(OpenAIDialect):
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """The indexes of its choices."""
         return [part.number for part in choice_parts(payload)]
-
-    def reader(self, *, trace: bool = False) -> ChatReader:
-        """The assembly of one streamed answer."""
-        return ChatReader(trace=trace)
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The assistant message of a streamed answer."""
-        return model_turn(payloads)
-
-    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The assistant message of a whole answer."""
-        return model_turn_of_whole(body, payload)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of each choice."""
-        return read_whole(payload)
 
     def recognise(self, value: Any) -> Recorded | None:
         """By messages that no other dialect has recognised, or by `choices`. It is asked last."""

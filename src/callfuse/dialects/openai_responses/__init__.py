@@ -1,9 +1,8 @@
 """OpenAI's Responses API, and the vendors and gateways that speak it."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import WholeChoice
 from callfuse.dialects.defaults import OpenAIDialect, is_polled
 from callfuse.dialects.openai_responses.answer import ResponsesReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
@@ -23,6 +22,10 @@ class OpenAIResponses(OpenAIDialect):
     usual_path: Final = "/v1/responses"
     call_mark: Final = b"_call"
     kept_mark = b"_item."
+    reader: ClassVar = ResponsesReader
+    model_turn = staticmethod(model_turn)
+    model_turn_of_whole = staticmethod(model_turn_of_whole)
+    read_whole = staticmethod(read_whole)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/responses`. Paths below it (stored responses) are not exchanges."""
@@ -36,18 +39,6 @@ class OpenAIResponses(OpenAIDialect):
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
         return ResponsesRequest(body, payload) if isinstance(spoken, str | list) else None
 
-    def reader(self, *, trace: bool = False) -> ResponsesReader:
-        """A reader for one streamed answer."""
-        return ResponsesReader()
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The id and the items of a streamed answer."""
-        return model_turn(payloads)
-
-    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The id and the items of a whole answer."""
-        return model_turn_of_whole(body, payload)
-
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether a program of the vendor's still waits, or the client has to approve a call of the vendor's."""
         items: list[Payload] = []
@@ -59,10 +50,6 @@ class OpenAIResponses(OpenAIDialect):
         begun = {item.get("call_id") for item in items if item.get("type") == "program"}
         ended = {item.get("call_id") for item in items if item.get("type") == "program_output"}
         return bool(begun - ended) or any(item.get("type") == "mcp_approval_request" for item in items)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of the response."""
-        return read_whole(payload)
 
     def answer_id(self, payload: Payload) -> str:
         """The id of the response, from its body or an event with it; empty if there is none."""

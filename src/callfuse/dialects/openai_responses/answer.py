@@ -75,8 +75,8 @@ class ResponsesReader(Reader):
 
     __slots__ = ("_open",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, trace: bool = False) -> None:
+        super().__init__(trace=trace)
         self._open: dict[Any, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:

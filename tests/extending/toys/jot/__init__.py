@@ -1,9 +1,8 @@
 """Jot, a chat in JSON lines, `/jot/chat`: a line says a text, a call, or the end; a whole answer is one object."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request, WholeChoice
+from callfuse.dialects.base import Request
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
@@ -23,6 +22,9 @@ class Jot(EventDialect):
     usual_path: Final = "/jot/chat"
     call_mark: Final = b'"call'
     heartbeat = b"\n"
+    reader: ClassVar = JotReader
+    model_turn = staticmethod(model_turn)
+    read_whole = staticmethod(read_whole)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends as Jot's does."""
@@ -40,21 +42,9 @@ class Jot(EventDialect):
         """Whether the line is blank."""
         return payload is None
 
-    def reader(self, *, trace: bool = False) -> JotReader:
-        """The assembly of one streamed answer."""
-        return JotReader()
-
-    def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The assistant message of a streamed answer."""
-        return model_turn(payloads)
-
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """The assistant message of a whole answer."""
         return model_turn_of_whole(payload)
-
-    def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of the answer."""
-        return read_whole(payload)
 
     def error_body(self, status: int, message: str) -> bytes:
         """Jot's error."""
