@@ -244,7 +244,7 @@ class RedisLedger:
             return None
         return await self._connection.demand("finding", GET, [finding_key(finding_id)], (), read_value)
 
-    async def say_of_finding(self, finding_id: str, said: str) -> str:
+    async def swap_feedback(self, finding_id: str, said: str) -> str:
         """Keep what is said of a finding; returns what was said before."""
         key = f"{finding_key(finding_id)}:said"
         before = await self._connection.ask("finding", SWAP, [key], [FINDING_TTL_MS, said], read_value)
