@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from callfuse.cli.config import app
-from callfuse.config.schema import json_schema
-from callfuse.config.template import template
+from callfuse.reference.schema import json_schema
+from callfuse.reference.template import template
 from tests.cli.processes import callfuse
 
 

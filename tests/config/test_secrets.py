@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from callfuse.config import load_config, resolve
-from callfuse.config.effective import as_json, effective_rows, value_at
 from callfuse.errors import ConfigError
+from callfuse.reference.effective import as_json, effective_rows, value_at
 
 SECRET = "a-secret-of-the-tests"
 HOOK = "https://user:s3cret@hooks.example:8443/services/T0/B0/s3cret?token=s3cret"

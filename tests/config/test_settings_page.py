@@ -9,13 +9,13 @@ from callfuse.cli.reload import FIXED
 from callfuse.commands.run import KEYS as COMMANDS
 from callfuse.config import load_config
 from callfuse.config.environment import variables
-from callfuse.config.reference import descriptions, reference
 from callfuse.config.serve import Route
 from callfuse.detect.registry import KINDS
 from callfuse.policy.fields import PLACEHOLDERS
 from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import CAPS, ModelSettings, ToolSettings, cap_key, command_key
+from callfuse.reference.keys import descriptions, reference
 
 PAGE = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
 FLAT = " ".join(PAGE.split())

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from callfuse.config import load_config
-from callfuse.config.reference import reference
-from callfuse.config.schema import json_schema
-from callfuse.config.template import template
 from callfuse.detect.registry import KINDS
 from callfuse.errors import ConfigError
 from callfuse.inprocess.detector import LoopDetector
 from callfuse.model import ToolCall
 from callfuse.offline.tuning import DETECTORS
 from callfuse.policy.sections import LIMITS
+from callfuse.reference.keys import reference
+from callfuse.reference.schema import json_schema
+from callfuse.reference.template import template
 from callfuse.testing import Answer, ScriptedVendor
 from tests.extending.chat import exchange, reads, request
 

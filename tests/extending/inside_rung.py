@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from callfuse.config import load_config
-from callfuse.config.schema import RUNG
 from callfuse.errors import ConfigError
 from callfuse.inprocess.detector import LoopDetector
 from callfuse.model import ToolCall
 from callfuse.policy.rungs import Rung
+from callfuse.reference.schema import RUNG
 from callfuse.testing import Answer, ScriptedVendor
 from tests.extending.chat import exchange, reads, request
 

@@ -13,9 +13,9 @@ ROW = (
 )
 REGISTRY = "src/callfuse/detect/registry.py"
 DERIVED = (
-    "tests/config/test_schema.py",
+    "tests/reference/test_schema.py",
     "tests/config/test_settings_page.py",
-    "tests/config/test_template.py",
+    "tests/reference/test_template.py",
     "tests/policy/test_explain.py::test_every_kind_has_its_words",
     "tests/project/test_layers.py",
 )

@@ -18,5 +18,5 @@ def test_a_line_makes_a_rung(tmp_path: Path) -> None:
     copy.add_line(TABLE, '    WARN = "warn"', LINE)
     copy.add_line("docs/settings.md", "`chance_then_break`), `graduated` or `unattended`", WORD)
     assert copy.changes() == {TABLE: [f"+ {LINE}"], "docs/settings.md": [f"+ {WORD}"]}
-    derived = ("tests/config/test_schema.py", "tests/config/test_settings_page.py", "tests/project/test_layers.py")
+    derived = ("tests/reference/test_schema.py", "tests/config/test_settings_page.py", "tests/project/test_layers.py")
     assert copy.run_tests("tests/extending/inside_rung.py", *derived, "-m", "not slow") == ""

@@ -28,6 +28,7 @@ PLAIN = (
     "--ignore=tests/mcp/test_course.py",
     "tests/model",
     "tests/policy",
+    "tests/reference",
     "tests/testing/test_mounted.py",
     "tests/wire/test_sse.py",
 )

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from callfuse.config import resolve
-from callfuse.config.effective import effective_rows
 from callfuse.conversations.ledger import SessionState
 from callfuse.policy.presets import MODES, UNATTENDED, mode_name
 from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import TierSettings
 from callfuse.policy.settings import LoopSettings
 from callfuse.policy.tiers import Overrides, explicit_values
+from callfuse.reference.effective import effective_rows
 from callfuse.stores.values import decode_session, encode_session
 
 

@@ -42,13 +42,13 @@ from callfuse.admin.queries import UNLISTED, BadQuery, Query, change, read_chang
 from callfuse.admin.readiness import PARTS, Readiness
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.config.effective import as_json
 from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
 from callfuse.config.serve import AdminSettings
 from callfuse.conversations.ledger import SharedSessions
 from callfuse.errors import ConfigError, install_hint
 from callfuse.observe.view import View
 from callfuse.policy.nearest import suggest
+from callfuse.reference.effective import as_json
 
 if TYPE_CHECKING:
     from callfuse.observe.prometheus import Metrics

@@ -15,9 +15,9 @@ from urllib.parse import urlencode
 
 from callfuse import __version__
 from callfuse.admin.queries import UNKNOWN, Query, SessionSettings
-from callfuse.config.effective import DEFAULT, EffectiveSetting, as_text
 from callfuse.conversations.identity import session_name
 from callfuse.observe.printable import printable
+from callfuse.reference.effective import DEFAULT, EffectiveSetting, as_text
 
 SESSIONS_SHOWN: Final = 200
 """Sessions on the page, those that were used last; the endpoint `sessions` lists all."""

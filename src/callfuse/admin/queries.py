@@ -13,7 +13,6 @@ from callfuse.asgi.commands import merge_overrides, settings_change
 from callfuse.commands import Command, run_commands
 from callfuse.commands.run import ALLOWED, KEYS, closed_settings
 from callfuse.config import model_problem
-from callfuse.config.effective import EffectiveSetting, as_plain_masked, as_text, effective_rows
 from callfuse.conversations.identity import session_name
 from callfuse.conversations.ledger import (
     KeptSession,
@@ -29,6 +28,7 @@ from callfuse.observe.events import FuseReset, SettingsChanged
 from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
+from callfuse.reference.effective import EffectiveSetting, as_plain_masked, as_text, effective_rows
 from callfuse.wire.jsontext import loads
 
 UNLISTED = "the store that is in use cannot list its sessions"

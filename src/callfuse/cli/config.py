@@ -16,7 +16,7 @@ from callfuse.errors import ConfigError
 
 if TYPE_CHECKING:
     from callfuse.config import Resolved
-    from callfuse.config.effective import EffectiveSetting
+    from callfuse.reference.effective import EffectiveSetting
 
 WIDTH = 100
 """Columns of a table."""
@@ -38,8 +38,8 @@ def check(
     FILE is YAML, or TOML with the suffix .toml. The environment stays out of it. The exit code is 0 if the file is
     right, 2 if not.
     """
-    from callfuse.config.effective import as_text, value_at
     from callfuse.config.model import dotted_name
+    from callfuse.reference.effective import as_text, value_at
 
     resolved = _resolve_or_exit(file, {})
     for path, source in resolved.sources.items():
@@ -56,7 +56,7 @@ def init(
 
     FILE is not there yet; with the suffix .toml it becomes TOML, else YAML. Without it, or as -, standard output.
     """
-    from callfuse.config.template import template
+    from callfuse.reference.template import template
 
     text = template(toml=file is not None and file.lower().endswith(".toml"))
     if file in (None, "-"):
@@ -72,7 +72,7 @@ def init(
 @app.command(cls=SwitchCommand)
 def schema() -> None:
     """Print the JSON schema of the file, with which editors complete and check it."""
-    from callfuse.config.schema import json_schema
+    from callfuse.reference.schema import json_schema
 
     typer.echo(json_text.dumps(json_schema(), indent=2))
 
@@ -94,7 +94,7 @@ def explain(
     Per-tool entries win over those of models, these over the environment, this over the file, and that over defaults.
     """
     from callfuse.config import model_problem
-    from callfuse.config.effective import as_json, effective_rows
+    from callfuse.reference.effective import as_json, effective_rows
 
     resolved = _resolve_or_exit(config)
     if model and (wrong := model_problem(model, resolved.config)):

@@ -14,7 +14,6 @@ from typing import Any
 
 from callfuse.cli.runs import fail, print_faults, progress, run_command
 from callfuse.config import load_config
-from callfuse.config.writing import Values, replace_file, section_in, written_into
 from callfuse.errors import ConfigError
 from callfuse.offline.feedback import Feedback, Raised, read_feedback
 from callfuse.offline.files import STDIN, Reading
@@ -22,6 +21,7 @@ from callfuse.offline.report_text import TuningResult, report_tuning
 from callfuse.offline.tuning import CannotTuneError, Tuned, Tuning, limits_of, tune
 from callfuse.policy.sections import LIMITS
 from callfuse.policy.settings import LoopSettings
+from callfuse.reference.writing import Values, replace_file, section_in, written_into
 
 COMMAND = "tune"
 

@@ -7,9 +7,9 @@ import pytest
 
 from callfuse.config import Config, load_config
 from callfuse.config.files import parse
-from callfuse.config.reference import reference
-from callfuse.config.template import template
 from callfuse.policy.sections import ModelSettings, ToolSettings
+from callfuse.reference.keys import reference
+from callfuse.reference.template import template
 
 SUFFIXES = pytest.mark.parametrize("suffix", ["yaml", "toml"])
 

@@ -10,11 +10,11 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from callfuse.config import load_config
 from callfuse.config.files import parse
 from callfuse.config.layers import MODEL_KEY_ALIASES
-from callfuse.config.reference import reference
-from callfuse.config.schema import json_schema
-from callfuse.config.template import template
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import MODES
+from callfuse.reference.keys import reference
+from callfuse.reference.schema import json_schema
+from callfuse.reference.template import template
 from tests.support.examples import more_examples
 
 SCHEMA = Draft202012Validator(json_schema())

@@ -7,10 +7,10 @@ from typing import Any
 
 from callfuse.config import Resolved
 from callfuse.config.model import KeyPath, dotted_name, is_secret
-from callfuse.config.reference import as_plain, reference
 from callfuse.config.wording import masked, without_credentials
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import BY_PRESET, SESSION, Overrides, origin
+from callfuse.reference.keys import as_plain, reference
 
 DEFAULT, SERVER = "default", "server"
 COMMAND = "command in the chat, or admin page"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from callfuse.config.writing import replace_file, section_in, written_into
 from callfuse.errors import ConfigError
+from callfuse.reference.writing import replace_file, section_in, written_into
 
 VALUES = {"max_repeats": 5, "detectors": {"no_news": 7, "cycle": False}}
 

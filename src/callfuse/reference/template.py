@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator
 
 from callfuse.config.model import entry_of, item_of
-from callfuse.config.reference import Key, reference
+from callfuse.reference.keys import Key, reference
 
 WIDTH = 100
 

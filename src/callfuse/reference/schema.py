@@ -13,11 +13,11 @@ from pydantic_core import core_schema
 from callfuse.config import serve
 from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.model import Config, entry_of, item_of, section_of
-from callfuse.config.reference import descriptions
 from callfuse.policy import fields
 from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import NO_CAP, RUNG_NAMES
 from callfuse.policy.sections import CAPS
+from callfuse.reference.keys import descriptions
 
 JSONSchema = dict[str, Any]
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from callfuse.config import Resolved, load_config, resolve
-from callfuse.config.effective import EffectiveSetting, effective_rows
-from callfuse.config.reference import reference
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
+from callfuse.reference.effective import EffectiveSetting, effective_rows
+from callfuse.reference.keys import reference
 
 FILE = """\
 tool_call_loop:
