@@ -197,11 +197,17 @@ class Watch:
             await self._send_read(rest, rest)
 
     def _send_aligned(self, message: Message, waiting: int, ended: Observer | None) -> Awaitable[None]:
-        """Send what may leave of a message, of which so many bytes wait. `ended`: it is the last one."""
-        if self._rest.hands_over or self._rest.part:
-            message = self._align(message, waiting)
-            if self._rest.part and message["type"] == BODY and not message["body"]:
+        """Send what may leave of a message: whole frames only, where a guard may have to go on, for a frame that has
+        left in part cannot be held. `waiting`: the bytes of an incomplete frame at its end, which leave with the rest
+        of it. `ended`: it is the last message."""
+        part = self._rest.part
+        if (waiting or part) and message["type"] == BODY:
+            part += message.get("body", b"")  # in place: a frame may come in any number of pieces
+            end = len(part) - waiting
+            if waiting and not end:
                 return _nothing()
+            message = {**message, "body": bytes(part[:end])}
+            del part[:end]
         return self._send(message) if ended is None else self._send_last(ended, message)
 
     async def _delay(self, delayed: list[Message], message: Message, ended: Observer | None) -> None:
@@ -226,18 +232,6 @@ class Watch:
         for one in delayed[:-1]:
             await self._send(one)
         await (self._send(message) if ended is None else self._send_last(ended, message))
-
-    def _align(self, message: Message, waiting: int) -> Message:
-        """The message with whole frames only, as a guard may have to go on: a frame that has left in part cannot be
-        held. `waiting`: the bytes of an incomplete frame at its end, which leave with the rest of it."""
-        if message["type"] != BODY or not (waiting or self._rest.part):
-            return message
-        part = self._rest.part
-        part += message.get("body", b"")  # in place: a frame may come in any number of pieces
-        end = len(part) - waiting
-        body = bytes(part[:end])
-        del part[:end]
-        return {**message, "body": body}
 
     def _undecided_bytes(self, message: Message) -> int:
         """How many bytes wait until they tell the form of an answer that names no content type. Blanks, which keep a
@@ -315,7 +309,7 @@ class Watch:
             self._idle = observer.idle and self._evidence.hindsight is None
             self._growing = observer
             self._rest.unchanged = waiting is None
-            if waiting is not None:
+            if waiting is not None and not 0 <= waiting - self._body.share.answer < GRAIN:
                 self._count(waiting)
             return None
         if message["type"] != BODY:
@@ -327,7 +321,7 @@ class Watch:
     def _count(self, size: int) -> None:
         """Count the bytes that wait of the answer; if that is too much, stop watching."""
         share = self._body.share
-        if not 0 <= size - share.answer < GRAIN and not share.hold(size):
+        if not share.hold(size):
             self._give_up("max_total_bytes")
             share.hold(0)
 

@@ -77,17 +77,16 @@ class _Judging(NamedTuple):
 
 
 class _Relay:
-    """What a guard must know of an answer, if it ever has to go on with it: then `handover` is set.
+    """What a guard must know of an answer, if it ever has to go on with it.
 
     `_before`: the first frame that the client has, those that open and close calls, those with the dialect's mark, and
     the newest one, by which a writer knows where the stream is.
     """
 
-    __slots__ = ("_before", "_mark", "_newest", "_reached", "foresight", "handover")
+    __slots__ = ("_before", "_mark", "_newest", "_reached", "foresight")
 
     def __init__(self, foresight: Foresight, mark: bytes) -> None:
         self.foresight = foresight
-        self.handover: Handover | None = None
         self._mark = mark
         self._before: list[bytes] = []
         self._newest: bytes | None = None
@@ -110,11 +109,12 @@ class _Relay:
         self._before.append(frame)
         return False
 
-    def hand_over(self, framer: Framer, rest: Iterable[bytes]) -> None:
-        """Hand over from the frame that was reached. `rest`: those behind it."""
-        if self._reached is not None:
-            opening, reader = self._reached
-            self.handover = Handover(framer, reader, self._before, opening, tuple(rest))
+    def hand_over(self, framer: Framer, rest: Iterable[bytes]) -> Handover | None:
+        """What goes on from the frame that was reached; None if none was. `rest`: those behind it."""
+        if self._reached is None:
+            return None
+        opening, reader = self._reached
+        return Handover(framer, reader, self._before, opening, tuple(rest))
 
     def _marks(self, raw: bytes) -> bool:
         return bool(self._mark) and self._mark in raw
@@ -126,7 +126,8 @@ class Observer:
 
     `judge` gives the verdicts; without one, that of `judge_of` does where the calls of the answer make it necessary:
     where they are more than there is `room` for. `handover` is set, where `hands_over`, before a call leaves that could
-    be one too many: then a guard must go on with it.
+    be one too many: then a guard must go on with it. `buffered_bytes` wait for the rest of their frame; of a whole
+    answer all that have come.
 
     While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
     `call_mark`, nor escaped letters, need not be fed.
@@ -143,7 +144,9 @@ class Observer:
         "_left",
         "_reader",
         "_relay",
+        "buffered_bytes",
         "frame_end",
+        "handover",
         "idle",
     )
 
@@ -171,6 +174,8 @@ class Observer:
         self._answer_id = ""
         self._left = settings.max_response_bytes
         self._finder = TemplateFinder(self._calls, form.payload)
+        self.handover: Handover | None = None
+        self.buffered_bytes = 0
         self.frame_end = form.frame_end
         self.idle = self._framer.empty
 
@@ -179,20 +184,10 @@ class Observer:
         """Whether `settle` may have to make a judge, for there are many calls."""
         return self._judging.judge is None and len(self._calls) > min(self._judging.room)
 
-    @property
-    def handover(self) -> Handover | None:
-        """What a guard needs to go on; None if it need not."""
-        return self._relay.handover if self._relay is not None else None
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes that wait for the rest of their frame; for a whole answer all that have come."""
-        return self._framer.waiting
-
     def grows(self, chunk: bytes) -> bool:
         """Read a chunk that only brings more pieces of a call, as most do behind its beginning; False if it has to be
         fed. Such a chunk changes nothing but the call."""
-        if self._framer.waiting or len(chunk) > self._left or not self._finder.append(chunk):
+        if self.buffered_bytes or len(chunk) > self._left or not self._finder.append(chunk):
             return False
         self._left -= len(chunk)
         return True
@@ -206,16 +201,14 @@ class Observer:
             return None
         if self._left < 0:
             return 0
-        framer = self._framer
-        waited = framer.waiting
+        framer, waited = self._framer, self.buffered_bytes
         self._read(framer.feed(chunk))
-        if self.handover is not None:  # the framer is the guard's
-            return framer.waiting
-        self.idle = framer.empty and not self._calls
-        if framer.waiting > self._left:
+        if framer.waiting > self._left and self.handover is None:  # else the framer is the guard's
             self._left = -1
             framer.flush()
-        return framer.waiting if waited or framer.waiting else None
+        self.idle = framer.empty and not self._calls
+        self.buffered_bytes = waits = framer.waiting
+        return waits if waited or waits or self.handover is not None else None
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self._codec
@@ -233,7 +226,7 @@ class Observer:
                     return
                 if not frame.isspace() and self._reaches(frame):
                     if self._relay is not None:
-                        self._relay.hand_over(self._framer, left)
+                        self.handover = self._relay.hand_over(self._framer, left)
                     return
             elif self._relay is not None:
                 self._relay.keep(frame)
@@ -269,6 +262,7 @@ class Observer:
     def read_rest(self) -> None:
         """Read what has come of an incomplete frame, as nothing comes behind it: of a whole answer all."""
         if rest := self._framer.flush():
+            self.buffered_bytes = 0
             self._read((rest,))
 
     def settle(self) -> ExchangeRecord:
