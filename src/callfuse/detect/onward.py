@@ -39,9 +39,13 @@ class _Onward(Detector):
         return twice(tool.settings.limit_of(name)) if tool.settings.detectors.may_withhold(name) else (0, 0)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls that go on; where the arguments do not matter, one for each tool."""
-        found = timeline.memoized(_shown, settings, self.judged)
-        return found.calls.values() if found else ()
+        """The calls that go on, by the pauses and limits of their own tools; where the arguments do not matter, one for
+        each tool."""
+        calls: list[ToolCall] = []
+        for name in {one.full_name for round_ in timeline for one in round_.calls}:
+            found = timeline.memoized(_shown, settings.for_tool(name).settings, self.judged)
+            calls += [one for one in found.calls.values() if one.full_name == name] if found else ()
+        return calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """That of the newest results, with the rounds withheld since, and the pending one."""
