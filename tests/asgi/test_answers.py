@@ -53,6 +53,18 @@ def test_empty_messages_before_a_whole_answer_do_not_overtake_its_start(kit: Dia
     assert met.client.sent[0][1]["type"] == "http.response.start"
 
 
+@each_kit
+def test_white_space_behind_an_answer_that_was_closed_does_not_pass(kit: DialectKit) -> None:
+    """Only that before a whole answer leaves at once: how the body is cut changes nothing."""
+    done = reply(kit, again(), stream=False)
+    padded = done.body + b" " * 20
+    request, bounds = ask(kit, spin(), stream=False), {"max_response_bytes": len(done.body) + 3, "fail_closed": True}
+    pieces = [(padded,), (done.body, *[b" "] * 20)]
+    one, other = (meet(request, [whole(b"".join(cut)).cut(cut)], **bounds).client.body for cut in pieces)
+    assert one == other
+    assert MARK.encode() in one
+
+
 BLANKS = (b"\n", b"", b" \r\n\t")
 """What a gateway sends to keep a connection open, an empty message among it."""
 

@@ -260,7 +260,7 @@ class GuardedAnswer:
         if len(chunk) > SLICE_BYTES and self._shape.stream is not None:
             await self._take_slices(guard, chunk, final=final)
             return
-        if self._shape.stream is None and not guard.state.held_bytes:
+        if self._shape.stream is None and not (guard.state.held_bytes or self.client.has_said):
             chunk = await self._pass_blanks(chunk)
         if final and self._shape.stream is None:  # a whole answer is parsed at its end
             out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.state.held_bytes + len(chunk))

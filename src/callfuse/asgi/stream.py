@@ -14,13 +14,13 @@ class ClientStream:
     the start of a stream is sent at once.
 
     `last_sent`: time of the last bytes, in seconds of the event loop (only while `shared`). `closed`: the final message
-    is sent; `is_cut`: before the app has come to it.
+    is sent; `is_cut`: before the app has come to it. `has_said`: more of the body than white space has left.
     """
 
     def __init__(self, send: Send) -> None:
         self.last_sent = 0.0
         self.shared = False
-        self.closed = self.is_cut = False
+        self.closed = self.is_cut = self.has_said = False
         self._send = send
         self._start: Message | None = None
         self._lock = anyio.Lock()
@@ -71,6 +71,7 @@ class ClientStream:
             await self._send(_start_of(self._start, out if final else None, action))
             self._start = None
         self.closed = final
+        self.has_said = self.has_said or not out.isspace()
         await self._send({"type": "http.response.body", "body": out, "more_body": not final})
 
 
