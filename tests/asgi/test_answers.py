@@ -58,9 +58,12 @@ def test_white_space_behind_an_answer_that_was_closed_does_not_pass(kit: Dialect
     """Only that before a whole answer leaves at once: how the body is cut changes nothing."""
     done = reply(kit, again(), stream=False)
     padded = done.body + b" " * 20
-    request, bounds = ask(kit, spin(), stream=False), {"max_response_bytes": len(done.body) + 3, "fail_closed": True}
-    pieces = [(padded,), (done.body, *[b" "] * 20)]
-    one, other = (meet(request, [whole(b"".join(cut)).cut(cut)], **bounds).client.body for cut in pieces)
+    request, limit = ask(kit, spin(), stream=False), len(done.body) + 3
+
+    def met(*chunks: bytes) -> bytes:
+        return meet(request, [whole(padded).cut(chunks)], max_response_bytes=limit, fail_closed=True).client.body
+
+    one, other = met(padded), met(done.body, *[b" "] * 20)
     assert one == other
     assert MARK.encode() in one
 
