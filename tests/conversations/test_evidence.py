@@ -17,7 +17,7 @@ from callfuse.conversations.timeline import read_conversation
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import past_round
 from callfuse.policy.settings import LoopSettings
-from tests.conversations.talks import messages
+from tests.conversations.talks import Ids, Lane, by_number, messages, without, words
 from tests.detect.timelines import past
 from tests.guard.driving import read
 from tests.guard.written import OPENAI
@@ -160,3 +160,22 @@ def after(turns: list[dict[str, Any]], state: LaneState, at: int, *, ids: bool =
         [past_round([past("a", f"id{at}.0" if ids else "").call], [])], [], 10.0 * at + 5, max_rounds=128
     )
     return kept
+
+
+@pytest.mark.parametrize("ids", [by_number, without])
+def test_what_a_client_shows_later_in_place_of_a_result_does_not_count(ids: Ids) -> None:
+    """The outcome is that of the time when the round was the newest, with ids and without."""
+    lane = Lane(ids)
+    lane.answer("user: go", brings=["a"])
+    lane.answer("user: go", "a=x", brings=["a"])
+    lane.answer("user: go", "a=short", "a=x", brings=["a"])
+    assert words(lane.look("user: go", "a=short", "a=short", "a=x").timeline) == ["a=x", "a=x", "a=x"]
+
+
+def test_a_call_without_an_id_that_ran_again_brings_its_new_result() -> None:
+    """A client that goes back to an earlier place and runs the same call there shows it as the newest round."""
+    lane = Lane(without)
+    lane.answer("user: go", brings=["a"])
+    lane.answer("user: go", "a=x", brings=["b"])
+    lane.answer("user: go", "a=y", brings=["c"])
+    assert words(lane.look("user: go", "a=short", "c=z").timeline) == ["a=y", "c=z"]

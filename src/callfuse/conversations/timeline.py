@@ -424,7 +424,7 @@ def _merge(view: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRou
             between = _taken_up(match.kept, at + 1, end)
             kept += between
             rounds += [one.past() for one in between if not one.delivered]
-        known, read = _complete(round_, match.kept[at], view.unique)
+        known, read = _complete(round_, match.kept[at], view.unique, newest=round_ is view.rounds[0])
         read_any |= read
         kept.append(known)
         rounds.append(round_ if len(known.calls) == len(known.delivered) else _with_withheld(round_, known))
@@ -621,16 +621,23 @@ def _is_same_call(call: ToolCall, known: KeptCall) -> bool:
     )
 
 
-def _complete(round_: Round, kept: KeptRound, unique: Set[str]) -> tuple[KeptRound, bool]:
+def _complete(round_: Round, kept: KeptRound, unique: Set[str], *, newest: bool) -> tuple[KeptRound, bool]:
     """Give a round of the request what the ledger knows of it: its time, steps and outcomes. Returns the kept round
-    with the outcomes of results that have come since, and whether there were any."""
+    with the outcomes of results that have come since, and whether there were any.
+
+    The result of a call without an id is read as long as its round is the newest: it may have run again there.
+    """
     round_.time = kept.time
     read_any = False
     calls: list[KeptCall] = []
     for mine, known in zip(round_.calls, kept.delivered, strict=True):
         mine.step = known.step
         if known.outcome is not None:
-            mine.recall(known.outcome, certain=mine.call.id in unique)
+            may_be_another = newest and not mine.call.id
+            mine.recall(known.outcome, certain=mine.call.id in unique or not (mine.call.id or newest))
+            if may_be_another and mine.outcome is not None and mine.outcome != known.outcome:
+                read_any = True
+                known = known._replace(outcome=mine.outcome)
         elif mine.outcome is not None:
             read_any = True
             known = known._replace(outcome=mine.outcome)
