@@ -1,12 +1,12 @@
 """How `callfuse top` draws: beads with what was done, counters, and no more than there is room for."""
 
 import io
-import re
+import json
 
 import pytest
 from rich.console import Console
 
-from callfuse.cli.follow import FeedState
+from callfuse.cli.follow import Page, PageContent, PageState, ShownRates, ShownSession
 from callfuse.cli.lanes import ASCII, FINE, Glyphs, Screen
 from callfuse.observe.activity import Activity
 
@@ -36,9 +36,21 @@ def call(activity: Activity, signature: str, action: str = "none", session: str 
         told(activity, "hold", session, callfuse__seconds=0.25, callfuse__how="withheld")
 
 
+def screen_of(activity: Activity) -> Screen:
+    """A screen that shows what a server answers of its activity."""
+    rates = ShownRates.model_validate_json(json.dumps(activity.rates()))
+    page = Page.model_validate_json(json.dumps(activity.page(0, 60, lanes=3, beads=40)))
+    sessions = [one for one in page.sessions if isinstance(one, ShownSession)]
+    screen = Screen("http://here")
+    screen.shown = PageContent(
+        now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions
+    )
+    return screen
+
+
 def drawn(activity: Activity, width: int = 80, height: int | None = None, glyphs: Glyphs = FINE) -> list[str]:
     """The lines of a screen, without colours."""
-    return [line.plain for line in Screen(activity, "http://here").lines(glyphs, width, height)]
+    return [line.plain for line in screen_of(activity).lines(glyphs, width, height)]
 
 
 @pytest.fixture
@@ -83,8 +95,8 @@ def test_it_fits(activity: Activity, width: int, height: int) -> None:
     for encoding in ("utf-8", "ascii"):
         out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
         console = Console(file=out, width=width, height=height, force_terminal=True, color_system="truecolor")
-        screen = Screen(activity, "http://here")
-        screen.state = FeedState.LIVE
+        screen = screen_of(activity)
+        screen.state = PageState.LIVE
         lines = console.render_lines(screen, console.options.update(height=None), pad=False)
         assert len(lines) <= height
         assert all(sum(part.cell_length for part in line) <= width for line in lines)
@@ -101,12 +113,21 @@ def test_counters(activity: Activity) -> None:
         assert wanted in shown
 
 
-def test_since_when_it_counts(activity: Activity) -> None:
-    """A server that runs for long does not tell all."""
-    screen = Screen(activity, "http://here")
-    assert "since" not in screen.lines(FINE, 80, None)[0].plain
-    screen.since = NOW
-    assert re.search(r"  counts since \d\d:\d\d:\d\d$", screen.lines(FINE, 80, None)[0].plain)
+def test_one_session_has_no_rates() -> None:
+    """Its own totals stand there, and nothing of the others."""
+    screen = Screen("http://here")
+    screen.shown = PageContent(totals={"calls": 7})
+    shown = "\n".join(line.plain for line in screen.lines(FINE, 200, None))
+    assert "7 calls" in shown
+    assert "/min" not in shown
+
+
+@pytest.mark.parametrize("series", [[], [1.0], [1e15] * 90])
+def test_rates_of_any_length(series: list[float]) -> None:
+    """A server may tell what no server of ours tells."""
+    screen = Screen("http://here")
+    screen.shown = PageContent(rates=ShownRates(bucket_s=10, totals={}, series={"calls": series}))
+    assert any("calls/min" in line.plain for line in screen.lines(FINE, 200, None))
 
 
 def test_nothing_yet() -> None:

@@ -1,164 +1,265 @@
-"""Reads the event feed of a running server into an `Activity`, over restarts of the server. Needs aiohttp.
+"""Follows the live page of a running server, over restarts of the server. Needs aiohttp.
 
-Where the feed ends or breaks, it is asked for again from the last event on. What a wrong token or a wrong address
-brings is an error at once.
+It asks for the JSON that the page's own script asks for (`admin/live.py`). Whatever a server answers is read into the
+types of this file; what a wrong token or a wrong address brings is an error at once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import Final
+from typing import Annotated, Any, Final, TypeVar
 
 import aiohttp
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from callfuse.boundary import Boundary
 from callfuse.cli.running import REFUSED, UNAUTHORIZED, UNREACHABLE, RunningServer
-from callfuse.observe.activity import Activity
-from callfuse.observe.fields import TIME
 from callfuse.observe.printable import plain
-from callfuse.observe.reading import read_fields
-from callfuse.observe.ring import number_of, read_id
 from callfuse.wire.jsontext import loads
-from callfuse.wire.sse import SSEFramer, data
 
-FROM_THE_BEGINNING: Final = "0-0"
-"""The id that is older than all events: a server tells all that it still has."""
-SILENCE_S: Final = 40.0
-"""Without a byte for so long, which is more than two heartbeats, the feed is asked for again."""
-CONNECT_S: Final = 10.0
-AGAIN_S: Final = (0.3, 0.6, 1.2, 2.5, 5.0)
-"""Pauses between tries, the last for ever."""
-LONGEST_EVENT: Final = 4 * 1024 * 1024
-"""Bytes of one event; a server whose event is longer is no callfuse."""
-LONGEST_ANSWER: Final = 10_000
+POLL_S: Final = 1.0
+"""Between two looks: as the page's script does it."""
+ANSWER_S: Final = 10.0
+"""How long an answer may take."""
+LONGEST_ANSWER: Final = 16 * 1024 * 1024
+"""Bytes of an answer; a server whose answer is longer is no callfuse."""
+LONGEST_REFUSAL: Final = 10_000
 """Bytes of a refusal that are read."""
-QUIET_S: Final = 0.6
-"""Without an event for so long, all that a server still had has come."""
 _FOR_A_WHILE: Final = (502, 503, 504)
-"""Statuses of a server that starts, ends, or has too many readers."""
+"""Statuses of a server that starts or ends."""
+_OK: Final = 200
+_UNKNOWN: Final = 404
+SESSION: Final = "activity/session"
+
+Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
-class FeedRefused(Exception):
-    """The server will not give the feed, now or later. The message says why."""
+class _Answer(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
-class FeedState(Enum):
-    """How the feed is."""
+class ShownBead(_Answer):
+    """A call of a lane (`observe/beads.py`)."""
+
+    tool: str
+    sign: int
+    action: str
+    held: Number | None
+
+
+class ShownLane(_Answer):
+    """One conversation of a session, with its newest calls."""
+
+    calls: int
+    holding: Number | None
+    blown: bool
+    beads: list[ShownBead]
+
+
+class ShownSession(_Answer):
+    """One session with its newest lanes."""
+
+    session: str
+    model: str
+    dialect: str
+    used: Number
+    counts: dict[str, Amount]
+    changes: list[Any]
+    more_lanes: int
+    lanes: list[ShownLane]
+
+
+class Named(_Answer):
+    """A session that has not changed since it was told."""
+
+    session: str
+
+
+class Page(_Answer):
+    """A page of sessions, the last used one first. `matching`: how many there are."""
+
+    server: str
+    version: int
+    now: Number
+    matching: int
+    sessions: list[ShownSession | Named]
+
+
+class Alone(ShownSession):
+    """All of one session."""
+
+    now: Number
+
+
+class ShownRates(_Answer):
+    """Totals since the start, and amounts in buckets of `bucket_s` seconds."""
+
+    bucket_s: Annotated[int, Field(ge=1)]
+    totals: dict[str, Amount]
+    series: dict[str, list[Amount]]
+
+
+class PageContent(_Answer):
+    """What there is to be shown. `rates` is None where only one session is, of which `totals` are."""
+
+    now: Number = 0.0
+    totals: dict[str, Amount] = Field(default_factory=dict)
+    rates: ShownRates | None = None
+    matching: int = 0
+    sessions: list[ShownSession] = Field(default_factory=list)
+
+
+A = TypeVar("A", bound=_Answer)
+
+
+class PageRefused(Exception):
+    """The server will not show its page, now or later. The message says why."""
+
+
+class PageState(Enum):
+    """How the server is."""
 
     CONNECTING = "connecting"
     LIVE = "live"
     LOST = "lost, asking again"
 
 
-class FeedFollower:
-    """Follows the feed of `server` into `activity`. `session`: only that one; empty: all. `state` is what it does.
+class _UnknownError(Exception):
+    """Raised where the server does not know the session."""
 
-    `since`: when the first event that it has taken happened, in Unix seconds; a server tells no older ones.
-    """
 
-    def __init__(self, server: RunningServer, activity: Activity, session: str = "") -> None:
-        self.state = FeedState.CONNECTING
-        self.since: float | None = None
+class _LostError(Exception):
+    """Raised where the server cannot answer for a while."""
+
+
+class PageFollower:
+    """Follows the page of `server`. `session`: only that one; empty: the `most` last used ones. `shown` is what it has,
+    `state` what it does."""
+
+    def __init__(self, server: RunningServer, session: str = "", most: int = 60) -> None:
+        self.state = PageState.CONNECTING
+        self.shown = PageContent()
         self._server = server
-        self._activity = activity
-        self._query = {"session": session} if session else {}
-        self._last = FROM_THE_BEGINNING
+        self._session_name = session
+        self._most = most
+        self._known: dict[str, ShownSession] = {}
+        self._name, self._version = "", 0
 
     async def follow(self) -> None:
-        """Follow for ever. Raises Refused, also if the server cannot be reached at the first try."""
-        tries = 0
+        """Follow for ever. Raises PageRefused, also if the server cannot be reached at the first try."""
         async with self._session() as http:
             while True:
                 try:
-                    async for _ in self._events(http):
-                        tries = 0
-                except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    if self.state is FeedState.CONNECTING:
-                        raise FeedRefused(self._unreachable(error)) from error
-                self.state = FeedState.LOST
-                await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
-                tries += 1
+                    await self._look(http)
+                except (aiohttp.ClientError, TimeoutError, OSError, _LostError) as error:
+                    if self.state is PageState.CONNECTING:
+                        raise PageRefused(self._unreachable(error)) from error
+                    self.state = PageState.LOST
+                await asyncio.sleep(POLL_S)
 
-    async def catch_up(self) -> None:
-        """Take what the server still has, and return. Raises Refused."""
+    async def look(self) -> None:
+        """Look once. Raises PageRefused."""
         async with self._session() as http:
-            events = self._events(http)
             try:
-                while True:
-                    async with asyncio.timeout(CONNECT_S if self.state is FeedState.CONNECTING else QUIET_S):
-                        await anext(events)
-            except StopAsyncIteration:
-                return
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                if self.state is FeedState.CONNECTING:
-                    raise FeedRefused(self._unreachable(error)) from error
+                await self._look(http)
+            except (aiohttp.ClientError, TimeoutError, OSError, _LostError) as error:
+                raise PageRefused(self._unreachable(error)) from error
+
+    async def _look(self, http: aiohttp.ClientSession) -> None:
+        rates = await self._ask(http, "rates", {}, ShownRates)
+        self.shown = await (self._one(http) if self._session_name else self._all(http, rates))
+        self.state = PageState.LIVE
+
+    async def _one(self, http: aiohttp.ClientSession) -> PageContent:
+        """The session that is asked for; nothing while the server does not know it."""
+        try:
+            found = await self._ask(http, SESSION, {"session": self._session_name, "bead": "0"}, Alone)
+        except _UnknownError:
+            return PageContent()
+        return PageContent(now=found.now, totals=found.counts, matching=1, sessions=[found])
+
+    async def _all(self, http: aiohttp.ClientSession, rates: ShownRates) -> PageContent:
+        """The last used sessions; those that have not changed since the last look are those of that."""
+        page = await self._page(http, 0)
+        version, found = page.version, self._told(page)
+        for number in range(1, self._most):
+            before = len(found)
+            if before >= min(self._most, page.matching):
+                break
+            page = await self._page(http, number)
+            found |= self._told(page)
+            if len(found) == before:
+                break
+        self._known, self._name, self._version = found, page.server, version
+        sessions = list(found.values())
+        return PageContent(now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions)
+
+    def _told(self, page: Page) -> dict[str, ShownSession]:
+        """The sessions of a page, by name."""
+        return {
+            one.session: one if isinstance(one, ShownSession) else self._known[one.session] for one in page.sessions
+        }
+
+    async def _page(self, http: aiohttp.ClientSession, number: int) -> Page:
+        """A page, of which only sessions are not told that were shown at the last look."""
+        known = {"server": self._name, "since": str(self._version)}
+        page = await self._ask(http, "activity", {"page": str(number), **known}, Page)
+        if all(isinstance(one, ShownSession) or one.session in self._known for one in page.sessions):
+            return page
+        page = await self._ask(http, "activity", {"page": str(number)}, Page)
+        if not all(isinstance(one, ShownSession) for one in page.sessions):
+            raise PageRefused(self._is_none("activity"))
+        return page
 
     def _unreachable(self, error: Exception) -> str:
-        cause = plain(str(error) or type(error).__name__)
-        return f"{plain(self._server.url)} cannot be reached: {cause}; {UNREACHABLE}"
+        return (
+            f"{plain(self._server.url)} cannot be reached: {plain(str(error) or type(error).__name__)}; {UNREACHABLE}"
+        )
+
+    def _is_none(self, below: str) -> str:
+        return f"{plain(self._server.url)}/{below} sends what is no live page of callfuse"
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
         # No proxy of the environment: the token is for the server alone.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as http:
             yield http
 
-    async def _events(self, http: aiohttp.ClientSession) -> AsyncIterator[None]:
-        """Take the events of one connection; yields when it is open, and after each chunk that has some."""
-        headers = {
-            "authorization": f"Bearer {self._server.token}",
-            "accept": "text/event-stream",
-            "last-event-id": self._last,
-        }
-        url = f"{self._server.url}/events"
+    async def _ask(self, http: aiohttp.ClientSession, below: str, query: Mapping[str, str], kind: type[A]) -> A:
+        """An answer of the page."""
+        headers = {"authorization": f"Bearer {self._server.token}", "accept": "application/json"}
+        url = f"{self._server.url}/{below}"
         # Follows no redirect, which would take the token elsewhere.
-        async with http.get(url, headers=headers, params=self._query, allow_redirects=False) as answer:
-            if answer.status in _FOR_A_WHILE and self.state is not FeedState.CONNECTING:
-                return
-            await self._check(answer)
-            self.state = FeedState.LIVE
-            yield
-            framer = SSEFramer()
-            async for chunk in answer.content.iter_any():
-                found = [self._take(frame) for frame in framer.feed(chunk)]
-                if framer.waiting > LONGEST_EVENT:
-                    raise FeedRefused(f"{plain(url)} sends what is no event feed")
-                if any(found):
-                    yield
-
-    async def _check(self, answer: aiohttp.ClientResponse) -> None:
-        """Raises Refused for what is no feed."""
-        if answer.status == 200 and answer.content_type == "text/event-stream":
-            return
-        why = f"the server answered {answer.status}" if answer.status != 200 else "it sends no event feed"
-        with Boundary():  # whatever it says may be no JSON, or another one
-            why = str(loads(await answer.content.read(LONGEST_ANSWER))["error"])
-        if answer.status == UNAUTHORIZED:
-            why = REFUSED
-        raise FeedRefused(f"{plain(self._server.url)}: {plain(why, 500)}")
-
-    def _take(self, frame: bytes) -> bool:
-        """Take an event; returns whether it is one with an id."""
-        id_ = _id_of(frame)
-        if id_ is None:
-            return False
-        try:
-            number = number_of(read_id(id_))
-        except ValueError:
-            return False
-        self._last = id_
-        fields = read_fields(data(frame) or b"")
-        if self.since is None:
-            self.since = fields.get(TIME)
-        self._activity.take_fields(fields, number, is_finished=True)
-        return True
+        async with http.get(url, headers=headers, params=query, allow_redirects=False) as answer:
+            if answer.status in _FOR_A_WHILE and self.state is not PageState.CONNECTING:
+                raise _LostError(f"the server answered {answer.status}")
+            if answer.status == _UNKNOWN and below == SESSION:
+                raise _UnknownError
+            body = await _read(answer, LONGEST_ANSWER if answer.status == _OK else LONGEST_REFUSAL)
+            if answer.status != _OK:
+                raise PageRefused(f"{plain(self._server.url)}: {plain(_why(answer.status, body), 500)}")
+            try:
+                return kind.model_validate_json(body)
+            except ValidationError:
+                raise PageRefused(self._is_none(below)) from None
 
 
-def _id_of(frame: bytes) -> str | None:
-    """The id of an event; None if it has none."""
-    for line in frame.splitlines():
-        if line.startswith(b"id:"):
-            return line[3:].strip().decode("ascii", "replace")
-    return None
+async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """The body of an answer, cut where it is too long."""
+    body = bytearray()
+    async for chunk in answer.content.iter_any():
+        body += chunk
+        if len(body) > most:
+            break
+    return bytes(body[:most])
+
+
+def _why(status: int, body: bytes) -> str:
+    """Why a server refuses."""
+    why = f"the server answered {status}"
+    with Boundary():  # whatever it says may be no JSON, or another one
+        why = str(loads(body)["error"])
+    return REFUSED if status == UNAUTHORIZED else why

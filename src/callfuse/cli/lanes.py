@@ -1,28 +1,23 @@
-"""Draws what an `Activity` has for a terminal: counters, and sessions with lanes of beads. Needs rich.
+"""Draws the live page of a server (`cli/follow.py`) for a terminal: counters, and sessions with lanes of beads.
 
     order-desk  5 calls · 1 finding · 3 s ago · gpt-5     a letter and a colour for each different call
        A   B   A  (B)→  C                                 (B): it was held; then what was done, see `Glyphs`
 
-Whatever comes from elsewhere is made printable, and is never read as markup.
+Whatever comes from elsewhere is made printable, and is never read as markup. Needs rich.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from callfuse.cli.follow import FeedState
-from callfuse.observe.activity import Activity
-from callfuse.observe.beads import LETTERS, MAX_BEADS
+from callfuse.cli.follow import PageContent, PageState, ShownBead, ShownLane, ShownRates, ShownSession
+from callfuse.observe.beads import LETTERS
 from callfuse.observe.printable import printable
 from callfuse.observe.rates import BUCKETS
 
-LANES_SHOWN: Final = 3
-MOST_SESSIONS: Final = 200
-"""Sessions that are shown where there is room for any number."""
 LONGEST_NAME: Final = 200
 """Characters of a foreign text."""
 LATELY_S: Final = 60
@@ -75,19 +70,16 @@ _ACTION_STYLES: Final = {
     "warn": "bold yellow",
     "observe": "yellow",
 }
-_STATE_STYLES: Final = {FeedState.LIVE: "green", FeedState.LOST: "bold red", FeedState.CONNECTING: "yellow"}
+_STATE_STYLES: Final = {PageState.LIVE: "green", PageState.LOST: "bold red", PageState.CONNECTING: "yellow"}
 
 
 class Screen:
-    """All that is drawn, as large as the terminal; `whole`: as long as it is. `url`: of the server.
+    """All that is drawn, as large as the terminal; `whole`: as long as it is. `url`: of the server. `shown`, `state`:
+    what a `PageFollower` of it has."""
 
-    `state` and `since` (Unix seconds, None without an event) are those of its feed.
-    """
-
-    def __init__(self, activity: Activity, url: str, *, whole: bool = False) -> None:
-        self.state = FeedState.CONNECTING
-        self.since: float | None = None
-        self._activity = activity
+    def __init__(self, url: str, *, whole: bool = False) -> None:
+        self.state = PageState.CONNECTING
+        self.shown = PageContent()
         self._url = url
         self._whole = whole
 
@@ -98,13 +90,11 @@ class Screen:
 
     def lines(self, glyphs: Glyphs, width: int, height: int | None) -> list[Text]:
         """The lines, each at most `width` columns wide; `height`: how many there may be, None for any number."""
-        rates = self._activity.rates()
-        since = "" if self.since is None else time.strftime("  counts since %H:%M:%S", time.localtime(self.since))
-        name = ("callfuse top", "bold")
-        state = (self.state.value, _STATE_STYLES[self.state])
-        head = [Text.assemble(name, "  ", _foreign(self._url), "  ", state, (since, "dim"))]
-        head += _wrapped(list(_counters(rates["totals"])), width)
-        head += _wrapped([_rate(rates, name, word, glyphs) for name, word in RATES], width)
+        shown = self.shown
+        head = [Text.assemble(("callfuse top", "bold"), "  ", _foreign(self._url), "  ", _state(self.state))]
+        head += _wrapped(list(_counters(shown.totals)), width)
+        if shown.rates is not None:
+            head += _wrapped([_rate(shown.rates, name, word, glyphs) for name, word in RATES], width)
         head += [Text()]
         foot = _wrapped(_legend(glyphs), width)
         room = None if height is None else max(height - len(head) - len(foot) - 1, 0)
@@ -112,10 +102,10 @@ class Screen:
 
     def _sessions(self, glyphs: Glyphs, width: int, room: int | None) -> Iterator[Text]:
         """As many sessions as there is room for, the newest first, and how many there are besides."""
-        most = MOST_SESSIONS if room is None else room // 2
-        page = self._activity.page(0, most, lanes=LANES_SHOWN, beads=MAX_BEADS)
-        blocks = [list(_session(session, page["now"], glyphs, width)) for session in page["sessions"]]
-        if room is None or (len(blocks) == page["matching"] and sum(len(block) + 1 for block in blocks) <= room):
+        found = self.shown
+        most = len(found.sessions) if room is None else room // 2
+        blocks = [list(_session(session, found.now, glyphs, width)) for session in found.sessions[:most]]
+        if room is None or (len(blocks) == found.matching and sum(len(block) + 1 for block in blocks) <= room):
             blocks = [[*block, Text()] for block in blocks]
         shown = used = 0
         for block in blocks:
@@ -123,9 +113,9 @@ class Screen:
                 break
             shown, used = shown + 1, used + len(block)
             yield from block
-        if not page["matching"]:
+        if not found.matching:
             yield Text("No session yet. Each one appears here with its first request.", "dim")
-        elif rest := page["matching"] - shown:
+        elif rest := found.matching - shown:
             yield Text(f"{glyphs.more} {_many(rest, 'more session' if shown else 'session')}", "dim")
 
 
@@ -142,39 +132,39 @@ def _counters(totals: Mapping[str, float]) -> Iterator[Text]:
             yield Text.assemble((number, f"bold {style}" if value else ""), f" {word}")
 
 
-def _rate(rates: Mapping[str, Any], name: str, word: str, glyphs: Glyphs) -> Text:
+def _rate(rates: ShownRates, name: str, word: str, glyphs: Glyphs) -> Text:
     """How many a minute there are now, and bars of the last minutes, one bar for each."""
-    series = rates["series"].get(name, [0.0] * BUCKETS)
-    step = max(1, LATELY_S // rates["bucket_s"])
-    minutes = [sum(series[at : at + step]) for at in range(len(series) % step, len(series), step)]
+    series = rates.series.get(name) or [0.0] * BUCKETS
+    step = max(1, LATELY_S // rates.bucket_s)
+    minutes = [sum(series[at : at + step]) for at in range(len(series) % step, len(series), step)] or [0.0]
     most = max(1.0, *minutes)
     bars = "".join(glyphs.bars[min(int(one / most * len(glyphs.bars)), len(glyphs.bars) - 1)] for one in minutes)
     return Text.assemble((bars, "blue"), f" {minutes[-1]:,.0f} {word}")
 
 
-def _session(session: Mapping[str, Any], now: float, glyphs: Glyphs, width: int) -> Iterator[Text]:
-    counts = session["counts"]
+def _session(session: ShownSession, now: float, glyphs: Glyphs, width: int) -> Iterator[Text]:
+    counts = session.counts
     about = [_many(counts.get("calls", 0), "call")]
     about += [_many(counts["findings"], "finding")] if counts.get("findings") else []
-    about += [f"{counts['blocked']} blocked"] if counts.get("blocked") else []
-    about += ["settings changed"] if session["changes"] else []
-    about += [_age(now - session["used"]), _foreign(session["model"]), _foreign(session["dialect"])]
-    is_blown = any(lane["blown"] for lane in session["lanes"])
+    about += [f"{counts['blocked']:.0f} blocked"] if counts.get("blocked") else []
+    about += ["settings changed"] if session.changes else []
+    about += [_age(now - session.used), _foreign(session.model), _foreign(session.dialect)]
+    is_blown = any(lane.blown for lane in session.lanes)
     yield Text.assemble(
-        (_foreign(session["session"]), "bold"),
+        (_foreign(session.session), "bold"),
         ("  fuse blown" if is_blown else "", "bold red"),
         ("  " + glyphs.dot.join(part for part in about if part), "dim"),
     )
-    for lane in session["lanes"]:
+    for lane in session.lanes:
         yield _lane(lane, glyphs, width)
-    if session["more_lanes"]:
-        yield Text(f"  {glyphs.more} {_many(session['more_lanes'], 'more lane')}", "dim")
+    if session.more_lanes:
+        yield Text(f"  {glyphs.more} {_many(session.more_lanes, 'more lane')}", "dim")
 
 
-def _lane(lane: Mapping[str, Any], glyphs: Glyphs, width: int) -> Text:
+def _lane(lane: ShownLane, glyphs: Glyphs, width: int) -> Text:
     """The newest beads for which there is room."""
-    beads = [_bead(bead, glyphs) for bead in lane["beads"]]
-    if lane["holding"]:
+    beads = [_bead(bead, glyphs) for bead in lane.beads]
+    if lane.holding:
         beads.append(Text(f"({glyphs.waits})", "bold blink"))
     room, kept = width - 4 - len(glyphs.more), list[Text]()
     for bead in reversed(beads):
@@ -182,21 +172,21 @@ def _lane(lane: Mapping[str, Any], glyphs: Glyphs, width: int) -> Text:
         if room < 0:
             break
         kept.insert(0, bead)
-    earlier = lane["calls"] > sum(bool(bead["tool"]) for bead in lane["beads"][-len(kept) :]) if kept else False
+    earlier = lane.calls > sum(bool(bead.tool) for bead in lane.beads[-len(kept) :]) if kept else False
     return Text("  ").append_text(Text(f"{glyphs.more} " if earlier else "", "dim")).append_text(Text(" ").join(kept))
 
 
-def _bead(bead: Mapping[str, Any], glyphs: Glyphs) -> Text:
+def _bead(bead: ShownBead, glyphs: Glyphs) -> Text:
     """A call: its letter and colour, in a ring if it was held, and what was done."""
-    if not bead["tool"]:
+    if not bead.tool:
         return Text(f" {glyphs.blown} ", "bold reverse")
-    sign = bead["sign"]
+    sign = bead.sign
     colour = sign % len(COLOURS)
-    ring = ("(", ")") if bead["held"] is not None else (" ", " ")
+    ring = ("(", ")") if bead.held is not None else (" ", " ")
     ink = "white" if colour == _WHITE_ON else "black"
     return Text.assemble(
         (ring[0] + chr(ord("A") + sign % LETTERS) + ring[1], f"bold {ink} on {COLOURS[colour]}"),
-        (glyphs.actions.get(bead["action"], ""), _ACTION_STYLES.get(bead["action"], "bold")),
+        (glyphs.actions.get(bead.action, ""), _ACTION_STYLES.get(bead.action, "bold")),
     )
 
 
@@ -225,6 +215,10 @@ def _cut(line: Text, width: int, glyphs: Glyphs) -> Text:
         line.append(glyphs.more[:width])
     line.no_wrap = True
     return line
+
+
+def _state(state: PageState) -> Text:
+    return Text(state.value, _STATE_STYLES[state])
 
 
 def _foreign(value: object) -> str:

@@ -15,17 +15,18 @@ from callfuse.cli.listed import print_missing
 from callfuse.cli.running import RunningServer
 from callfuse.cli.runs import fail, run_command
 from callfuse.errors import ConfigError
-from callfuse.observe.activity import Activity
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 COMMAND: Final = "top"
 DRAW_PER_S: Final = 4
+MOST_AT_ONCE: Final = 200
+"""Sessions that are shown where there is room for any number."""
 
 
 def run_top(url: str, session: str, *, once: bool) -> int:
-    """Show the feed of the server whose admin page has this `url` (empty: by the settings) until Ctrl-C. `session`:
+    """Show what goes on at the server whose admin page has this `url` (empty: by the settings) until Ctrl-C. `session`:
     only that one. `once`, or where standard output is no terminal: what it has now. Returns the exit code."""
     if missing := [name for name in ("aiohttp", "rich") if find_spec(name) is None]:
         return print_missing(COMMAND, *missing)
@@ -39,13 +40,13 @@ def run_top(url: str, session: str, *, once: bool) -> int:
 def _show(server: RunningServer, session: str, *, once: bool) -> int:
     from rich.console import Console
 
-    from callfuse.cli.follow import FeedRefused
+    from callfuse.cli.follow import PageRefused
 
     console = Console(highlight=False)
     is_live = console.is_terminal and not console.is_dumb_terminal and not once
     try:
         asyncio.run(_live(server, session, console) if is_live else _once(server, session, console))
-    except FeedRefused as refused:
+    except PageRefused as refused:
         typer.echo(f"callfuse {COMMAND}: {refused}", err=True)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -55,32 +56,30 @@ def _show(server: RunningServer, session: str, *, once: bool) -> int:
 
 
 async def _once(server: RunningServer, session: str, console: "Console") -> None:
-    from callfuse.cli.follow import FeedFollower
+    from callfuse.cli.follow import PageFollower
     from callfuse.cli.lanes import Screen
 
-    activity = Activity("full")
-    follower = FeedFollower(server, activity, session)
-    await follower.catch_up()
-    screen = Screen(activity, server.url, whole=True)
-    screen.state, screen.since = follower.state, follower.since
+    follower = PageFollower(server, session, most=MOST_AT_ONCE)
+    await follower.look()
+    screen = Screen(server.url, whole=True)
+    screen.shown, screen.state = follower.shown, follower.state
     console.print(screen, soft_wrap=True)
 
 
 async def _live(server: RunningServer, session: str, console: "Console") -> None:
     from rich.live import Live
 
-    from callfuse.cli.follow import FeedFollower
+    from callfuse.cli.follow import PageFollower
     from callfuse.cli.lanes import Screen
 
-    activity = Activity("full")
-    follower = FeedFollower(server, activity, session)
-    screen = Screen(activity, server.url)
+    follower = PageFollower(server, session)
+    screen = Screen(server.url)
     following = asyncio.ensure_future(follower.follow())
     with suppress(NotImplementedError):  # on Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, following.cancel)
     with Live(screen, console=console, screen=True, auto_refresh=False) as live:
         while not following.done():
-            screen.state, screen.since = follower.state, follower.since
+            screen.shown, screen.state = follower.shown, follower.state
             live.refresh()
             await asyncio.wait([following], timeout=1 / DRAW_PER_S)
     await following
