@@ -1,5 +1,6 @@
 """What waits for somebody to look at the page: the newest events, within bounds, and the counts of all."""
 
+import anyio
 import pytest
 
 from callfuse.model import ToolCall
@@ -38,3 +39,12 @@ async def test_each_event_is_shown_once() -> None:
         (session,) = (await view.look()).page(0, 20, lanes=1, beads=9)["sessions"]
         assert session["counts"]["calls"] == len(session["lanes"][0]["beads"]) == calls
         assert (await view.look()).rates()["totals"]["calls"] == calls
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_any_event_loop_may_look(backend: str) -> None:
+    """A page without a store is shown under each of them."""
+    feed = Feed()
+    view = View(feed)
+    feed.take(events.CallSeen(WHERE, ToolCall("c", "search", "{}"), "none"))
+    assert anyio.run(view.look, backend=backend).rates()["totals"] == {"calls": 1}

@@ -13,7 +13,10 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Final
+
+from anyio import to_thread
 
 from callfuse.observe.activity import Activity, Content
 from callfuse.observe.backlog import Backlog
@@ -48,6 +51,7 @@ class View:
         self._passed = passed
         self._looked = passed()
         self._looking = asyncio.Lock()
+        self._taking = Lock()
         self._is_stale = False
         self._waiting: deque[Entry] = deque()
         self._backlog = Backlog()
@@ -60,10 +64,10 @@ class View:
     async def look(self, server: str = "", since: int = 0) -> Activity:
         """The activity, up to date. `server`, `since`: its name and version as somebody knows it, perhaps from another
         process, which may have read on."""
+        if not self._feed.is_shared:
+            await to_thread.run_sync(self._take_own)  # under any event loop
+            return self._activity
         async with self._looking:
-            if not self._feed.is_shared:
-                await asyncio.to_thread(_take_own, self._activity, self._backlog)
-                return self._activity
             self._looked = self._passed()
             await self._feed.follow(self)
             if server == self._activity.server and since > self._known():
@@ -71,6 +75,13 @@ class View:
             activity = self._activity
             await asyncio.to_thread(_take, activity, self._waiting)
             return activity
+
+    def _take_own(self) -> None:
+        """Take what has happened in this process since somebody looked; some thousand events take a while."""
+        with self._taking:  # so that of two threads none takes what is newer first
+            for entry in self._backlog.drain():
+                if isinstance(entry.written, Kept):
+                    self._activity.take_fields(entry.written.fields(), number_of(entry.id))
 
     def _known(self) -> int:
         """The number of the last event that has come."""
@@ -102,13 +113,6 @@ class View:
         """Keep nothing for nobody."""
         self._waiting = deque()
         self._activity = Activity(self._content, self._clock, NOBODY)
-
-
-def _take_own(activity: Activity, backlog: Backlog) -> None:
-    """Take what has happened in this process since somebody looked."""
-    for entry in backlog.drain():
-        if isinstance(entry.written, Kept):
-            activity.take_fields(entry.written.fields(), number_of(entry.id))
 
 
 def _take(activity: Activity, waiting: deque[Entry]) -> None:
