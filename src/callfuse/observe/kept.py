@@ -141,7 +141,7 @@ def _light_placed(event: Any, _: str) -> Light | None:
 
 
 def _is_short(where: Where, *texts: str) -> bool:
-    return sum(map(len, where)) + sum(map(len, texts)) <= LONGEST_WHERE
+    return sum(map(len, (*where, *texts))) <= LONGEST_WHERE
 
 
 _LIGHTEN: Final[Mapping[type[Event], Callable[[Any, str], Light | None]]] = {

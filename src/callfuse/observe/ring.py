@@ -141,7 +141,8 @@ class Ring:
 
     def add(self, entry: Entry) -> None:
         """Add an event, and drop the oldest while there are too many."""
-        self._last = max(self._last, entry.id)
+        if entry.id > self._last:
+            self._last = entry.id
         self._entries.append(entry)
         self._size += entry.size
         while len(self._entries) > self._most_events or self._size > self._most_bytes:
