@@ -19,24 +19,24 @@ from typing import Any, Final, NamedTuple
 from callfuse.model import ToolCall
 from callfuse.model.secrets import MARGIN
 from callfuse.observe import events
-from callfuse.observe.content import LENGTHS, QUOTING, collected, finished, length_of
-from callfuse.observe.events import Event, FindingSeen, Where
-from callfuse.observe.fields import LONGEST_WHERE, MOST, SAVED_CALLS, SAVED_TOKENS, TIME, TOLD, Value
+from callfuse.observe.content import LENGTHS, collected, finished, length_of
+from callfuse.observe.events import Event, FindingSeen
+from callfuse.observe.fields import SAVED_CALLS, SAVED_TOKENS, TIME, TOLD, Value
 from callfuse.observe.saved import Saved, tokens_of
 from callfuse.wire.jsontext import dumps
 
-WEIGHT: Final = 1024
-"""Bytes that an event takes in memory, without arguments, result and text for the model."""
-LONGEST_NAMES: Final = 1000
-"""Characters of a call's name and id, or of what a finding rests on, with which an event is kept as it is."""
+WEIGHT: Final = 600
+"""Bytes that an event takes in memory without its texts."""
+MOST_NAMES: Final = 4000
+"""Bytes of texts with which an event is kept as it is, without arguments and text for the model: those are cut."""
 Light = tuple[Event, int]
 """An event as it is kept, and its bytes."""
 
 
 class Kept(NamedTuple):
     """An event, or the fields of one with long texts. `size`: the bytes that it takes in memory, about. `time`: when it
-    happened, in Unix seconds. `content`: the setting. `saved`, `tokens`: what it saved, by the
-    estimate of `observe/saved.py`."""
+    happened, in Unix seconds. `content`: the setting. `saved`, `tokens`: what it saved, by the estimate of
+    `observe/saved.py`."""
 
     event: Event | dict[str, Value]
     size: int
@@ -84,13 +84,16 @@ class Keeper:
 
 def _fields_of(event: Event, content: str) -> tuple[dict[str, Value], int]:
     fields = collected(event, content)
-    return fields, WEIGHT + sum(len(str(fields.get(name, ""))) for name in QUOTING)
+    lists = [one for value in fields.values() if isinstance(value, tuple) for one in value]
+    return fields, WEIGHT + _bytes_of(*lists, *[value for value in fields.values() if isinstance(value, str)])
 
 
-def _light_call(call: ToolCall, content: str) -> ToolCall | None:
-    """The call with as much of its arguments as is shown; None if it has a long name or id."""
-    if len(call.full_name) + len(call.id) > LONGEST_NAMES:
-        return None
+def _bytes_of(*texts: str) -> int:
+    return sum(map(str.__sizeof__, texts))
+
+
+def _light_call(call: ToolCall, content: str) -> ToolCall:
+    """The call with as much of its arguments as is shown."""
     if not call.has_arguments:
         return call
     most = LENGTHS.get(content, 0)
@@ -102,46 +105,51 @@ def _light_call(call: ToolCall, content: str) -> ToolCall | None:
 
 
 def _light_seen(event: events.CallSeen, content: str) -> Light | None:
-    call = _light_call(event.call, content)
-    if call is None or not _is_short(event.where):
+    names = _bytes_of(*event.where, event.call.full_name, event.call.id)
+    if names > MOST_NAMES:
         return None
-    return event if call is event.call else replace(event, call=call), WEIGHT + len(call.text)
+    call = _light_call(event.call, content)
+    size = WEIGHT + names + _bytes_of(call.text)
+    return event if call is event.call else replace(event, call=call), size
 
 
 def _light_finding(event: FindingSeen, content: str) -> Light | None:
     verdict = event.verdict
-    found, call = verdict.finding, _light_call(verdict.call, content)
-    names = sum(map(len, (found.tool, *found.calls, *found.pattern)))
-    is_short = len(found.calls) <= MOST and len(found.previous or "") + names <= LONGEST_NAMES
-    if call is None or not is_short or not _is_short(event.where):
+    found, call = verdict.finding, verdict.call
+    names = _bytes_of(*event.where, call.full_name, call.id, found.tool, *found.calls, *found.pattern, *found.kinds)
+    names += _bytes_of(found.previous or "")
+    if names > MOST_NAMES:
         return None
-    size = WEIGHT + names + len(call.text) + len(found.previous or "")
+    call = _light_call(call, content)
+    size = WEIGHT + names + _bytes_of(call.text)
     return event if call is verdict.call else replace(event, verdict=replace(verdict, call=call)), size
 
 
 def _light_action(event: events.ActionTaken, content: str) -> Light | None:
-    if not _is_short(event.where):
+    names = _bytes_of(*event.where)
+    if names > MOST_NAMES:
         return None
     most = length_of(TOLD, content)
     told = event.told[: most and most + MARGIN]
-    return event if len(told) == len(event.told) else replace(event, told=told), WEIGHT + len(told)
+    size = WEIGHT + names + _bytes_of(told)
+    return event if len(told) == len(event.told) else replace(event, told=told), size
 
 
 def _light_result(event: events.ResultSeen, _: str) -> Light | None:
-    text = event.outcome.text
-    return (event, WEIGHT + len(text)) if _is_short(event.where, event.call_id, text) else None
+    return _if_short(event, *event.where, event.call_id, event.outcome.text)
 
 
 def _light_exchange(event: events.ExchangeEnded, _: str) -> Light | None:
-    return (event, WEIGHT) if _is_short(event.where, event.cause) else None
+    return _if_short(event, *event.where, event.cause)
 
 
 def _light_placed(event: Any, _: str) -> Light | None:
-    return (event, WEIGHT) if _is_short(event.where) else None
+    return _if_short(event, *event.where)
 
 
-def _is_short(where: Where, *texts: str) -> bool:
-    return sum(map(len, (*where, *texts))) <= LONGEST_WHERE
+def _if_short(event: Event, *texts: str) -> Light | None:
+    size = _bytes_of(*texts)
+    return (event, WEIGHT + size) if size <= MOST_NAMES else None
 
 
 _LIGHTEN: Final[Mapping[type[Event], Callable[[Any, str], Light | None]]] = {
