@@ -77,7 +77,7 @@ class Named(_Answer):
     session: str
 
 
-class Page(_Answer):
+class ShownPage(_Answer):
     """A page of sessions, the last used one first. `matching`: how many there are."""
 
     server: str
@@ -101,7 +101,7 @@ class ShownRates(_Answer):
     series: dict[str, list[Amount]]
 
 
-class PageContent(_Answer):
+class Shown(_Answer):
     """What there is to be shown. `rates` is None where only one session is, of which `totals` are."""
 
     now: Number = 0.0
@@ -114,11 +114,11 @@ class PageContent(_Answer):
 A = TypeVar("A", bound=_Answer)
 
 
-class PageRefused(Exception):
+class Refused(Exception):
     """The server will not show its page, now or later. The message says why."""
 
 
-class PageState(Enum):
+class State(Enum):
     """How the server is."""
 
     CONNECTING = "connecting"
@@ -139,8 +139,8 @@ class PageFollower:
     `state` what it does."""
 
     def __init__(self, server: RunningServer, session: str = "", most: int = 60) -> None:
-        self.state = PageState.CONNECTING
-        self.shown = PageContent()
+        self.state = State.CONNECTING
+        self.shown = Shown()
         self._server = server
         self._session_name = session
         self._most = most
@@ -148,39 +148,39 @@ class PageFollower:
         self._name, self._version = "", 0
 
     async def follow(self) -> None:
-        """Follow for ever. Raises PageRefused, also if the server cannot be reached at the first try."""
+        """Follow for ever. Raises Refused, also if the server cannot be reached at the first try."""
         async with self._session() as http:
             while True:
                 try:
                     await self._look(http)
                 except (aiohttp.ClientError, TimeoutError, OSError, _LostError) as error:
-                    if self.state is PageState.CONNECTING:
-                        raise PageRefused(self._unreachable(error)) from error
-                    self.state = PageState.LOST
+                    if self.state is State.CONNECTING:
+                        raise Refused(self._unreachable(error)) from error
+                    self.state = State.LOST
                 await asyncio.sleep(POLL_S)
 
     async def look(self) -> None:
-        """Look once. Raises PageRefused."""
+        """Look once. Raises Refused."""
         async with self._session() as http:
             try:
                 await self._look(http)
             except (aiohttp.ClientError, TimeoutError, OSError, _LostError) as error:
-                raise PageRefused(self._unreachable(error)) from error
+                raise Refused(self._unreachable(error)) from error
 
     async def _look(self, http: aiohttp.ClientSession) -> None:
         rates = await self._ask(http, "rates", {}, ShownRates)
         self.shown = await (self._one(http) if self._session_name else self._all(http, rates))
-        self.state = PageState.LIVE
+        self.state = State.LIVE
 
-    async def _one(self, http: aiohttp.ClientSession) -> PageContent:
+    async def _one(self, http: aiohttp.ClientSession) -> Shown:
         """The session that is asked for; nothing while the server does not know it."""
         try:
             found = await self._ask(http, SESSION, {"session": self._session_name, "bead": "0"}, Alone)
         except _UnknownError:
-            return PageContent()
-        return PageContent(now=found.now, totals=found.counts, matching=1, sessions=[found])
+            return Shown()
+        return Shown(now=found.now, totals=found.counts, matching=1, sessions=[found])
 
-    async def _all(self, http: aiohttp.ClientSession, rates: ShownRates) -> PageContent:
+    async def _all(self, http: aiohttp.ClientSession, rates: ShownRates) -> Shown:
         """The last used sessions; those that have not changed since the last look are those of that."""
         page = await self._page(http, 0)
         version, found = page.version, self._told(page)
@@ -194,23 +194,22 @@ class PageFollower:
                 break
         self._known, self._name, self._version = found, page.server, version
         sessions = list(found.values())
-        return PageContent(now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions)
+        return Shown(now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions)
 
-    def _told(self, page: Page) -> dict[str, ShownSession]:
+    def _told(self, page: ShownPage) -> dict[str, ShownSession]:
         """The sessions of a page, by name."""
-        return {
-            one.session: one if isinstance(one, ShownSession) else self._known[one.session] for one in page.sessions
-        }
+        told = [one if isinstance(one, ShownSession) else self._known[one.session] for one in page.sessions]
+        return {one.session: one for one in told}
 
-    async def _page(self, http: aiohttp.ClientSession, number: int) -> Page:
+    async def _page(self, http: aiohttp.ClientSession, number: int) -> ShownPage:
         """A page, of which only sessions are not told that were shown at the last look."""
         known = {"server": self._name, "since": str(self._version)}
-        page = await self._ask(http, "activity", {"page": str(number), **known}, Page)
+        page = await self._ask(http, "activity", {"page": str(number), **known}, ShownPage)
         if all(isinstance(one, ShownSession) or one.session in self._known for one in page.sessions):
             return page
-        page = await self._ask(http, "activity", {"page": str(number)}, Page)
+        page = await self._ask(http, "activity", {"page": str(number)}, ShownPage)
         if not all(isinstance(one, ShownSession) for one in page.sessions):
-            raise PageRefused(self._is_none("activity"))
+            raise Refused(self._is_none("activity"))
         return page
 
     def _unreachable(self, error: Exception) -> str:
@@ -234,17 +233,17 @@ class PageFollower:
         url = f"{self._server.url}/{below}"
         # Follows no redirect, which would take the token elsewhere.
         async with http.get(url, headers=headers, params=query, allow_redirects=False) as answer:
-            if answer.status in _FOR_A_WHILE and self.state is not PageState.CONNECTING:
+            if answer.status in _FOR_A_WHILE and self.state is not State.CONNECTING:
                 raise _LostError(f"the server answered {answer.status}")
             if answer.status == _UNKNOWN and below == SESSION:
                 raise _UnknownError
             body = await _read(answer, LONGEST_ANSWER if answer.status == _OK else LONGEST_REFUSAL)
             if answer.status != _OK:
-                raise PageRefused(f"{plain(self._server.url)}: {plain(_why(answer.status, body), 500)}")
+                raise Refused(f"{plain(self._server.url)}: {plain(_why(answer.status, body), 500)}")
             try:
                 return kind.model_validate_json(body)
             except ValidationError:
-                raise PageRefused(self._is_none(below)) from None
+                raise Refused(self._is_none(below)) from None
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
