@@ -11,16 +11,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from callfuse.cli.follow import PageFollower, Refused, State
+from callfuse.cli.follow import PageFollower, PageRefused, PageState
 from callfuse.cli.running import RunningServer
 from callfuse.observe.activity import Activity
 
-Answer = Callable[[str, dict[str, str]], tuple[int, bytes]]
+PageValue = Callable[[str, dict[str, str]], tuple[int, bytes]]
 """The status and body of an answer, by the path below the page and the query."""
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[RunningServer]:
+def serving(answer: PageValue) -> Iterator[RunningServer]:
     """A server that answers so."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -60,7 +60,7 @@ class Guarded:
         self.sent: list[str] = []
 
     def __call__(self, below: str, query: dict[str, str]) -> tuple[int, bytes]:
-        """Answer a question."""
+        """PageValue a question."""
         if below == "rates":
             return 200, json.dumps(self.activity.rates()).encode()
         if below == "activity/session":
@@ -101,7 +101,7 @@ def test_all_sessions_are_read_and_then_what_has_changed() -> None:
     shown = follower.shown
     assert [one.session for one in shown.sessions] == ["s3", *(f"s{n}" for n in range(44, -1, -1) if n != 3)]
     assert [len(one.lanes[0].beads) for one in shown.sessions] == [2] + [1] * 44
-    assert (shown.totals["calls"], shown.matching, follower.state) == (46, 45, State.LIVE)
+    assert (shown.totals["calls"], shown.matching, follower.state) == (46, 45, PageState.LIVE)
 
 
 def test_another_process_is_read_anew() -> None:
@@ -130,7 +130,7 @@ def test_one_session_alone() -> None:
         assert [one.session for one in follower.shown.sessions] == ["one"]
         stranger = PageFollower(server, "nobody")
         asyncio.run(stranger.look())
-    assert (stranger.shown.matching, stranger.state) == (0, State.LIVE)
+    assert (stranger.shown.matching, stranger.state) == (0, PageState.LIVE)
 
 
 def test_a_server_that_is_busy_for_a_while() -> None:
@@ -147,12 +147,12 @@ def test_a_server_that_is_busy_for_a_while() -> None:
         async def until_lost() -> None:
             following = asyncio.ensure_future(follower.follow())
             async with asyncio.timeout(60):
-                while follower.state is not State.LOST:  # noqa: ASYNC110 - nobody tells
+                while follower.state is not PageState.LOST:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.01)
             following.cancel()
 
         asyncio.run(until_lost())
-        with pytest.raises(Refused, match="the server answered 503"):
+        with pytest.raises(PageRefused, match="the server answered 503"):
             asyncio.run(PageFollower(server).look())
 
 
@@ -176,7 +176,7 @@ def test_what_is_no_page(page: bytes) -> None:
     """Is refused, whatever it is."""
     with (
         serving(lambda below, _: (200, RATES if below == "rates" else page)) as server,
-        pytest.raises(Refused, match="sends what is no live page"),
+        pytest.raises(PageRefused, match="sends what is no live page"),
     ):
         asyncio.run(PageFollower(server).look())
 
@@ -198,5 +198,5 @@ def test_a_server_that_is_not_there() -> None:
     """Is said, with what to do."""
     with serving(Guarded()) as server:
         pass
-    with pytest.raises(Refused, match=r"is `callfuse serve` running there\?"):
+    with pytest.raises(PageRefused, match=r"is `callfuse serve` running there\?"):
         asyncio.run(PageFollower(server).look())

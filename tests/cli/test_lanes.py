@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from callfuse.cli.follow import Shown, ShownPage, ShownRates, ShownSession, State
+from callfuse.cli.follow import PageContent, PageState, ShownPage, ShownRates, ShownSession
 from callfuse.cli.lanes import ASCII, FINE, Glyphs, Screen
 from callfuse.observe.activity import Activity
 
@@ -42,7 +42,9 @@ def screen_of(activity: Activity) -> Screen:
     page = ShownPage.model_validate_json(json.dumps(activity.page(0, 60, lanes=3, beads=40)))
     sessions = [one for one in page.sessions if isinstance(one, ShownSession)]
     screen = Screen("http://here")
-    screen.shown = Shown(now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions)
+    screen.shown = PageContent(
+        now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions
+    )
     return screen
 
 
@@ -94,7 +96,7 @@ def test_it_fits(activity: Activity, width: int, height: int) -> None:
         out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
         console = Console(file=out, width=width, height=height, force_terminal=True, color_system="truecolor")
         screen = screen_of(activity)
-        screen.state = State.LIVE
+        screen.state = PageState.LIVE
         lines = console.render_lines(screen, console.options.update(height=None), pad=False)
         assert len(lines) <= height
         assert all(sum(part.cell_length for part in line) <= width for line in lines)
@@ -114,7 +116,7 @@ def test_counters(activity: Activity) -> None:
 def test_one_session_has_no_rates() -> None:
     """Its own totals stand there, and nothing of the others."""
     screen = Screen("http://here")
-    screen.shown = Shown(totals={"calls": 7})
+    screen.shown = PageContent(totals={"calls": 7})
     shown = "\n".join(line.plain for line in screen.lines(FINE, 200, None))
     assert "7 calls" in shown
     assert "/min" not in shown
@@ -124,7 +126,7 @@ def test_one_session_has_no_rates() -> None:
 def test_rates_of_any_length(series: list[float]) -> None:
     """A server may tell what no server of ours tells."""
     screen = Screen("http://here")
-    screen.shown = Shown(rates=ShownRates(bucket_s=10, totals={}, series={"calls": series}))
+    screen.shown = PageContent(rates=ShownRates(bucket_s=10, totals={}, series={"calls": series}))
     assert any("calls/min" in line.plain for line in screen.lines(FINE, 200, None))
 
 

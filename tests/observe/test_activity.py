@@ -19,7 +19,7 @@ from callfuse.observe.backlog import Backlog
 from callfuse.observe.beads import MAX_BEADS
 from callfuse.observe.content import LENGTHS
 from callfuse.observe.events import Event, Where
-from callfuse.observe.kept import Keeper
+from callfuse.observe.kept import EventKeeper
 from callfuse.observe.labels import RESULTS
 from callfuse.observe.naming import CLASSES
 from callfuse.observe.rates import BUCKET_S, BUCKETS, Rates
@@ -62,7 +62,7 @@ class Watched:
         self.backlog = Backlog()
         self.activity = Activity(content, lambda: self.now, "one", self.backlog.rates)
         self.told = Activity(content, lambda: self.now, "one")
-        self._keeper = Keeper(content, lambda: self.now)
+        self._keeper = EventKeeper(content, lambda: self.now)
 
     def call(
         self, arguments: str = ARGUMENTS, where: Where = WHERE, id_: str = "call_1", action: str = "none"
@@ -108,7 +108,7 @@ class Watched:
 
 def tell(of: Activity, event: Event, content: str = "short") -> None:
     """Tell an activity of an event."""
-    of.take_fields(Keeper(content, lambda: 1000.0).keep(event).fields())
+    of.take_fields(EventKeeper(content, lambda: 1000.0).keep(event).fields())
 
 
 def test_a_bead_gathers_all_that_came_of_its_call() -> None:

@@ -17,7 +17,7 @@ from callfuse.observe.content import collected
 from callfuse.observe.events import Event, Where
 from callfuse.observe.feed import Feed
 from callfuse.observe.fields import SAVED_CALLS, SAVED_TOKENS, TIME
-from callfuse.observe.kept import Keeper
+from callfuse.observe.kept import EventKeeper
 from callfuse.observe.view import View
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
@@ -81,7 +81,7 @@ TEXTS = st.sampled_from(["", "search", "a\u202e\ud800", "z" * 700, "y" * 6000, L
 @given(st.sampled_from(get_args(Content)), TEXTS)
 def test_fields_are_the_same_later(content: str, text: str) -> None:
     """As if they were made where the event happens; of a finding with what it saved."""
-    keeper = Keeper(content, lambda: 1000.0)
+    keeper = EventKeeper(content, lambda: 1000.0)
     for event in events_of(text):
         later = keeper.keep(event).fields()
         assert later.pop(TIME) == 1000.0
@@ -94,7 +94,7 @@ def test_fields_are_the_same_later(content: str, text: str) -> None:
 def test_nothing_long_is_kept(content: Content) -> None:
     """Neither a text of the event nor what only its call could be read from again; what is kept counts for its size."""
     for event in events_of(LONG):
-        one = Keeper(content).keep(event)
+        one = EventKeeper(content).keep(event)
         length = length_kept_by(one)
         assert length <= MOST
         assert length <= one.size + 1000  # the names of fields, which all share

@@ -36,11 +36,11 @@ Number = Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 
 
-class _Answer(BaseModel):
+class _PageValue(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class ShownBead(_Answer):
+class ShownBead(_PageValue):
     """A call of a lane (`observe/beads.py`)."""
 
     tool: str
@@ -49,7 +49,7 @@ class ShownBead(_Answer):
     held: Number | None
 
 
-class ShownLane(_Answer):
+class ShownLane(_PageValue):
     """One conversation of a session, with its newest calls."""
 
     calls: int
@@ -58,7 +58,7 @@ class ShownLane(_Answer):
     beads: list[ShownBead]
 
 
-class ShownSession(_Answer):
+class ShownSession(_PageValue):
     """One session with its newest lanes."""
 
     session: str
@@ -71,13 +71,13 @@ class ShownSession(_Answer):
     lanes: list[ShownLane]
 
 
-class Named(_Answer):
+class Named(_PageValue):
     """A session that has not changed since it was told."""
 
     session: str
 
 
-class ShownPage(_Answer):
+class ShownPage(_PageValue):
     """A page of sessions, the last used one first. `matching`: how many there are."""
 
     server: str
@@ -93,7 +93,7 @@ class Alone(ShownSession):
     now: Number
 
 
-class ShownRates(_Answer):
+class ShownRates(_PageValue):
     """Totals since the start, and amounts in buckets of `bucket_s` seconds."""
 
     bucket_s: Annotated[int, Field(ge=1)]
@@ -101,7 +101,7 @@ class ShownRates(_Answer):
     series: dict[str, list[Amount]]
 
 
-class Shown(_Answer):
+class PageContent(_PageValue):
     """What there is to be shown. `rates` is None where only one session is, of which `totals` are."""
 
     now: Number = 0.0
@@ -111,14 +111,14 @@ class Shown(_Answer):
     sessions: list[ShownSession] = Field(default_factory=list)
 
 
-A = TypeVar("A", bound=_Answer)
+A = TypeVar("A", bound=_PageValue)
 
 
-class Refused(Exception):
+class PageRefused(Exception):
     """The server will not show its page, now or later. The message says why."""
 
 
-class State(Enum):
+class PageState(Enum):
     """How the server is."""
 
     CONNECTING = "connecting"
@@ -139,8 +139,8 @@ class PageFollower:
     `state` what it does."""
 
     def __init__(self, server: RunningServer, session: str = "", most: int = 60) -> None:
-        self.state = State.CONNECTING
-        self.shown = Shown()
+        self.state = PageState.CONNECTING
+        self.shown = PageContent()
         self._server = server
         self._session_name = session
         self._most = most
@@ -148,39 +148,39 @@ class PageFollower:
         self._name, self._version = "", 0
 
     async def follow(self) -> None:
-        """Follow for ever. Raises Refused, also if the server cannot be reached at the first try."""
+        """Follow for ever. Raises PageRefused, also if the server cannot be reached at the first try."""
         async with self._session() as http:
             while True:
                 try:
                     await self._look(http)
                 except (aiohttp.ClientError, TimeoutError, OSError, _LostError) as error:
-                    if self.state is State.CONNECTING:
-                        raise Refused(self._unreachable(error)) from error
-                    self.state = State.LOST
+                    if self.state is PageState.CONNECTING:
+                        raise PageRefused(self._unreachable(error)) from error
+                    self.state = PageState.LOST
                 await asyncio.sleep(POLL_S)
 
     async def look(self) -> None:
-        """Look once. Raises Refused."""
+        """Look once. Raises PageRefused."""
         async with self._session() as http:
             try:
                 await self._look(http)
             except (aiohttp.ClientError, TimeoutError, OSError, _LostError) as error:
-                raise Refused(self._unreachable(error)) from error
+                raise PageRefused(self._unreachable(error)) from error
 
     async def _look(self, http: aiohttp.ClientSession) -> None:
         rates = await self._ask(http, "rates", {}, ShownRates)
         self.shown = await (self._one(http) if self._session_name else self._all(http, rates))
-        self.state = State.LIVE
+        self.state = PageState.LIVE
 
-    async def _one(self, http: aiohttp.ClientSession) -> Shown:
+    async def _one(self, http: aiohttp.ClientSession) -> PageContent:
         """The session that is asked for; nothing while the server does not know it."""
         try:
             found = await self._ask(http, SESSION, {"session": self._session_name, "bead": "0"}, Alone)
         except _UnknownError:
-            return Shown()
-        return Shown(now=found.now, totals=found.counts, matching=1, sessions=[found])
+            return PageContent()
+        return PageContent(now=found.now, totals=found.counts, matching=1, sessions=[found])
 
-    async def _all(self, http: aiohttp.ClientSession, rates: ShownRates) -> Shown:
+    async def _all(self, http: aiohttp.ClientSession, rates: ShownRates) -> PageContent:
         """The last used sessions; those that have not changed since the last look are those of that."""
         page = await self._page(http, 0)
         version, found = page.version, self._told(page)
@@ -194,7 +194,7 @@ class PageFollower:
                 break
         self._known, self._name, self._version = found, page.server, version
         sessions = list(found.values())
-        return Shown(now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions)
+        return PageContent(now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions)
 
     def _told(self, page: ShownPage) -> dict[str, ShownSession]:
         """The sessions of a page, by name."""
@@ -209,7 +209,7 @@ class PageFollower:
             return page
         page = await self._ask(http, "activity", {"page": str(number)}, ShownPage)
         if not all(isinstance(one, ShownSession) for one in page.sessions):
-            raise Refused(self._is_none("activity"))
+            raise PageRefused(self._is_none("activity"))
         return page
 
     def _unreachable(self, error: Exception) -> str:
@@ -233,17 +233,17 @@ class PageFollower:
         url = f"{self._server.url}/{below}"
         # Follows no redirect, which would take the token elsewhere.
         async with http.get(url, headers=headers, params=query, allow_redirects=False) as answer:
-            if answer.status in _FOR_A_WHILE and self.state is not State.CONNECTING:
+            if answer.status in _FOR_A_WHILE and self.state is not PageState.CONNECTING:
                 raise _LostError(f"the server answered {answer.status}")
             if answer.status == _UNKNOWN and below == SESSION:
                 raise _UnknownError
             body = await _read(answer, LONGEST_ANSWER if answer.status == _OK else LONGEST_REFUSAL)
             if answer.status != _OK:
-                raise Refused(f"{plain(self._server.url)}: {plain(_why(answer.status, body), 500)}")
+                raise PageRefused(f"{plain(self._server.url)}: {plain(_why(answer.status, body), 500)}")
             try:
                 return kind.model_validate_json(body)
             except ValidationError:
-                raise Refused(self._is_none(below)) from None
+                raise PageRefused(self._is_none(below)) from None
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from callfuse.cli.follow import Shown, ShownBead, ShownLane, ShownRates, ShownSession, State
+from callfuse.cli.follow import PageContent, PageState, ShownBead, ShownLane, ShownRates, ShownSession
 from callfuse.observe.beads import LETTERS
 from callfuse.observe.printable import printable
 from callfuse.observe.rates import BUCKETS
@@ -70,7 +70,7 @@ _ACTION_STYLES: Final = {
     "warn": "bold yellow",
     "observe": "yellow",
 }
-_STATE_STYLES: Final = {State.LIVE: "green", State.LOST: "bold red", State.CONNECTING: "yellow"}
+_STATE_STYLES: Final = {PageState.LIVE: "green", PageState.LOST: "bold red", PageState.CONNECTING: "yellow"}
 
 
 class Screen:
@@ -78,8 +78,8 @@ class Screen:
     what a `PageFollower` of it has."""
 
     def __init__(self, url: str, *, whole: bool = False) -> None:
-        self.state = State.CONNECTING
-        self.shown = Shown()
+        self.state = PageState.CONNECTING
+        self.shown = PageContent()
         self._url = url
         self._whole = whole
 
@@ -217,7 +217,7 @@ def _cut(line: Text, width: int, glyphs: Glyphs) -> Text:
     return line
 
 
-def _state(state: State) -> Text:
+def _state(state: PageState) -> Text:
     return Text(state.value, _STATE_STYLES[state])
 
 

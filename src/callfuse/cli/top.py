@@ -40,13 +40,13 @@ def run_top(url: str, session: str, *, once: bool) -> int:
 def _show(server: RunningServer, session: str, *, once: bool) -> int:
     from rich.console import Console
 
-    from callfuse.cli.follow import Refused
+    from callfuse.cli.follow import PageRefused
 
     console = Console(highlight=False)
     is_live = console.is_terminal and not console.is_dumb_terminal and not once
     try:
         asyncio.run(_live(server, session, console) if is_live else _once(server, session, console))
-    except Refused as refused:
+    except PageRefused as refused:
         typer.echo(f"callfuse {COMMAND}: {refused}", err=True)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):

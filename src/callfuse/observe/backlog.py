@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Final
 
 from callfuse.observe.events import Event
-from callfuse.observe.kept import Kept
+from callfuse.observe.kept import KeptEvent
 from callfuse.observe.rates import Rates
 from callfuse.observe.ring import Entry, Ring
 
@@ -25,7 +25,7 @@ class Backlog:
         self._waiting = _ring()
         self._lock = Lock()
 
-    def take(self, event: Event, kept: Kept, entry: Entry) -> None:
+    def take(self, event: Event, kept: KeptEvent, entry: Entry) -> None:
         """Count an event, and add it as it is `kept` in an `entry` of the feed."""
         self.rates.take(event, kept.time, kept.saved, kept.tokens)
         with self._lock:

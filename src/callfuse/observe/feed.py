@@ -27,7 +27,7 @@ from typing import Final, Protocol
 from callfuse.observe.background import Background
 from callfuse.observe.backlog import Backlog
 from callfuse.observe.events import Event
-from callfuse.observe.kept import WEIGHT, Keeper, Kept
+from callfuse.observe.kept import WEIGHT, EventKeeper, KeptEvent
 from callfuse.observe.naming import CLASSES
 from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, read_id, write
 
@@ -185,7 +185,7 @@ class Reader:
         return write(now, self.choice)
 
 
-async def _written_in_turns(events: Sequence[Kept]) -> list[bytes]:
+async def _written_in_turns(events: Sequence[KeptEvent]) -> list[bytes]:
     """The data of events; others go on meanwhile."""
     data: list[bytes] = []
     size = 0
@@ -216,7 +216,7 @@ class Feed:
         clock: Callable[[], float] = time.time,
         ring: Ring | None = None,
     ) -> None:
-        self._keeper = Keeper(content, clock)
+        self._keeper = EventKeeper(content, clock)
         self._most_readers = most_readers
         self._relay = relay
         self._read: EventId | None = None
@@ -226,7 +226,7 @@ class Feed:
         self._backlog: Backlog | None = None
         self._readers: set[Reader | Follower] = set()
         self._new: deque[Entry] = deque()
-        self._unsent: deque[Kept] = deque(maxlen=MOST_UNSENT)
+        self._unsent: deque[KeptEvent] = deque(maxlen=MOST_UNSENT)
         self._alone = self._over = False
         self._task = Background(self._work)
 

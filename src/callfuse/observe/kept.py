@@ -1,6 +1,6 @@
 """Keeps events as they are until somebody reads them.
 
-    keeper = Keeper("short")
+    keeper = EventKeeper("short")
     kept = keeper.keep(event)   # where it happens: a few microseconds
     kept.fields()               # where it is read: the fields of `collected`, with its time and what it saved
     kept.data()                 # the same as JSON in one line, secrets starred
@@ -33,7 +33,7 @@ Light = tuple[Event, int]
 """An event as it is kept, and its bytes."""
 
 
-class Kept(NamedTuple):
+class KeptEvent(NamedTuple):
     """An event, or the fields of one with long texts. `size`: the bytes that it takes in memory, about. `time`: when it
     happened, in Unix seconds. `content`: the setting. `saved`, `tokens`: what it saved, by the estimate of
     `observe/saved.py`."""
@@ -59,7 +59,7 @@ class Kept(NamedTuple):
         return dumps(finished(self.fields(), self.content))
 
 
-class Keeper:
+class EventKeeper:
     """Keeps one event after another, from any thread. `content`: the setting. `now`: the time, as `clock` tells it."""
 
     def __init__(self, content: str, clock: Callable[[], float] = time.time) -> None:
@@ -68,7 +68,7 @@ class Keeper:
         self._saved = Saved()
         self._lock = Lock()
 
-    def keep(self, event: Event) -> Kept:
+    def keep(self, event: Event) -> KeptEvent:
         """Keep an event that happens now."""
         now = self.now()
         lighten = _LIGHTEN.get(type(event))
@@ -78,8 +78,8 @@ class Keeper:
             with self._lock:
                 saved = self._saved.by(event)
             tokens = tokens_of(event.verdict, saved) if saved else 0
-            return Kept(what, size, now, self._content, round(saved, 3), tokens)
-        return Kept(what, size, now, self._content)
+            return KeptEvent(what, size, now, self._content, round(saved, 3), tokens)
+        return KeptEvent(what, size, now, self._content)
 
 
 def _fields_of(event: Event, content: str) -> tuple[dict[str, Value], int]:

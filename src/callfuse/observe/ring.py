@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from callfuse.observe.fields import SESSION
-from callfuse.observe.kept import Kept
+from callfuse.observe.kept import KeptEvent
 from callfuse.observe.naming import is_chosen, texts_of
 from callfuse.wire.jsontext import NotJSON, loads
 
@@ -44,7 +44,7 @@ class Entry:
 
     __slots__ = ("_data", "_fields", "id", "is_own", "size", "written")
 
-    def __init__(self, id_: EventId, written: bytes | Kept, *, is_own: bool = False) -> None:
+    def __init__(self, id_: EventId, written: bytes | KeptEvent, *, is_own: bool = False) -> None:
         self.id = id_
         self.written = written
         self.is_own = is_own

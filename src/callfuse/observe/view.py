@@ -21,7 +21,7 @@ from anyio import to_thread
 from callfuse.observe.activity import Activity, Content
 from callfuse.observe.backlog import Backlog
 from callfuse.observe.feed import Feed
-from callfuse.observe.kept import Kept
+from callfuse.observe.kept import KeptEvent
 from callfuse.observe.reading import read_fields
 from callfuse.observe.ring import Choice, Entry, number_of
 
@@ -80,7 +80,7 @@ class View:
         """Take what has happened in this process since somebody looked; some thousand events take a while."""
         with self._taking:  # so that of two threads none takes what is newer first
             for entry in self._backlog.drain():
-                if isinstance(entry.written, Kept):
+                if isinstance(entry.written, KeptEvent):
                     self._activity.take_fields(entry.written.fields(), number_of(entry.id))
 
     def _known(self) -> int:

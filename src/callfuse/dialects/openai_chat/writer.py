@@ -108,20 +108,25 @@ class ChatWriter:
             edits = [*_removal_edits(frame, lost), *_detail_edits(parts, lost, signed_now)]
             edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
             for place in ends.get(at, ()):
-                _, number, choice, delta = next(part for part in parts if part.place == place)
-                block = blocks[number]
-                if left.pop(number, None):
-                    if delta.get("content") and not self._structured:
-                        path = ("choices", place, "delta", "content")
-                        edits.append(Edit(path, append_to_string(block.text)))
-                    else:
-                        pieces.append(self._text(number, block.text))
-                edits += _finish_edits(choice, ("choices", place), block)
+                part = next(part for part in parts if part.place == place)
+                block = blocks[part.number]
+                if left.pop(part.number, None):
+                    edit, piece = self._say(part, block)
+                    edits += edit
+                    pieces += piece
+                edits += _finish_edits(part.choice, ("choices", place), block)
             if at in ends or not edits or not self._is_empty(frame.payload, parts, edits):
                 pieces.append(self._write(frame, parts, edits))
             elif several:
                 pieces += self._begin(parts)
         return b"".join(pieces)
+
+    def _say(self, part: ChoicePart, block: Block) -> tuple[list[Edit], list[bytes]]:
+        """How the text of a block is said with the finish of its choice: in the text beside it, else in a chunk before
+        it."""
+        if part.delta.get("content") and not self._structured:
+            return [Edit(("choices", part.place, "delta", "content"), append_to_string(block.text))], []
+        return [], [self._text(part.number, block.text)]
 
     def _begin(self, parts: Iterable[ChoicePart]) -> Iterator[bytes]:
         """The roles of choices that have not begun, in place of a chunk that is left out: the official SDK keeps
