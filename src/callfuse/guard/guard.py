@@ -334,8 +334,8 @@ class Guard:
         if (
             self._queue.size
             or self.record.choices != 1
-            or self.pending
-            or self._continues
+            or self._loop.asked
+            or self._kept.spliced
             or not self._unread.framer.empty
             or not self._kept.has_room(len(chunk))
         ):
