@@ -22,7 +22,7 @@ BLOCKS: Final = "blocks"
 """The series of vendors that have only one."""
 
 
-class Part(NamedTuple):
+class NumberedPart(NamedTuple):
     """An event of a numbered part.
 
     `written`: the number as it stands in the event, of any type. `path`: where. `begins`: it may be the part's first.
@@ -67,7 +67,7 @@ class NumberedWriter(ABC):
         self._may_reason = True
 
     @abstractmethod
-    def _part_of(self, payload: Payload) -> Part | None:
+    def _part_of(self, payload: Payload) -> NumberedPart | None:
         """The numbered part that an event is about; None if it is about none."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class NumberedWriter(ABC):
             self._note_number(part, part.number)
             self._spoke |= part.is_text
 
-    def _note_number(self, part: Part, number: int) -> None:
+    def _note_number(self, part: NumberedPart, number: int) -> None:
         """Note the number with which a part leaves."""
         if part.begins:
             self._next[part.series] = max(self._next[part.series], number + 1)
@@ -144,7 +144,7 @@ class NumberedWriter(ABC):
                 is_due = False
         return b"".join(pieces)
 
-    def _thin_part(self, frame: bytes, part: Part, gone: Sequence[int]) -> bytes:
+    def _thin_part(self, frame: bytes, part: NumberedPart, gone: Sequence[int]) -> bytes:
         """An event of a part, renumbered; empty if the part is removed."""
         left = index_without(part.number, gone)
         if left is None:
@@ -191,14 +191,14 @@ class NumberedWriter(ABC):
         part = self._part_of(payload)
         return self._splice_other(frame, payload) if part is None else self._splice_part(frame, payload, part)
 
-    def _splice_part(self, frame: bytes, payload: Payload, part: Part) -> bytes:
+    def _splice_part(self, frame: bytes, payload: Payload, part: NumberedPart) -> bytes:
         """An event of a part of the next answer; empty if the part is left out."""
         number = self._number(part, is_left_out=part.is_reasoning and not self._may_reason)
         if number is None:
             return b""
         return self._editor.edit(frame, [Edit(part.path, dumps(number))] if number != part.written else [])
 
-    def _number(self, part: Part, *, is_left_out: bool) -> int | None:
+    def _number(self, part: NumberedPart, *, is_left_out: bool) -> int | None:
         """The number in this stream for a part of the next answer; None if it is left out."""
         key = part.series, part.number
         if part.begins if self.must_begin else key not in self._numbers:

@@ -16,7 +16,7 @@ import orjson
 
 from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import raw_at, raw_elements, raw_list, raw_object
-from callfuse.dialects.numbered import NumberedWriter, Part
+from callfuse.dialects.numbered import NumberedPart, NumberedWriter
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import Usage
@@ -181,13 +181,15 @@ class MessagesWriter(NumberedWriter):
         super().__init__(channel.form, _usage(summed=summed), structured=structured)
         self._write = channel.write
 
-    def _part_of(self, payload: Payload) -> Part | None:
+    def _part_of(self, payload: Payload) -> NumberedPart | None:
         kind = payload.get("type")
         if not is_one_of(kind, _BLOCK_EVENTS):
             return None
         block = payload.get("content_block")
         begins = kind == "content_block_start"
-        return Part(payload.get("index"), _INDEX, begins=begins, is_text=is_text(block), is_reasoning=thinks(block))
+        return NumberedPart(
+            payload.get("index"), _INDEX, begins=begins, is_text=is_text(block), is_reasoning=thinks(block)
+        )
 
     def _counts_in(self, payload: Payload) -> Any:
         kind = payload.get("type")

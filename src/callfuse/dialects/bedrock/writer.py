@@ -9,7 +9,7 @@ from typing import Any
 
 from callfuse.dialects.base import Block, Frame
 from callfuse.dialects.bedrock.answer import OWN_REASONS, event_in, reasons
-from callfuse.dialects.numbered import NumberedWriter, Part
+from callfuse.dialects.numbered import NumberedPart, NumberedWriter
 from callfuse.dialects.shapes import is_one_of, object_of
 from callfuse.dialects.usage import Usage
 from callfuse.wire import AWS_EVENTS, Payload
@@ -30,12 +30,12 @@ class ConverseWriter(NumberedWriter):
         usage = Usage("inputTokens", "outputTokens", "totalTokens", summed=summed)
         super().__init__(AWS_EVENTS, usage, structured=structured)
 
-    def _part_of(self, payload: Payload) -> Part | None:
+    def _part_of(self, payload: Payload) -> NumberedPart | None:
         kind, said = event_in(payload)
         if kind not in _BLOCK_EVENTS:
             return None
         is_reasoning = reasons(said.get("delta"))
-        return Part(said.get(_INDEX), (kind, _INDEX), is_text=_is_text(said), is_reasoning=is_reasoning)
+        return NumberedPart(said.get(_INDEX), (kind, _INDEX), is_text=_is_text(said), is_reasoning=is_reasoning)
 
     def _counts_in(self, payload: Payload) -> Any:
         kind, said = event_in(payload)

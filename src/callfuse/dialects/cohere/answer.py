@@ -17,7 +17,7 @@ from callfuse.dialects.edits import (
     raw_list,
     remove_elements,
 )
-from callfuse.dialects.numbered import NumberedWriter, Part
+from callfuse.dialects.numbered import NumberedPart, NumberedWriter
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
@@ -178,13 +178,15 @@ class CohereWriter(NumberedWriter):
         if payload.get("type") == "tool-plan-delta":
             self._planned |= bool(message_of(payload).get("tool_plan"))
 
-    def _part_of(self, payload: Payload) -> Part | None:
+    def _part_of(self, payload: Payload) -> NumberedPart | None:
         kind = plain_text_of(payload.get("type"))
         series = _SERIES.get(kind)
         if series is None:
             return None
         thinks = series == _CONTENT and is_thinking(message_of(payload).get("content"))
-        return Part(payload.get("index"), ("index",), series, begins=kind.endswith("start"), is_reasoning=thinks)
+        return NumberedPart(
+            payload.get("index"), ("index",), series, begins=kind.endswith("start"), is_reasoning=thinks
+        )
 
     def _counts_in(self, payload: Payload) -> Any:
         return delta_of(payload).get("usage") if self._is_end(payload) else None
@@ -222,7 +224,7 @@ class CohereWriter(NumberedWriter):
             return self._editor.edit(frame, [Edit(("delta", "message", "tool_plan"), dumps(f"\n\n{plan}"))])
         return frame
 
-    def _splice_part(self, frame: bytes, payload: Payload, part: Part) -> bytes:
+    def _splice_part(self, frame: bytes, payload: Payload, part: NumberedPart) -> bytes:
         """An event of the next answer. Calls keep their numbers, as all those before were withheld. A citation goes
         with the content that it refers to, and has that one's number."""
         if part.series == _CALLS:
@@ -230,7 +232,7 @@ class CohereWriter(NumberedWriter):
         citation: Any = message_of(payload).get("citations") if part.series == _CITATIONS else None
         if not isinstance(citation, dict) or "content_index" not in citation:
             return super()._splice_part(frame, payload, part)
-        about = Part(citation["content_index"], _ABOUT, _CONTENT)
+        about = NumberedPart(citation["content_index"], _ABOUT, _CONTENT)
         place = self._number(about, is_left_out=False)
         number = self._number(part, is_left_out=place is None)
         if number is None:

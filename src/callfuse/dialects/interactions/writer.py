@@ -9,7 +9,7 @@ from typing import Any
 from callfuse.dialects.base import Block, Frame
 from callfuse.dialects.interactions.answer import CALLED, COMPLETED, STEP_EVENTS, InteractionsUsage
 from callfuse.dialects.interactions.steps import OUTPUT, THOUGHT, is_of
-from callfuse.dialects.numbered import NumberedWriter, Part
+from callfuse.dialects.numbered import NumberedPart, NumberedWriter
 from callfuse.dialects.shapes import is_one_of, object_of
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.jsontext import Edit, dumps
@@ -31,11 +31,13 @@ class InteractionsWriter(NumberedWriter):
         interaction = object_of(payload.get("interaction"))
         self._head |= {key: interaction[key] for key in ("id", "object", "model") if key in interaction}
 
-    def _part_of(self, payload: Payload) -> Part | None:
+    def _part_of(self, payload: Payload) -> NumberedPart | None:
         if not is_one_of(payload.get("event_type"), STEP_EVENTS):
             return None
         step = payload.get("step")
-        return Part(payload.get("index"), ("index",), is_text=is_of(step, OUTPUT), is_reasoning=is_of(step, THOUGHT))
+        return NumberedPart(
+            payload.get("index"), ("index",), is_text=is_of(step, OUTPUT), is_reasoning=is_of(step, THOUGHT)
+        )
 
     def _counts_in(self, payload: Payload) -> Any:
         return object_of(payload.get("interaction")).get("usage")

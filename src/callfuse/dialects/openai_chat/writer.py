@@ -94,7 +94,7 @@ class ChatWriter:
         chunks = [_Chunk(frame, choice_parts(frame.payload)) for frame in frames]
         lost = _Withheld(withheld)
         ends = _ends([chunk.parts for chunk in chunks], blocks)
-        several = len({part.number for chunk in chunks for part in chunk.parts}) > 1
+        several = _has_several_choices(chunks)
         model = _model_of(chunks)
         unsigned = stand_ins([chunk.frame for chunk in chunks], withheld, lambda call: is_signed(call.extra), model)
         signed_now = _heirs(chunks, withheld, model)
@@ -362,6 +362,10 @@ def _copy_edits(payload: Payload, path: Path) -> list[Edit]:
     message = payload[str(path[0])][path[1]].get("message")
     is_copied = isinstance(message, dict) and message.get("tool_calls")
     return [Edit((*path, "message", "tool_calls"), b"null")] if is_copied else []
+
+
+def _has_several_choices(chunks: Iterable[_Chunk]) -> bool:
+    return len({part.number for chunk in chunks for part in chunk.parts}) > 1
 
 
 def thin_whole(
