@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 import pytest
 from benchmarks.house import (
+    CORE_GOAL,
     MOST_ATTRIBUTES,
     MOST_LINES,
     MOST_PATHS,
@@ -82,8 +83,9 @@ def test_small_private_functions_are_the_lines_themselves() -> None:
 
 
 def test_the_core_does_not_grow() -> None:
-    """Lines of the rooms that guard an exchange; the ceiling is not far above them."""
-    assert MOST_CORE_LINES * 0.94 < core_lines(FILES) <= MOST_CORE_LINES
+    """Lines of the rooms that guard an exchange; what makes them fewer lowers the ceiling."""
+    assert CORE_GOAL <= MOST_CORE_LINES
+    assert core_lines(FILES) <= MOST_CORE_LINES
 
 
 def test_no_function_is_too_long() -> None:
