@@ -19,7 +19,7 @@ from tests.conversations.talks import Ids, by_number, request, without
 from tests.detect.timelines import call, past
 from tests.support.kept import lane
 
-SETTINGS = LoopSettings.model_validate({"mode": "observe"})
+SETTINGS = LoopSettings.model_validate({"mode": "observe", "detectors": {"cycle": False}})
 TTL = SETTINGS.ttl_seconds
 PAUSES = [10.0, *(times * TTL for times in (0.9, 1.1, 3, 7, 9.9, 10.1, 12, 17, 100))]
 """Seconds, growing: within the time-out, within the memory of a lane, and beyond."""
@@ -79,7 +79,10 @@ def _is_found(name: str, rounds: Sequence[str], at: int, pause: float) -> bool:
 def test_a_longer_pause_finds_no_more(
     judge: Callable[[Sequence[str], int, float], list[int]], rounds: list[str], place: float
 ) -> None:
-    """Wherever it stands, and for every pending call; beyond the memory, too."""
+    """Wherever it stands, and for every pending call; beyond the memory, too.
+
+    Without `cycle`: its first lap must begin with a new call, and behind a pause one from before it is new.
+    """
     at = 1 + round(place * (len(rounds) - 1))
     found = [judge(rounds, at, pause) for pause in PAUSES]
     for shorter, longer in pairwise(found):

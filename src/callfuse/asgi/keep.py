@@ -75,9 +75,11 @@ class Keeper:
         verdicts = tuple(record.verdicts)
         with self.fail_open.stage("while reporting"):
             course = self._follow(record, verdicts)
+        self.tell(record)  # before what was known all along: of some of it a client's chunks have told already
+        action = self.tally.action
         if self._evidence.hindsight is not None:
-            with self.fail_open.stage("while reporting"):
-                self._report_verdict(self._evidence.hindsight)
+            self._report_verdicts([self._evidence.hindsight])
+            self.tally.action = action or self.tally.action
         self.report(record)
         with self.fail_open.stage("while reporting"):
             for told, result in course.take_decided() if course is not None else ():
@@ -129,21 +131,27 @@ class Keeper:
         """Tell of the calls, verdicts and failures of a record; each once, however often this is called."""
         stage = self.fail_open.stage("while reporting")
         calls, verdicts = record.calls[self._told[0] :], record.verdicts[self._told[1] :]
-        failures = record.fail_open[self._told[2] :]
+        failures = zip(record.fail_open[self._told[2] :], record.verdicts_before[self._told[2] :], strict=True)
+        done = self._told[1]
         self._told = (len(record.calls), len(record.verdicts), len(record.fail_open))
         self.tally.calls += len(calls)
         with stage:
-            done = {verdict.call: action_of(verdict) for verdict in verdicts}
+            actions = {verdict.call: action_of(verdict) for verdict in verdicts}
             for call in calls:
-                self._host.bus.emit(CallSeen(self._prepared.where, call, done.get(call, "none")))
-        for verdict in verdicts:
-            with stage:
-                self._report_verdict(verdict)
-        for cause in failures:
+                self._host.bus.emit(CallSeen(self._prepared.where, call, actions.get(call, "none")))
+        for cause, before in failures:
+            self._report_verdicts(record.verdicts[done:before])
+            done = max(done, before)
             with stage:
                 self.fail_open.report(cause)
                 self.tally.failures += 1
                 self.tally.cause = cause
+        self._report_verdicts(record.verdicts[done:])
+
+    def _report_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        for verdict in verdicts:
+            with self.fail_open.stage("while reporting"):
+                self._report_verdict(verdict)
 
     def _report_verdict(self, verdict: Verdict) -> None:
         """Tell of a finding and what is done about it, perhaps for the second time: a rung may fail."""

@@ -236,7 +236,7 @@ class Guard:
 
     def fail(self, cause: str) -> bytes:
         """Give up on this answer for a cause that goes to the log: returns what is held; the rest passes unread."""
-        self.record.fail_open.append(cause)
+        self.record.fail(cause)
         return self._run(self._fail)
 
     def give_way(self, cause: str) -> bytes:
@@ -299,7 +299,7 @@ class Guard:
         """Run `work`; None if it raises, with the cause on record. The guard's only boundary."""
         with Boundary() as boundary:
             return work()
-        self.record.fail_open.append(boundary.cause[:MAX_CAUSE])
+        self.record.fail(boundary.cause[:MAX_CAUSE])
         return None
 
     def _run(self, work: Callable[[], bytes], behind: Callable[[], bytes] | None = None) -> bytes:
@@ -408,7 +408,7 @@ class Guard:
         if self._drops_answer:
             self._enter(Mode.SILENT)
             return
-        self.record.fail_open.append(cause)
+        self.record.fail(cause)
         if self._mode is Mode.SPLICING:
             self._enter(Mode.PASSING)
         else:
@@ -493,7 +493,7 @@ class Guard:
             self._enter(Mode.SILENT)
             return
         if cause:
-            self.record.fail_open.append(cause)
+            self.record.fail(cause)
         self._let_go(at_fault)
 
     @property

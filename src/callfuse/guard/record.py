@@ -14,9 +14,9 @@ class ExchangeRecord:
 
     `calls`: all complete calls, to be logged. `rounds`: the calls of each answer with what became of them. `notes`:
     texts for the results of delivered calls, about their withheld siblings. `verdicts`: what was done, in order.
-    `fail_open`: causes for which calls went unjudged. `unasked`: parts that kept the model from being asked again.
-    `answers`: the answers that a stateful vendor may have stored, in order. `is_incomplete`: what the model did last is
-    not known, for its answer broke or was cut off.
+    `fail_open`: causes for which calls went unjudged, each with its place among the verdicts (`verdicts_before`).
+    `unasked`: parts that kept the model from being asked again. `answers`: the answers that a stateful vendor may have
+    stored, in order. `is_incomplete`: what the model did last is not known, for its answer broke or was cut off.
 
     An answer with several `choices` leaves no round and no note, because it is unknown which choice the client takes.
     """
@@ -27,6 +27,7 @@ class ExchangeRecord:
     notes: list[tuple[ToolCall, str]] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     fail_open: list[str] = field(default_factory=list)
+    verdicts_before: list[int] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
     answers: list[StoredAnswer] = field(default_factory=list)
     is_incomplete: bool = False
@@ -38,6 +39,11 @@ class ExchangeRecord:
         if self.choices == 1:
             self.rounds.append(past_round(calls, verdicts))
 
+    def fail(self, cause: str) -> None:
+        """Calls go unjudged for this cause."""
+        self.fail_open.append(cause)
+        self.verdicts_before.append(len(self.verdicts))
+
     def note(self, survivor: ToolCall, said: Sequence[str]) -> None:
         """Attach texts about withheld calls to the result of a delivered one, the `survivor`."""
         if self.choices == 1:
@@ -48,6 +54,7 @@ class ExchangeRecord:
         self.calls.clear()
         self.verdicts.clear()
         self.fail_open.clear()
+        self.verdicts_before.clear()
         self.unasked.clear()
 
     def replace_last(self, verdicts: Sequence[Verdict]) -> None:
