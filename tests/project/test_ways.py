@@ -7,13 +7,13 @@ import pytest
 from benchmarks.ways import WAYS, measure
 
 CEILINGS = {
-    "short": (400, 61),
-    "agent": (1060, 75),
-    "longer": (1770, 83),
-    "call": (870, 73),
-    "coalesced": (755, 73),
-    "held": (5700, 92),
-    "blocked": (14900, 106),
+    "short": (330, 58),
+    "agent": (815, 68),
+    "longer": (1290, 75),
+    "call": (768, 68),
+    "coalesced": (655, 68),
+    "held": (3700, 90),
+    "blocked": (11900, 107),
 }
 """The most calls and files of each way."""
 
