@@ -48,6 +48,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (collection_path in SLOW_ROOMS and config.getoption("markexpr") == _FAST) or None
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two workers a core: slow tests mostly wait, for processes and sockets."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of slow rooms, and run slow tests first: workers that have ended wait for one that begins last."""
     slow_files = {path for path in {item.path for item in items} if not SLOW_ROOMS.isdisjoint(path.parents)}
