@@ -26,6 +26,7 @@ OPERATORS = (
     "callfuse.demo",
     "callfuse.testing",
     "callfuse.proxy",
+    "callfuse.reference",
     "callfuse.stores",
 )
 """Rooms that read what operators and tests write."""
