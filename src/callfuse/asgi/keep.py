@@ -75,11 +75,7 @@ class Keeper:
         verdicts = tuple(record.verdicts)
         with self.fail_open.stage("while reporting"):
             course = self._follow(record, verdicts)
-        self.tell(record)  # before what was known all along: of some of it a client's chunks have told already
-        action = self.tally.action
-        if self._evidence.hindsight is not None:
-            self._report_verdicts([self._evidence.hindsight])
-            self.tally.action = action or self.tally.action
+        self._tell_hindsight()
         self.report(record)
         with self.fail_open.stage("while reporting"):
             for told, result in course.take_decided() if course is not None else ():
@@ -131,10 +127,12 @@ class Keeper:
         """Tell of the calls, verdicts and failures of a record; each once, however often this is called."""
         stage = self.fail_open.stage("while reporting")
         calls, verdicts = record.calls[self._told[0] :], record.verdicts[self._told[1] :]
-        failures = zip(record.fail_open[self._told[2] :], record.verdicts_before[self._told[2] :], strict=True)
+        failures = [*zip(record.fail_open, record.verdicts_before, strict=True)][self._told[2] :]
         done = self._told[1]
         self._told = (len(record.calls), len(record.verdicts), len(record.fail_open))
         self.tally.calls += len(calls)
+        if verdicts or failures:
+            self._tell_hindsight()
         with stage:
             actions = {verdict.call: action_of(verdict) for verdict in verdicts}
             for call in calls:
@@ -147,6 +145,12 @@ class Keeper:
                 self.tally.failures += 1
                 self.tally.cause = cause
         self._report_verdicts(record.verdicts[done:])
+
+    def _tell_hindsight(self) -> None:
+        """Tell of the verdict on the newest round: once, and before what is told of the answer, however that is cut."""
+        hindsight = self._evidence.hindsight
+        if hindsight is not None and hindsight.finding_id not in self._known:
+            self._report_verdicts([hindsight])
 
     def _report_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
