@@ -27,6 +27,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -251,6 +252,8 @@ def started(command: list[str], core: int | None, life_s: float, **env: str) -> 
                 if not (line := process.stdout.readline()):
                     raise RuntimeError(f"{' '.join(command)} did not start: {said}")
                 said += line
+            # Its access lines fill the pipe within some hundred requests.
+            threading.Thread(target=process.stdout.read, daemon=True).start()
             yield Server(ready[1], process.pid)
         finally:
             process.terminate()
