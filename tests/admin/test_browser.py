@@ -348,6 +348,9 @@ async def test_two_workers_that_answer_in_turns(tmp_path: Path, monkeypatch: pyt
             redis.end()
             await loops.turn(url, THREE[0], 0)
             await browser.until("/the store is down/.test(document.querySelector('#state').innerText)")
+        for one in pair:
+            assert isinstance(one.fuse.ledger, Closable)
+            await one.fuse.ledger.aclose()
 
 
 WATCH_WHAT_GOES = """(() => {
