@@ -102,12 +102,12 @@ def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
 class Intake:
     """The body of one answer as plain bytes.
 
-    `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that. `packed`: it comes in a
-    content coding; `spoiled`: that is broken. `streamed`: the client has asked for a stream; then the first bytes tell
-    whether an answer that is declared as JSON is one all the same.
+    `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that. `led`: bytes of blanks
+    that have left before. `packed`: it comes in a content coding; `spoiled`: that is broken. `streamed`: the client has
+    asked for a stream; then the first bytes tell whether an answer that is declared as JSON is one all the same.
     """
 
-    __slots__ = ("_begin", "_otherwise", "_stream_format", "_unpacker", "delayed", "packed", "shape", "spoiled")
+    __slots__ = ("_begin", "_otherwise", "_stream_format", "_unpacker", "delayed", "led", "packed", "shape", "spoiled")
 
     def __init__(self, start: Message, stream_format: StreamFormat, *, streamed: bool = False) -> None:
         self.shape = shape_of(start, stream_format)
@@ -115,6 +115,7 @@ class Intake:
         if streamed and self.shape == WHOLE:
             self.shape, self._otherwise = UNDECLARED, WHOLE
         self.spoiled = False
+        self.led = 0
         self.delayed: list[Message] = []
         self._stream_format = stream_format
         self._begin = b""
@@ -153,6 +154,13 @@ class Intake:
         if self.shape is not UNDECLARED:
             begin, self._begin = self._begin, b""
         return begin
+
+    def lead(self) -> bytes:
+        """The white space at the beginning that has come and not left yet. It is the same in all forms that may
+        follow."""
+        blanks, _ = split_blanks(self._begin)
+        new, self.led = blanks[self.led :], len(blanks)
+        return new
 
     def start(self, start: Message) -> Message:
         """The start of the answer for its plain bytes: as it came, or without what is true of packed ones only."""

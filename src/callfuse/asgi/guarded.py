@@ -102,6 +102,8 @@ class GuardedAnswer:
             await self._take_start(message)
         elif intake is not None and intake.delayed:
             await self._take_delayed(intake, message)
+        elif intake is not None and intake.led and kind == BODY:
+            await self._pass_plain(intake, message)
         else:
             await self.client.pass_on(message)
 
@@ -132,8 +134,11 @@ class GuardedAnswer:
         answer: OwnAnswer | None = None
         with self.keeper.fail_open.stage("while guarding"):
             answer = self._request.synthetic_reply(texts.unchecked_call(""))
-        self.client.is_cut = self.client.closed = True
-        if answer is not None:
+        has_begun, self.client.is_cut = self.client.has_begun, True
+        if answer is not None and has_begun:
+            await self.client.write(answer[1], final=True)
+        self.client.closed = True
+        if answer is not None and not has_begun:
             content_type, content = answer
             start = [(b"content-type", content_type), (b"content-length", str(len(content)).encode())]
             action = (b"x-callfuse-action", b"block")
@@ -173,15 +178,16 @@ class GuardedAnswer:
         )
 
     async def _start(self, message: Message) -> None:
-        """Start the client's answer."""
+        """Start the client's answer, unless it has begun."""
         with self.keeper.fail_open.stage("while guarding"):
             if self._intake is not None:
                 message = self._intake.start(message)
                 self._intake = self._intake.unless_plain()
-        await self.client.start(message, at_once=self._shape.stream is not None)
+        if not self.client.has_begun:
+            await self.client.start(message, at_once=self._shape.stream is not None)
 
     async def _take_delayed(self, intake: Intake, message: Message) -> None:
-        """Take a message while the form of the answer is not known."""
+        """Take a message while the form of the answer is not known. Only white space leaves until it is."""
         intake.delayed.append(message)
         final = message["type"] != BODY or not message.get("more_body", False)
         pieces = intake.plain(message.get("body") or b"", final=final)
@@ -195,18 +201,57 @@ class GuardedAnswer:
             start, *_ = intake.delayed
             intake.delayed.clear()
             await self._start(start)
+            if self._shape.stream is not None:
+                self.client.ahead = begin[: intake.led]
+            else:
+                begin = begin[intake.led :]
             await self._take_plain(self.guard, begin, final=False)
             await self._take_pieces(self.guard, intake, pieces, final=final)
         elif stage.failed and self.settings.fail_closed:
             intake.delayed.clear()
             await self._block()
+        elif intake.led and (stage.failed or intake.shape is not UNDECLARED):
+            intake.delayed.clear()
+            await self.client.write(begin[intake.led :])
+            await self._pass_plain(intake, message, pieces)
         elif stage.failed or intake.shape is not UNDECLARED:
             await self._pass_delayed()
+        elif blanks := intake.lead():
+            if not self.client.has_begun:
+                await self.client.start(intake.start(intake.delayed[0]), at_once=True)
+            await self.client.write(blanks)
+
+    async def _pass_plain(self, intake: Intake, message: Message, pieces: Iterator[bytes] | None = None) -> None:
+        """Pass on a message of an answer without a guard that has begun with plain bytes. `pieces`: those of its body
+        that have not left."""
+        final = not message.get("more_body", False)
+        if pieces is None:
+            pieces = intake.plain(message.get("body") or b"", final=final)
+        more = not intake.spoiled
+        while more:
+            piece, stage = None, self.keeper.fail_open.stage("while guarding")
+            with stage:
+                piece = next(pieces, None)
+            more, intake.spoiled = piece is not None, stage.failed
+            await self.client.write(piece or b"")
+            await checkpoint()
+        if message["type"] != BODY:
+            await self.client.pass_on(message)
+        elif final and intake.spoiled:
+            await self._break_off()
+        else:
+            await self.client.write(b"", final=final)
 
     async def _pass_delayed(self) -> None:
         """Send what has waited for the form to be known, as it came."""
         while self._intake is not None and self._intake.delayed:
             await self.client.pass_on(self._intake.delayed.pop(0))
+
+    async def _break_off(self) -> None:
+        """The app has ended its answer, of which the end cannot be unpacked: it breaks off for the client, and the app
+        is told that it has gone, for the answer has no end that it could wait for."""
+        await self.cut()
+        self.client.is_cut = self.client.closed = True
 
     def refusal(self, message: Message) -> str:
         """Why a later answer, by its start, cannot continue the client's; empty if it can, or if that is to be seen by
@@ -244,6 +289,8 @@ class GuardedAnswer:
             elif piece or (final and not (more or intake.spoiled)):
                 await self._take_plain(guard, piece or b"", final=final and not more)
                 await checkpoint()  # a chunk may unpack to many pieces
+        if final and intake.spoiled and not guard.state.pending:
+            await self._break_off()
 
     def _next_piece(self, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> bytes | None:
         """The next plain bytes of a chunk; None at its end. The form of a later answer may not be known yet."""
@@ -272,8 +319,7 @@ class GuardedAnswer:
         """Send the white space before a whole answer, and its start with it; returns the rest."""
         blanks, rest = split_blanks(chunk)
         if blanks:
-            await self.client.begin()
-            await self.client.write(blanks)
+            await self.client.lead(blanks)
         return rest
 
     async def _carry_out(self, guard: SafeGuard, out: bytes, *, final: bool) -> None:

@@ -10,17 +10,19 @@ from callfuse.asgi.types import Message, Send
 
 
 class ClientStream:
-    """The client's stream. The start of a whole answer waits for its body, unless blanks come before that (`begin`);
+    """The client's stream. The start of a whole answer waits for its body, unless blanks come before that (`lead`);
     the start of a stream is sent at once.
 
     `last_sent`: time of the last bytes, in seconds of the event loop (only while `shared`). `closed`: the final message
-    is sent; `is_cut`: before the app has come to it. `has_said`: more of the body than white space has left.
+    is sent; `is_cut`: before the app has come to it. `has_begun`: the start has left; `has_said`: more of the body than
+    white space. `ahead`: white space that has left and is still to come as the beginning of what is written.
     """
 
     def __init__(self, send: Send) -> None:
         self.last_sent = 0.0
         self.shared = False
-        self.closed = self.is_cut = self.has_said = False
+        self.closed = self.is_cut = self.has_begun = self.has_said = False
+        self.ahead = b""
         self._send = send
         self._start: Message | None = None
         self._lock = anyio.Lock()
@@ -29,28 +31,30 @@ class ClientStream:
         """Take the start of the answer. `at_once`: send it now, without headers that depend on the exact bytes."""
         kept = {**message, "headers": without(message.get("headers") or (), BODY_BOUND)}
         if at_once:
-            await self._send(kept)
+            await self._send_start(kept)
         else:
             self._start = message
 
-    async def begin(self) -> None:
-        """Send the start that waits before the body is known, without headers that depend on it."""
-        start, self._start = self._start, None
-        if start is not None:
-            await self.start(start, at_once=True)
+    async def lead(self, blanks: bytes) -> None:
+        """Send the white space before a whole answer, after its start without headers that depend on the body."""
+        if self._start is not None:
+            await self.start(self._start, at_once=True)
+        await self.write(blanks)
+
+    async def _send_start(self, message: Message) -> None:
+        self._start, self.has_begun = None, True
+        await self._send(message)
 
     async def abandon(self, out: bytes) -> None:
         """The answer broke off: send its start, if that waits, and what was held, but no end."""
         if self._start is not None:
-            await self._send(self._start)
-            self._start = None
+            await self._send_start(self._start)
         await self.write(out)
 
     async def pass_on(self, message: Message) -> None:
         """Send a message that is not a body part: trailers, a file to send, or a server's extension."""
         if self._start is not None:
-            await self._send(self._start)
-            self._start = None
+            await self._send_start(self._start)
         await self._send(message)
 
     async def write(self, out: bytes, *, final: bool = False, action: str = "") -> None:
@@ -68,11 +72,18 @@ class ClientStream:
 
     async def _write(self, out: bytes, *, final: bool, action: str) -> None:
         if self._start is not None:
-            await self._send(_start_of(self._start, out if final else None, action))
-            self._start = None
+            await self._send_start(_start_of(self._start, out if final else None, action))
+        if self.ahead and out:
+            out, self.ahead = _behind(self.ahead, out), b""
         self.closed = final
         self.has_said = self.has_said or not out.isspace()
         await self._send({"type": "http.response.body", "body": out, "more_body": not final})
+
+
+def _behind(blanks: bytes, out: bytes) -> bytes:
+    """What is still to be sent of bytes, once the white space before them has left. If they do not begin with it, they
+    begin on a line of their own: an event whose first line begins with spaces is void."""
+    return out[len(blanks) :] if out.startswith(blanks) else b"\n" + out
 
 
 def _start_of(message: Message, body: bytes | None, action: str) -> Message:

@@ -128,16 +128,16 @@ class Watch:
         """Parse a message and pass it on."""
         if type(chunk) is bytes and len(chunk) > SLICE_BYTES and self._reads_stream:
             return self._send_long(chunk, message)
-        led = self._leading(message) if self._rest.has_begun else None
+        led = self._leading(message) if self._rest.delayed is not None else None
         return self._send_read(message, message) if led is None else self._send_blanks(*led)
 
     def _leading(self, message: Message) -> tuple[bytes, Message] | None:
-        """The white space before a whole answer, whose start has left, and the rest of its message; None for any other
-        message."""
-        if self._rest.delayed != [] or message["type"] != BODY:
+        """The white space before a whole answer, and the rest of its message; None for any other message."""
+        delayed = self._rest.delayed
+        if message["type"] != BODY or (delayed and delayed[-1]["type"] != START):
             return None
         blanks, rest = split_blanks(message.get("body", b""))
-        leads = blanks or (message.get("more_body") and not rest)
+        leads = blanks or (message.get("more_body") and not rest and not delayed)
         return (blanks, {**message, "body": rest}) if leads else None
 
     @property
@@ -191,7 +191,12 @@ class Watch:
         return self._send_aligned(message, waiting, ended)
 
     async def _send_blanks(self, blanks: bytes, rest: Message) -> None:
-        """Send the white space before a whole answer, then take the rest of its message."""
+        """Send the white space before a whole answer, then take the rest of its message. Its start leaves before that,
+        without headers that depend on the body."""
+        if self._rest.delayed and blanks:
+            start = self._rest.delayed.pop()
+            self._rest.has_begun = True
+            await self._send({**start, "headers": headers.without(start.get("headers") or (), BODY_BOUND)})
         await self._send({**rest, "body": blanks, "more_body": True})
         if rest["body"] or not rest.get("more_body"):
             await self._send_read(rest, rest)
