@@ -2,7 +2,7 @@
 
 import pytest
 
-from callfuse.proxy.headers import to_client, to_upstream, unbuffered
+from callfuse.proxy.headers import has_unknown_coding, to_client, to_upstream, unbuffered
 
 
 def test_a_length_beside_chunks_is_dropped() -> None:
@@ -17,6 +17,22 @@ def test_a_length_cannot_be_named_away() -> None:
     named = [(b"connection", b"Content-Length, X-Mine"), (b"content-length", b"5"), (b"x-mine", b"1")]
     assert to_upstream(named) == [("content-length", "5")]
     assert to_client(named, bodiless=False) == [(b"content-length", b"5")]
+
+
+def test_chunks_are_the_only_transfer_coding() -> None:
+    """However they are named; an empty element of a list means nothing."""
+    known = [(), (b"chunked",), (b"CHUNKED",), (b"\tchunked ",), (b", chunked,,",), (b"", b"chunked")]
+    unknown = [
+        (b"",),
+        (b"gzip, chunked",),
+        (b"gzip", b"chunked"),
+        (b"chunked", b"chunked"),
+        (b"xchunked",),
+        (b"chunked;a",),
+    ]
+    name = b"Transfer-Encoding"
+    assert [one for one in known if has_unknown_coding([(b"x", b"gzip"), *((name, value) for value in one)])] == []
+    assert [one for one in unknown if not has_unknown_coding([(name, value) for value in one])] == []
 
 
 def test_names_are_in_lower_case() -> None:

@@ -1,6 +1,7 @@
 """What one client sends never reaches the upstream as part of another's request, and no answer another client."""
 
 import asyncio
+import gzip
 import random
 from contextlib import AsyncExitStack
 
@@ -102,6 +103,48 @@ async def test_trailers_of_an_answer_are_dropped() -> None:
         await peer.send(get("/"))
         head, body = await peer.response()
     assert (body, {b"x-late", b"trailer"} & set(head.names)) == (b"ok", set())
+
+
+CODINGS: list[tuple[bytes, tuple[bytes, ...]]] = [
+    (b"501", (b"transfer-encoding: gzip, chunked",)),
+    (b"501", (b"Transfer-Encoding: GZip", b"transfer-encoding: chunked")),
+    (b"501", (b"transfer-encoding: identity, chunked",)),
+    (b"400", (b"transfer-encoding: gzip",)),
+    (b"400", (b"transfer-encoding: gzip", b"content-length: 6")),
+    (b"400", (b"transfer-encoding: chunked, gzip",)),
+    (b"400", (b"transfer-encoding: chunked", b"transfer-encoding: chunked")),
+]
+"""Framings, and the status over httptools; h11 knows chunks only, and uvicorn answers 400 to all else."""
+
+
+@every_own_server
+@pytest.mark.parametrize(("status", "lines"), CODINGS)
+@pytest.mark.parametrize("path", ["/plain", GUARDED])
+async def test_a_transfer_coding_besides_chunks_is_refused(
+    server: str, status: bytes, lines: tuple[bytes, ...], path: str
+) -> None:
+    """Forwarded with the chunks taken off, it would be another body. The connection ends with the answer."""
+    packed = chunk(gzip.compress(b"one one one")) + END
+    async with strictly(server) as (strict, base_url), client(base_url) as peer:
+        await peer.send(owned(b"one", *lines, path=path, words=0, length=-1) + packed + owned(b"two"))
+        head = await peer.head()
+        rest = await peer.rest()
+    assert head.line.split()[1] == (status if server == "callfuse serve" else b"400")
+    assert b"HTTP/1.1" not in rest
+    assert strict.requests == []
+    if head.line.split()[1] == b"501":
+        assert head.all(b"x-should-retry") == [b"false"]
+        assert b"use content-encoding" in rest
+
+
+@every_own_server
+@pytest.mark.parametrize("line", [b"Transfer-Encoding: Chunked", b"transfer-encoding: chunked "])
+async def test_chunks_are_read_however_they_are_named(server: str, line: bytes) -> None:
+    """Codings have no case, and blanks around them mean nothing."""
+    async with strictly(server) as (strict, base_url), client(base_url) as peer:
+        await peer.send(owned(b"one", line, words=0, length=-1) + chunk(b"one one") + END)
+        assert (await peer.response())[1] == b"one"
+    assert [body for _, body in strict.requests] == [b"one one"]
 
 
 LENGTHS: dict[str, tuple[tuple[bytes, ...], list[bytes]]] = {

@@ -44,7 +44,7 @@ from callfuse.observe.json_lines import JsonFormatter
 from callfuse.observe.prometheus import FOLDER, Metrics, keep_in_memory, take_place
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
-from callfuse.proxy.gate import CrossSiteGate, HostGate
+from callfuse.proxy.gate import CrossSiteGate, FrontGate
 
 logger = logging.getLogger("callfuse.serve")
 
@@ -71,7 +71,7 @@ class ServeSetup:
 
 def build_app(setup: ServeSetup, *sinks: Sink) -> App:
     """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, the admin page if it
-    is enabled, and the gates against foreign pages. `sinks` get what happens."""
+    is enabled, and the gates in front. `sinks` get what happens."""
     config, origin = setup.resolved.config, setup.origin
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
@@ -79,11 +79,11 @@ def build_app(setup: ServeSetup, *sinks: Sink) -> App:
         fuse.bus.add(sink)
     app = CrossSiteGate(ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse, proxy)
     if not config.admin.enabled:
-        return HostGate(app, proxy)
+        return FrontGate(app, proxy)
     metrics, readiness = Metrics(), Readiness(lambda: proxy.reachable)
     metrics.watch(fuse)
     page = AdminApp(fuse, token=setup.token, metrics=metrics, readiness=readiness)
-    return HostGate(AdminMount(Upkeep(app, metrics, page.stop), page, config.admin), proxy)
+    return FrontGate(AdminMount(Upkeep(app, metrics, page.stop), page, config.admin), proxy)
 
 
 def create_app() -> App:

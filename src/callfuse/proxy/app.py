@@ -27,13 +27,14 @@ from callfuse.proxy.failures import (
     MISDIRECTED,
     NOT_FOUND,
     TUNNEL,
+    UNKNOWN_CODING,
     WRONG_LENGTH,
     Failure,
     explain,
     forget_frames,
     openai_error,
 )
-from callfuse.proxy.headers import declared_length, to_client, to_upstream, unbuffered
+from callfuse.proxy.headers import declared_length, has_unknown_coding, to_client, to_upstream, unbuffered
 from callfuse.proxy.hosts import is_own_host
 from callfuse.proxy.target import Upstream, path_of
 from callfuse.proxy.upload import Upload, body_to_send
@@ -127,20 +128,20 @@ class ReverseProxy:
             async with asyncio.timeout(self._settings.read_timeout_s):
                 first = await receive()
         if not first:
-            await self._refuse(scope, send, LATE)
+            await self.refuse(scope, send, LATE)
             return
         if first["type"] == "http.disconnect":
             return
         target = self._target_of(scope)
         if target is None:
             reason = f"nothing is served at {_printable_path(scope)}; paths begin with {' or '.join(self._targets)}"
-            await self._refuse(scope, send, Failure(NOT_FOUND, reason))
+            await self.refuse(scope, send, Failure(NOT_FOUND, reason))
             return
         if self.is_foreign(scope):
             await self.refuse_foreign(scope, send)
             return
         if scope["method"] == "CONNECT":  # sent on, it would ask the upstream for a tunnel
-            await self._refuse(scope, send, TUNNEL)
+            await self.refuse(scope, send, TUNNEL)
             return
         with Departure(receive) as client:
             headers = to_upstream(scope["headers"])
@@ -150,7 +151,7 @@ class ReverseProxy:
                 declared = declared_length(headers)
                 body = body_to_send(first, declared, client, target.idle_timeout_s, self._settings.read_timeout_s)
             except ValueError:
-                await self._refuse(scope, send, WRONG_LENGTH)
+                await self.refuse(scope, send, WRONG_LENGTH)
                 return
             del first
             try:
@@ -178,7 +179,7 @@ class ReverseProxy:
 
     async def refuse_foreign(self, scope: Scope, send: Send) -> None:
         """Answer such a request with 403."""
-        await self._refuse(scope, send, FOREIGN)
+        await self.refuse(scope, send, FOREIGN)
 
     def foreign_host(self, scope: Scope) -> str | None:
         """The `Host` of an HTTP request that is no name of this proxy; None if all are, or there is none."""
@@ -189,10 +190,12 @@ class ReverseProxy:
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"host"]
         return next((host for host in hosts if not is_own_host(host, names, local)), None)
 
-    async def refuse_host(self, host: str, scope: Scope, send: Send) -> None:
-        """Answer a request for a foreign `Host` with 421."""
-        reason = f"the Host {host[:LONGEST_HOST]!a} is no name of this proxy; if it is one, add it to serve.hosts"
-        await self._refuse(scope, send, Failure(MISDIRECTED, reason))
+    def refusal_of(self, scope: Scope) -> Failure | None:
+        """Why an HTTP request may be answered by nothing behind this proxy's door; None if it may."""
+        if (host := self.foreign_host(scope)) is not None:
+            reason = f"the Host {host[:LONGEST_HOST]!a} is no name of this proxy; if it is one, add it to serve.hosts"
+            return Failure(MISDIRECTED, reason)
+        return UNKNOWN_CODING if has_unknown_coding(scope["headers"]) else None
 
     async def _forward(
         self,
@@ -214,7 +217,7 @@ class ReverseProxy:
             if not client.gone:  # also raised when the client has cut its request off, and nobody is left to answer
                 if not failure.is_own:
                     target.client.note_try(reached=False)
-                await self._refuse(scope, send, failure)
+                await self.refuse(scope, send, failure)
             return
         target.client.note_try(reached=True)
         try:
@@ -226,7 +229,7 @@ class ReverseProxy:
     async def _answer(self, target: RouteTarget, scope: Scope, response: aiohttp.ClientResponse, send: Send) -> None:
         status = response.status
         if not 200 <= status <= 599:  # a 101 that was not requested, or a status unknown to ASGI servers
-            await self._refuse(scope, send, Failure(BAD_GATEWAY, f"{target.upstream.origin} answered with {status}"))
+            await self.refuse(scope, send, Failure(BAD_GATEWAY, f"{target.upstream.origin} answered with {status}"))
             return
         bodiless = status in (204, 304) and scope["method"] != "HEAD"
         headers = unbuffered(to_client(response.raw_headers, bodiless=bodiless))
@@ -256,7 +259,8 @@ class ReverseProxy:
         reason = explain(forget_frames(error), target.upstream.origin, target.client.proxy).reason
         _log.warning("%s %s broke off in the middle of the answer: %s", scope["method"], _printable_path(scope), reason)
 
-    async def _refuse(self, scope: Scope, send: Send, failure: Failure) -> None:
+    async def refuse(self, scope: Scope, send: Send, failure: Failure) -> None:
+        """Answer a request with a failure, and log it."""
         _log.warning("%s %s: %d, %s", scope["method"], _printable_path(scope), failure.status, failure.reason)
         body, content_type = self._error_body(scope["path"], failure.status, failure.reason)
         headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]

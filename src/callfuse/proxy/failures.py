@@ -16,7 +16,7 @@ FAILURES = (aiohttp.ClientError, OSError, ValueError)
 """All that a request to the upstream may raise. Timeouts are OSErrors; ValueError means an invalid request."""
 
 BAD_REQUEST, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, REQUEST_TIMEOUT, MISDIRECTED = 400, 403, 404, 405, 408, 421
-BAD_GATEWAY, GATEWAY_TIMEOUT = 502, 504
+NOT_IMPLEMENTED, BAD_GATEWAY, GATEWAY_TIMEOUT = 501, 502, 504
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class Failure:
 
 LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request has not come in time; see serve.read_timeout_s", True)
 WRONG_LENGTH: Final = Failure(BAD_REQUEST, "the body of the request is not as long as its content-length says", True)
-
+UNKNOWN_CODING: Final = Failure(
+    NOT_IMPLEMENTED, "the only transfer-encoding of a request is chunked; to pack its body, use content-encoding", True
+)
 TUNNEL: Final = Failure(NOT_ALLOWED, "this proxy opens no tunnels; use the vendor's paths, below its own address", True)
 
 
@@ -94,6 +96,6 @@ def _why(error: BaseException) -> str:
 
 def openai_error(_path: str, status: int, message: str) -> tuple[bytes, str]:
     """Format an error as the OpenAI APIs do, which most clients can read; returns body and content type."""
-    kind = "invalid_request_error" if status < 500 else "upstream_error"
+    kind = "invalid_request_error" if status < BAD_GATEWAY else "upstream_error"
     code = {BAD_GATEWAY: "upstream_unreachable", GATEWAY_TIMEOUT: "upstream_timeout"}.get(status)
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}), "application/json"

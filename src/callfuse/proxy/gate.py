@@ -1,6 +1,6 @@
-"""Gates in front of the proxy, which refuse what a foreign page may have sent before anything answers it.
+"""Gates in front of the proxy, which refuse a request before anything reads or answers it.
 
-`CrossSiteGate` is in front of the guard, which answers commands by itself; `HostGate` of the admin page, too.
+`CrossSiteGate` is in front of the guard, which answers commands by itself; `FrontGate` of the admin page, too.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,8 +26,9 @@ class CrossSiteGate:
         return self._app(scope, receive, send)
 
 
-class HostGate:
-    """Wraps all that `callfuse serve` serves. Requests for a `Host` that is no name of the proxy do not reach it."""
+class FrontGate:
+    """Wraps all that `callfuse serve` serves. Requests for a `Host` that is no name of the proxy, and those whose body
+    comes in a transfer coding that it does not understand, do not reach it."""
 
     def __init__(self, app: App, proxy: ReverseProxy) -> None:
         self._app = app
@@ -35,6 +36,6 @@ class HostGate:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one ASGI connection."""
-        if scope["type"] == "http" and (host := self._proxy.foreign_host(scope)) is not None:
-            return self._proxy.refuse_host(host, scope, send)
+        if scope["type"] == "http" and (failure := self._proxy.refusal_of(scope)) is not None:
+            return self._proxy.refuse(scope, send, failure)
         return self._app(scope, receive, send)

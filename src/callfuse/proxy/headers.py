@@ -47,6 +47,16 @@ def to_upstream(headers: Pairs) -> list[tuple[str, str]]:
     return [(name, value) for name, value in kept if name not in named] if named else kept
 
 
+def has_unknown_coding(headers: Pairs) -> bool:
+    """Whether a request's body comes in a transfer coding besides `chunked` (RFC 9112, 6.1).
+
+    httptools takes the chunks off and leaves the rest, such as gzip, in the body. Forwarded without its
+    `transfer-encoding`, it would be another body.
+    """
+    codings = [value.lower() for name, value in headers if name.lower() == b"transfer-encoding"]
+    return bool(codings) and [one.strip() for one in b",".join(codings).split(b",") if one.strip()] != [b"chunked"]
+
+
 def declared_length(headers: Iterable[tuple[str, str]]) -> int | None:
     """The length that request headers declare for the body; None if they declare none. Raises ValueError if they
     declare something else, or several lengths."""
