@@ -1,6 +1,9 @@
 """The table of variables: where a command's clients are led, and what a guard asks for them."""
 
 import os
+import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -162,6 +165,28 @@ def test_a_profile_that_the_user_has_chosen_holds(chosen: list[str], tmp_path: P
         profile = tomllib.loads((tmp_path / f"{name}.config.toml").read_text())
         assert profile == {"openai_base_url": "http://guard/v1", "model": "m", "tui": {"a": 1}}
     assert [file.name for file in tmp_path.iterdir()] == ["deep.config.toml"]
+
+
+KILLED = """
+import os, signal, sys
+from callfuse.cli.codex import led_to
+with led_to("http://guard/v1", ["codex"], {"CODEX_HOME": sys.argv[1]}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_that_was_killed_leaves_no_profile_for_ever(tmp_path: Path) -> None:
+    """The next run removes it, and none that may be in use: another run's, another machine's, or the user's own."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    machine = left.name.split("-")[1]
+    kept = {f"callfuse-{machine}-{os.getpid()}-01234567.config.toml", f"{left.name}.bak", "callfuse-mine.config.toml"}
+    kept.add(left.name.replace(machine, "0" * 8))
+    for name in kept:
+        (tmp_path / name).touch()
+    with led_to("http://guard/v1", ["codex"], {"CODEX_HOME": str(tmp_path)}) as command:
+        assert {file.name for file in tmp_path.iterdir()} == {*kept, f"{command[2]}.config.toml"}
 
 
 def test_a_profile_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Codex reads no variable, and its command line, which every local user can read, must not have the guard's secret path.
 So the run gets a profile of its own: `$CODEX_HOME/NAME.config.toml`, which only its owner can read, is laid over the
-user's settings by `--profile NAME` and removed at the end.
+user's settings by `--profile NAME` and removed at the end. A run that was killed leaves it, and the next one removes
+it: NAME says of which process on which machine it is.
 
 Codex takes one profile. Where the user has named one, what it sets stands in the new one, too.
 """
@@ -10,8 +11,10 @@ Codex takes one profile. Where the user has named one, what it sets stands in th
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path, PurePath
 from secrets import token_hex
 from typing import Final
@@ -20,6 +23,7 @@ CODEX: Final = "codex"
 KEY: Final = "openai_base_url"
 """The setting that holds the base URL."""
 _OWN_KEY: Final = re.compile(rf"^[ \t]*{KEY}[ \t]*=.*\n?", re.MULTILINE)
+_OURS: Final = re.compile(r"callfuse-([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{8}\.config\.toml")
 _PROFILE: Final = re.compile(r"--profile(?:=(.*))?|-p=?(.*)")
 
 
@@ -33,7 +37,8 @@ def led_to(base_url: str, command: Sequence[str], env: Mapping[str, str]) -> Ite
     """Yield the command of Codex that asks this base URL. Raises OSError if its profile cannot be written."""
     home = Path(env.get("CODEX_HOME") or Path.home() / ".codex")
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name = f"callfuse-{token_hex(4)}"
+    _remove_stale(home)
+    name = f"callfuse-{_machine()}-{os.getpid()}-{token_hex(4)}"
     arguments, chosen = _without_profile(command[1:])
     file = _file(home, name)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -43,6 +48,29 @@ def led_to(base_url: str, command: Sequence[str], env: Mapping[str, str]) -> Ite
         yield [command[0], "--profile", name, *arguments]
     finally:
         file.unlink(missing_ok=True)
+
+
+def _machine() -> str:
+    """A digest of the host name: machines and containers may share a home, but not the ids of processes."""
+    return sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _remove_stale(home: Path) -> None:
+    """Remove the profiles of runs on this machine that are over."""
+    for file in home.glob("callfuse-*"):
+        if (found := _OURS.fullmatch(file.name)) and found[1] == _machine() and not _is_running(int(found[2])):
+            file.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether there is a process of this id. Always on Windows, where to ask by a signal is to end it."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # another user's may not be asked
+    return True
 
 
 def _file(home: Path, profile: str) -> Path:
