@@ -245,6 +245,18 @@ def test_what_is_kept_is_short() -> None:
     assert signature_of("t" * 600, short) is not signature_of("t" * 600, short)
 
 
+def test_what_is_kept_of_a_call_takes_its_own_size() -> None:
+    """The text by which a call is known again is one of orjson's, in a buffer of 4 KB."""
+    signature_of("t", {"at": 0})
+    tracemalloc.start()
+    try:
+        for at in range(1, 1001):
+            signature_of("t", {"at": at})
+        assert tracemalloc.get_traced_memory()[0] < 1000 * 512
+    finally:
+        tracemalloc.stop()
+
+
 every_text = st.text(st.characters(exclude_categories=()))
 jsonish = st.lists(
     st.sampled_from(

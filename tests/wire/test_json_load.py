@@ -1,6 +1,7 @@
 """Reading and writing JSON: what the fast reader refuses is still read, and no digit is lost where that is asked."""
 
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -80,3 +81,16 @@ def test_the_digits_of_an_integer_are_limited() -> None:
     for text in (b"[" + b"9" * 501 + b"]", b"[-" + b"9" * 4000 + b"]"):
         with pytest.raises(NotJSON, match="digits"):
             loads_exact(text)
+
+
+@pytest.mark.parametrize("length", [1, 900, 5_000, 300_000])
+def test_what_is_written_takes_its_own_size(length: int) -> None:
+    """It may be kept for long: nothing of a writer's buffer stays with it."""
+    dumps("warm")
+    tracemalloc.start()
+    try:
+        written = [dumps("x" * length) for _ in range(10)]
+        assert tracemalloc.get_traced_memory()[0] < 10 * (length + 100) + 1000
+    finally:
+        tracemalloc.stop()
+    assert len(written) == 10

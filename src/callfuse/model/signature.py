@@ -59,7 +59,7 @@ def signature_of(
     if isinstance(arguments, str):
         return _of_text(name, arguments)
     text = _plain_text(arguments)
-    if len(name) + len(text) <= _KEPT_LENGTH and (known := _of_plain_kept(name, text)):
+    if len(name) + len(text) <= _KEPT_LENGTH and (known := _of_plain_kept(name, b"%b" % text)):  # copied as by `dumps`
         return known
     return _digest(name, _value_text(arguments, text, exact))
 
