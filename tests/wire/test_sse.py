@@ -1,10 +1,14 @@
 """The SSE framer: bytes in any chunking become the same frames, joined they are the bytes that came in."""
 
+from typing import Any
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from callfuse.wire import SSEFramer, sse
+from callfuse.wire.events import EVENTS
+from callfuse.wire.jsontext import NotJSON, loads
 from tests.support.examples import more_examples
 from tests.support.wire import bytewise, cut
 
@@ -122,6 +126,32 @@ def test_many_frames_in_one_chunk() -> None:
 def test_data_of_a_frame(frame: bytes, data: bytes | None) -> None:
     """Its data lines, one space taken off each, joined by LF."""
     assert sse.data(frame) == data
+
+
+EVENT = [b"event: x", b"id: 1", b": c", b"data: 0", b'data: {"a":1}', b'data: "b":2}', b"data: {"]
+
+
+@more_examples(2)
+@given(lines=st.lists(st.sampled_from(EVENT), min_size=1, max_size=4), end=st.sampled_from([b"\n", b"\r\n"]))
+@example(lines=[b"event: x", b"data: 0", b'data: {"a":1}'], end=b"\n")
+def test_the_payload_is_made_of_all_data(lines: list[bytes], end: bytes) -> None:
+    """Short cuts for usual shapes read what a client reads, and what an edit of the frame finds."""
+    frame = end.join([*lines, b"", b""])
+    text = EVENTS.text(frame)
+    try:
+        payload = EVENTS.payload(frame)
+    except NotJSON:
+        assert not isinstance(json_of(text), dict)
+    else:
+        assert (payload or {}) == json_of(text)
+
+
+def json_of(text: bytes) -> Any:
+    """What a JSON text holds; None if it is none."""
+    try:
+        return loads(text)
+    except NotJSON:
+        return None
 
 
 @pytest.mark.parametrize(

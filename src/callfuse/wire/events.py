@@ -33,7 +33,7 @@ class Events:
             if begins == b"data: {":
                 found = orjson.loads(frame[6:])
                 return found
-            if begins == b"event: " and (line := frame.find(b"\ndata: {")) >= 0:
+            if begins == b"event: " and frame.startswith(b"\ndata: {", line := frame.find(b"\n")):
                 found = orjson.loads(frame[line + 6 :])
                 return found
         except orjson.JSONDecodeError:
