@@ -1,8 +1,8 @@
 """Recognise the texts that harnesses (coding agents, frameworks) write into conversations.
 
-In user messages: reminders, automatic retries, tool reports, tagged elements. In results: reminders at the end, ids of
-processes and shells, a person's refusal, and placeholders for an old result. The marker of callfuse's own texts is
-defined here too, because it occurs in the same places.
+In user messages: reminders, automatic retries, summaries, tool reports, tagged elements. In results: reminders at the
+end, ids of processes and shells, a person's refusal, and placeholders for an old result. The marker of callfuse's own
+texts is defined here too, because it occurs in the same places.
 """
 
 import re
@@ -34,6 +34,13 @@ _RETRIES: Final = (
 """Beginnings of automatic retries: the harness has found no usable answer, and asks the model again."""
 _RETRY_OF_MINI: Final = re.compile(r"Tool call error:\s*<error>\s*No tool calls found in the response")
 """The retry of mini-swe-agent, whose templates differ in white space."""
+_SUMMARIES: Final = (
+    "This session is being continued from a previous conversation",  # Claude Code
+    "Another language model started to solve this problem",  # Codex
+    "Here is a summary of the conversation to date:",  # LangChain
+    "<state_snapshot>",  # Gemini CLI, Qwen Code
+)
+"""Beginnings of summaries: the harness has compacted its history, and goes on from there."""
 _AUTOMATIC: Final = (MARKER, *_REMINDERS.values(), *_RETRIES)
 _REPORT: Final = re.compile(r"\[[\w-]+(?: for .*)?\] Result:")
 """Cline and Roo, whose models call tools in plain text, report a result as a user text that begins so."""
@@ -45,6 +52,11 @@ def is_automatic(text: str) -> bool:
     """Whether a text in a user message was written by callfuse, or is a reminder or automatic retry of a harness."""
     text = text.lstrip()
     return text.startswith(_AUTOMATIC) or _RETRY_OF_MINI.match(text) is not None
+
+
+def is_summary(text: str) -> bool:
+    """Whether a text in a user message is the summary of the history that a harness has put it in place of."""
+    return text.lstrip().startswith(_SUMMARIES)
 
 
 def is_tool_report(text: str) -> bool:

@@ -556,3 +556,17 @@ def test_any_values_make_a_lane(headers: dict[bytes, bytes], body: dict[str, Any
         assert name.isprintable()
         assert shortest <= len(name) <= longest
     assert found.source in {rung.source for rung in LADDER}
+
+
+def test_a_named_session_that_opens_with_a_summary() -> None:
+    """Each compaction writes another one, and the conversation is the same. Without a name nothing else tells
+    conversations apart, and what a person writes always does."""
+    opened = [
+        request(f"user: {text} {at}")
+        for text in ("Another language model started to solve this problem.", "Another language was used:")
+        for at in range(2)
+    ]
+    named = [lane({b"x-callfuse-session-id": b"one"}, of=one).fingerprint for one in opened]
+    assert named[0] == named[1]
+    assert len({*named[1:]}) == 3
+    assert len({lane(of=one) for one in opened}) == 4

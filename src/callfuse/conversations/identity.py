@@ -2,7 +2,7 @@
 
 A lane is one conversation. Its key has the hash of the credential, the session id, the id of the agent or thread if the
 client sends one, and always a fingerprint of how the conversation opens, so that parallel sub-agents of one session
-never share a streak.
+never share a streak. Where a named session opens with a harness's summary, that is left out: the next one differs.
 
 The first source with a session id counts: callfuse's own header or field, headers of harnesses and gateways, session
 headers of no vendor, the body, trace baggage. Then come weak sources: a cache key or the fingerprint. A weak id is
@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
 
 from callfuse.dialects import session_ids
+from callfuse.harness import is_summary
 
 Headers = Mapping[bytes, bytes]
 """Headers by name, in lower case."""
@@ -98,6 +99,8 @@ _BELOW_CHAIN: Final = WEAK | {"baggage"}
 
 MAX_ID: Final = 4096
 """Characters of an id that count; the rest is cut."""
+_BEGINNING: Final = 512
+"""Bytes of a text in which its first words stand."""
 LONGEST_SHOWN: Final = 200
 """Characters of an id that stands in logs as it is."""
 
@@ -161,13 +164,16 @@ def lane_of(
     """Find the lane of a request. `payload` is the parsed body; `ordinary` the result of `are_ordinary_headers`.
     `further`: names of headers that are credentials too, in lower case."""
     credential = credential_of(headers, query, further)
-    fingerprint = _fingerprint(request.opening())
+    opening = [*request.opening()]
+    fingerprint = _fingerprint(opening)
     names_session = not ordinary and _may_name_session(headers)
     if not names_session and session_ids.FIELDS.isdisjoint(payload):
         return Lane(credential, fingerprint.hex(), fingerprint, FINGERPRINT)
     source, session = _session(headers if names_session else {}, payload)
     if source in WEAK:
         session = _with_fingerprint(source, session, fingerprint)
+    elif any(map(_is_summary, opening)):  # each compaction writes another one
+        fingerprint = _fingerprint([text for text in opening if not _is_summary(text)])
     return Lane(credential, session, fingerprint, source, _agent(headers) if names_session else "")
 
 
@@ -192,6 +198,11 @@ def chain_lane(lane: Lane, opening: Iterable[bytes]) -> Lane:
     if lane.source not in _BELOW_CHAIN:
         return lane._replace(fingerprint=fingerprint)
     return lane._replace(fingerprint=fingerprint, session=fingerprint.hex(), source=session_ids.CHAIN)
+
+
+def _is_summary(text: bytes) -> bool:
+    """Whether a text of a conversation's opening is the summary of what was before."""
+    return is_summary(text[:_BEGINNING].decode("utf-8", "replace"))
 
 
 def _fingerprint(opening: Iterable[bytes]) -> bytes:

@@ -15,15 +15,18 @@ signature) in order, so that a replay, a client's retry or a restarted guard nei
 
 - A kept round at or behind the request's end is a try that the client did not take up: it is left out.
 - Kept rounds among which the request's newest is not found belong to another timeline, unless the history has been
-  rewritten: then the newest round stands in a shorter history, behind another user message than it was made for.
+  rewritten: then the newest round stands behind another user message than it was made for, and behind a summary or
+  nearer to the beginning than before.
 - Calls without ids are told by their signatures and their order: rounds before one that both know are matched in order,
   wherever they stand. An answer to the same request once more may be a try, or the next round of a client that shows
-  only its newest rounds: the first few count as tries, and all of them once there are more.
+  only its newest rounds. A result that has changed, if only by a time, shows that the call has run again; else the
+  first few count as tries, and all of them once there are more.
 - A kept round from before the oldest one that the request still has was dropped by the client: it counts.
 - A withheld call was never in any request: it counts where it stood. One that was blocked before the last user message
   is remembered (`conversations/blocks.py`), until a conversation without a session's id begins afresh.
-- A history that has lost all its rounds and got shorter was compacted: what was kept counts. In a session that the
-  client has named, that is so even where its summary stands as a user message.
+- A history that has lost all its rounds was compacted if it got shorter, or if a summary in the words of a known
+  harness is its last user message: what was kept counts. In a session that the client has named, any shorter history
+  was compacted, whatever its last user message says. Another summary is another compaction, the same one a try.
 - A round whose time is unknown counts as recent. Of a lane that the ledger has forgotten it knows when that was last
   used, and no round that the request still has is younger: what is older than the ledger's memory is old.
 - Where the vendor has the conversation and the request only what is new (a chain), all that was kept counts, and the
@@ -49,6 +52,7 @@ from callfuse.conversations.ledger import (
 )
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
+from callfuse.harness import is_summary
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes.normalise import normalise
@@ -190,7 +194,7 @@ def read_conversation(
         ignore_in_rounds(rounds, settings)
     _date(timelines[0], state.last_used)
     view = _view_of(request, timelines[0], state, chained=chained, named=named)
-    match = _match(view, state) if state.rounds else _NOTHING
+    match = _match(view, state, request) if state.rounds else _NOTHING
     merged, kept, is_new = _merge(view, match)
     if view.rounds and not kept:
         newest = view.rounds[0]
@@ -318,22 +322,22 @@ def _view_of(
     return _RequestView(rounds, unique, request.length, turn_at, turn, chained, named)
 
 
-def _match(view: _RequestView, state: LaneState) -> _Match:
+def _match(view: _RequestView, state: LaneState, request: Request) -> _Match:
     """Match the ledger's rounds (at least one) with the rounds of a request."""
     kept = [round_ for round_ in state.rounds if round_.turn == view.turn]
     if not view.rounds:
-        return _match_chained(view, kept) if view.chained else _match_compacted(view, kept, state)
+        return _match_chained(view, kept) if view.chained else _match_compacted(view, kept, state, request)
     anchor = _anchor(view, kept)
-    if anchor is None and view.length < state.length:  # a summary may have taken the place of the user message
+    if anchor is None:  # a summary may have taken the place of the user message
         kept = _of_last_turn(state, view.turn)
-        anchor = _anchor_behind_summary(view, kept)
+        anchor = _anchor_behind_summary(view, kept, request)
     return _NOTHING if anchor is None else _match_at(view, kept, *anchor)
 
 
 def _match_at(view: _RequestView, kept: list[KeptRound], first: int, at: int) -> _Match:
     """Match the kept rounds with a request whose round number `first` is `kept[at]`."""
     tries = _equal_tries(view, kept, at) if first == 0 else []
-    if len(tries) > (0 if _has_dropped(view, kept, at) else MOST_TRIES):
+    if tries and len(tries) > (0 if _goes_on(view, kept, at) else MOST_TRIES):
         kept = [*kept[:at], *_one_behind_another([kept[at], *tries])]
         at, tries = len(kept) - 1, []
     shift = kept[at].position - view.rounds[first].position
@@ -350,9 +354,14 @@ def _equal_tries(view: _RequestView, kept: Sequence[KeptRound], at: int) -> list
     return [one for one in kept[at + 1 :] if one.position == answered and one.delivered and _is_same(newest, one)]
 
 
-def _has_dropped(view: _RequestView, kept: Sequence[KeptRound], at: int) -> bool:
-    """Whether the client has dropped rounds of this timeline before: none could stand where the ledger has them."""
-    return at > 0 and kept[0].position - kept[at].position + view.rounds[0].position <= view.turn_at
+def _goes_on(view: _RequestView, kept: Sequence[KeptRound], at: int) -> bool:
+    """Whether the request, whose newest round is `kept[at]`, cannot be a try: the client has dropped rounds of this
+    timeline before, as none could stand where the ledger has them, or the calls have brought something else since, if
+    only another time, so that they have run again."""
+    if at > 0 and kept[0].position - kept[at].position + view.rounds[0].position <= view.turn_at:
+        return True
+    pairs = zip(view.rounds[0].calls, kept[at].delivered, strict=True)
+    return any(None not in (mine.outcome, known.outcome) and mine.outcome != known.outcome for mine, known in pairs)
 
 
 def _one_behind_another(rounds: Sequence[KeptRound]) -> list[KeptRound]:
@@ -361,15 +370,27 @@ def _one_behind_another(rounds: Sequence[KeptRound]) -> list[KeptRound]:
     return [replace(one, position=begin + 2 * number) for number, one in enumerate(rounds)]
 
 
-def _anchor_behind_summary(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
+def _anchor_behind_summary(view: _RequestView, kept: Sequence[KeptRound], request: Request) -> tuple[int, int] | None:
     """The same as `_anchor` of a request whose user message was not that of the kept rounds: its newest round, known by
-    its ids, or in a session that the client has named, as the last one that was delivered there."""
+    its ids, or behind a summary and in a session that the client has named, as the last one that was delivered there.
+
+    It stands nearer to the beginning than before, unless a harness has said that it has put a summary there."""
     newest = view.rounds[0]
-    if view.named and not any(one.id for one in newest.calls):
+    summed = _is_summed(view, request)
+    if (view.named or summed) and not any(one.id for one in newest.calls):
         at = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].delivered), None)
-        return None if at is None or not _is_same(newest, kept[at]) else (0, at)
-    at = _find(newest, kept, 0, view.unique, only_known=True)
-    return None if at is None else (0, at)
+        at = None if at is None or not _is_same(newest, kept[at]) else at
+    else:
+        at = _find(newest, kept, 0, view.unique, only_known=True)
+    if at is None or not (summed or newest.position < kept[at].position):
+        return None
+    return 0, at
+
+
+def _is_summed(view: _RequestView, request: Request) -> bool:
+    """Whether the last user message is a summary in the words of a harness that has compacted its history."""
+    typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
+    return typed is not None and bool(typed.texts) and all(is_summary(one.text) for one in typed.texts)
 
 
 def _anchor(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
@@ -390,14 +411,19 @@ def _match_chained(view: _RequestView, kept: list[KeptRound]) -> _Match:
     return _Match(kept, shift=kept[-1].position + 1, dropped_to=view.length) if kept else _NOTHING
 
 
-def _match_compacted(view: _RequestView, kept: list[KeptRound], state: LaneState) -> _Match:
-    """Match the kept rounds with a request that has no rounds."""
+def _match_compacted(view: _RequestView, kept: list[KeptRound], state: LaneState, request: Request) -> _Match:
+    """Match the kept rounds with a request that has no rounds. Those that the client has dropped stand before its user
+    message from then on."""
     is_shorter = view.length < state.length
-    if is_shorter and not kept and view.named:
+    summed = _is_summed(view, request)
+    if not kept and (summed or (is_shorter and view.named)):
         kept = _of_last_turn(state, view.turn)
-    elif not is_shorter or view.turn_at == view.length - 1:
-        return _Match([one for one in kept if view.turn_at < one.position < view.length])
-    return _Match(kept, dropped_to=state.length)
+    elif not (kept and is_shorter) or view.turn_at == view.length - 1:
+        return _Match(
+            [one for one in kept if (summed or view.turn_at < one.position) and one.position < view.length],
+            dropped_to=view.turn_at if summed else NOWHERE - 1,
+        )
+    return _Match(kept, shift=kept[-1].position - view.turn_at, dropped_to=view.turn_at)
 
 
 def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
@@ -494,7 +520,7 @@ def _without_numbers(text: str) -> bytes:
 def _begins_anew(view: _RequestView, state: LaneState, request: Request) -> bool:
     """Whether a request is the beginning of a new conversation: no model has said anything in it. In a named session it
     may be a summary: then its text is new."""
-    if view.chained or view.rounds or not _is_unanswered(request):
+    if view.chained or view.rounds or not _is_unanswered(request) or _is_summed(view, request):
         return False
     return not view.named or view.turn in state.blocks.turns
 

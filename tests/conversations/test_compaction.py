@@ -1,0 +1,234 @@
+"""A client that compacts its history: the model's rounds go, a summary stands in their place, and the loop goes on.
+
+Whole conversations on the wire, in each dialect, with ids of calls and without; then the verdicts of any schedule of
+compactions, which are those of the history shown whole; then what no one can tell apart.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.timeline import read_conversation
+from callfuse.guard.judge import Judge
+from callfuse.guard.record import past_round
+from callfuse.policy.settings import LoopSettings
+from tests.conversations.talks import Lane, by_number, messages, without, words
+from tests.detect.timelines import past
+from tests.guard.driving import read
+from tests.guard.written import OPENAI
+from tests.support.asgi import JSON_REQUEST
+from tests.support.kits import DialectKit
+from tests.support.meeting import Session, ask, every_dialect, reply
+from tests.support.model import History, Round, User
+from tests.support.plain import RESULT, same_call, saying
+
+TASK = User("Find the zebra crossing.")
+MOST = 8
+"""Executions after which nobody waits for a verdict any more."""
+BEGINNINGS = (
+    "This session is being continued from a previous conversation that ran out of context. Summary: ",
+    "Another language model started to solve this problem and produced a summary of its thinking process. ",
+    "Here is a summary of the conversation to date:\n\n",
+    "<state_snapshot>\n<overall_goal>Find it.</overall_goal> ",
+)
+
+Turns = list[User | Round]
+Compact = Callable[[int, Round], Turns]
+"""What stands in place of so many rounds, of which this is the last."""
+
+
+def in_known_words(number: int) -> User:
+    """A summary of so many rounds, as a harness begins it."""
+    return User(f"{BEGINNINGS[0]}{'I' * number} searches.")
+
+
+def in_any_words(number: int) -> User:
+    """A summary as nobody knows it."""
+    return User(f"So far: {'I' * number} searches. Go on.")
+
+
+WAYS: dict[str, Compact] = {
+    "behind the task": lambda number, _: [TASK, in_known_words(number)],
+    "newest kept": lambda number, last: [TASK, in_known_words(number), last],
+    "nothing else": lambda number, _: [in_known_words(number)],
+    "any words": lambda number, _: [TASK, in_any_words(number)],
+    "any words, newest kept": lambda number, last: [TASK, in_any_words(number), last],
+    "newest only": lambda _, last: [TASK, last],
+}
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client that runs what the model calls. `compacts`: after which executions it does; `ids`: whether it sends the
+    ids of calls back; `named`: whether it names its session; `result`: what the n-th execution brings."""
+
+    kit: DialectKit
+    way: str
+    compacts: Callable[[int], bool]
+    ids: bool = True
+    named: bool = False
+    result: Callable[[int], str] = lambda _: RESULT
+
+    def executions(self) -> int:
+        """How often the same call runs until it is stopped, or `MOST`."""
+        return asyncio.run(self._run(Session()))
+
+    async def _run(self, session: Session) -> int:
+        headers = JSON_REQUEST + (((b"x-callfuse-session-id", b"one"),) if self.named else ())
+        turns: Turns = [TASK]
+        try:
+            for done in range(MOST):
+                call = same_call(f"call_{done}" if self.ids else "")
+                answer = reply(self.kit, saying(call, tag=f"t{done}"), stream=True)
+                asked = ask(self.kit, History(tuple(turns)), stream=True, headers=headers)
+                met = await session.exchange(asked, answer)
+                if not self.kit.read(met.body, stream=True)[0].calls:
+                    return done
+                last = Round((call,), (self.result(done),))
+                turns = WAYS[self.way](done + 1, last) if self.compacts(done + 1) else [*turns, last]
+        finally:
+            await session.close()
+        return MOST
+
+
+SCHEDULES: dict[str, Callable[[int], bool]] = {
+    "after one": lambda done: done == 1,
+    "after two": lambda done: done == 2,
+    "every second": lambda done: done % 2 == 0,
+    "every": lambda done: True,
+}
+each_schedule = pytest.mark.parametrize("schedule", SCHEDULES)
+with_ids_and_without = pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
+
+
+@every_dialect
+@with_ids_and_without
+@each_schedule
+@pytest.mark.parametrize("way", ["behind the task", "newest kept"])
+def test_the_third_execution_is_stopped(kit: DialectKit, ids: bool, schedule: str, way: str) -> None:
+    """As without a compaction, whether or not the client names its session."""
+    assert Client(kit, way, SCHEDULES[schedule], ids=ids).executions() == 2
+
+
+@every_dialect
+def test_an_answer_whose_id_comes_back_needs_no_known_words(kit: DialectKit) -> None:
+    """The newest round is known by its id, or in a named session as the last one, and stands nearer to the beginning
+    than it did."""
+    assert Client(kit, "any words, newest kept", SCHEDULES["every"]).executions() == 2
+    assert Client(kit, "any words, newest kept", SCHEDULES["every"], ids=False, named=True).executions() == 2
+
+
+@every_dialect
+@with_ids_and_without
+def test_a_summary_in_place_of_all(kit: DialectKit, ids: bool) -> None:
+    """The lane of a conversation goes by how it opens. In a named session those that a summary opens are one lane: what
+    was before the first compaction is lost, all since counts. Without a name nothing joins them."""
+    counts = [
+        Client(kit, "nothing else", SCHEDULES["every second"], ids=ids, named=named).executions()
+        for named in (True, False)
+    ]
+    assert counts == [4, MOST]
+
+
+@every_dialect
+def test_a_client_without_ids_that_shows_its_newest_round(kit: DialectKit) -> None:
+    """Results that differ, if only in a time, tell its requests from tries of one request. Equal ones do not: three of
+    them count as tries."""
+    counts = [
+        Client(kit, "newest only", SCHEDULES["every"], ids=False, result=result).executions()
+        for result in (lambda done: f"{RESULT} at 10:4{done}:07", lambda _: RESULT)
+    ]
+    assert counts == [2, 5]
+
+
+def test_another_conversation_that_opens_alike() -> None:
+    """Without a session's name, a shorter history behind another message may be a new conversation. Whatever it calls,
+    nothing of the one before counts."""
+    lane = Lane()
+    for at in range(2):
+        lane.answer("user: Context.", "user: Task one.", *["a=x"] * at, brings=["a"])
+    lane.answer("user: Context.", "user: Task two.", brings=["a"])
+    assert words(lane.look("user: Context.", "user: Task two.", "a=x").timeline) == ["a=x"]
+
+
+SUMMARY = f"user: {BEGINNINGS[1]}"
+
+
+@pytest.mark.parametrize("ids", [by_number, without])
+@pytest.mark.parametrize("tries", range(1, 6))
+def test_tries_behind_a_summary_leave_no_trace(ids: Callable[[int, str], str], tries: int) -> None:
+    """The same request once more is no further compaction, however often it comes."""
+    lane = Lane(ids)
+    for at in range(2):
+        lane.answer("user: go", *["a=x"] * at, brings=["a"])
+    for _ in range(tries):
+        assert len(words(lane.look("user: go", SUMMARY).timeline)) == 2
+        lane.answer("user: go", SUMMARY, brings=["a"])
+    assert words(lane.look("user: go", SUMMARY, "a=x").timeline) == ["a=x", "a", "a=x"]
+
+
+@pytest.mark.parametrize("tries", range(1, 4))
+def test_tries_of_a_client_without_ids_bring_the_same_result(tries: int) -> None:
+    """A result that has the same text is that of the same execution."""
+    lane = Lane(without)
+    lane.answer("user: go", brings=["a"])
+    for _ in range(tries):
+        lane.answer("user: go", "a=x", brings=["a"])
+    assert words(lane.look("user: go", "a=x").timeline) == ["a=x"]
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_the_words_of_each_harness(beginning: str) -> None:
+    """They tell a compaction from a message that a person has typed."""
+    lane = Lane()
+    for at in range(2):
+        lane.answer("user: go", *["a=x"] * at, brings=["a"])
+    assert len(words(lane.look("user: go", f"user: {beginning}").timeline)) == 2
+    assert words(lane.look("user: go", f"user: You wrote: {beginning}").timeline) == []
+
+
+KEPT = st.sampled_from(["", "", "nothing", "newest"])
+WORDS = st.sampled_from(["a=x", "a=x", "a=x", "b=y", "a1=x", "a=x b=y"])
+"""Each call always brings the same: no summary shows a result that no request has shown."""
+
+
+@given(
+    rounds=st.lists(WORDS, min_size=1, max_size=12),
+    kept=st.lists(KEPT, min_size=1, max_size=5),
+    ids=st.booleans(),
+)
+@example(rounds=["a=x"] * 9, kept=["", "nothing"], ids=False)
+@example(rounds=["a=x"] * 9, kept=["newest", ""], ids=False)
+def test_no_verdict_depends_on_compactions(rounds: list[str], kept: list[str], ids: bool) -> None:
+    """Whatever of the rounds stays behind a summary, and when: the same is found, with the same counts."""
+    assert found(rounds, kept, ids=ids) == found(rounds, [""], ids=ids)
+
+
+def found(rounds: Sequence[str], kept: Sequence[str], *, ids: bool) -> list[list[tuple[str, int, bool]]]:
+    """What is found in each answer where the client compacts its history before request `n` if `kept[n]` says what it
+    keeps of its rounds."""
+
+    def id_of(at: int, number: int, _name: str = "") -> str:
+        return f"id{at}.{number}" if ids else ""
+
+    state, settings, verdicts = LaneState(), LoopSettings.model_validate({"mode": "observe"}), []
+    parts = [("user: go", 0)]
+    for at, word in enumerate(rounds):
+        if at and (keeps := kept[at % len(kept)]):
+            parts = [parts[0], (f"{SUMMARY} {'I' * at}", at), *(parts[-1:] if keeps == "newest" else [])]
+        turns = [turn for said, first in parts for turn in messages([said], partial(id_of, first))]
+        body = json.dumps({"model": "m", "messages": turns, "tools": [{"type": "function"}]}).encode()
+        conversation = read_conversation(read(OPENAI, body), state, 10.0 * at, settings)
+        calls = [past(one, id_of(at, n)).call for n, one in enumerate(word.split())]
+        found_here = Judge(conversation.timeline, settings).verdicts(calls)
+        verdicts.append([(str(one.finding.kind), one.finding.count, one.finding.hard) for one in found_here])
+        state = conversation.evidence.after([past_round(calls, found_here)], [], 10.0 * at + 5, max_rounds=128)
+        parts.append((word, at))
+    return verdicts
