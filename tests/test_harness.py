@@ -98,6 +98,12 @@ def test_an_open_element_has_no_end() -> None:
         (["<a>x</a>", "b", "<a>y</a>"], [None, None, 8]),
         (["<a>x</a>", "b", "<system-reminder>y</system-reminder>"], [None, None, 36]),
         (["<a>x</a>", "b", "<a>y</a>", "c"], [None, None, 8, 0]),
+        (["b", "<system-reminder>y</system-reminder>"], [0, 36]),
+        (["b", "c", "<system-reminder>y</system-reminder>", "<system-reminder>z</system-reminder>"], [0, 0, 36, 36]),
+        (["b", "<a>x</a>", "<system-reminder>y</system-reminder>"], [None, None, 36]),
+        (["b", "<system-reminder>y</system-reminder>", "<a>x</a>"], [None, None, 8]),
+        (["b", "<system-reminder>y</system-reminder>", "c", "<system-reminder>z</system-reminder>"], [None] * 3 + [36]),
+        (["<system-reminder>y</system-reminder>", "b", "<system-reminder>z</system-reminder>"], [None, None, 36]),
         (["</a>\nb", "c"], [None, None]),
         (["b\n</a>"], [None]),
         (["<a>\n</b>\n</a>\nc"], [13]),
@@ -107,7 +113,8 @@ def test_an_open_element_has_no_end() -> None:
 )
 def test_where_typing_begins_in_several_texts(texts: list[str], starts: list[int | None]) -> None:
     """An element may reach over them, and nothing before the end of the last one is typed. A closing tag of an element
-    that nothing has opened is a sign of a cut. A whole reminder is one text of a harness, whatever it quotes."""
+    that nothing has opened is a sign of a cut. A whole reminder is one text of a harness, whatever it quotes;
+    what stands before all else stays typed if nothing else follows."""
     assert typed_starts(texts) == starts
 
 

@@ -84,8 +84,16 @@ def typed_starts(texts: Sequence[str]) -> list[int | None]:
     or a page in one of them may close it itself. Nothing before the last element of the message is a person's, whether
     that element reaches over several texts or fills one. Where one is not closed, nobody knows where it ends; where one
     is closed that nothing in this message has opened, its beginning was cut off, and nothing in the message is known to
-    be typed.
+    be typed. Texts without a tag that stand before all else are a person's, where only whole reminders follow.
     """
+    first = next((at for at, text in enumerate(texts) if "<" in text), len(texts))
+    if all(map(_is_whole_reminder, texts[first:])):
+        return [*[0] * first, *[text.rfind(">") + 1 for text in texts[first:]]]
+    return _starts_behind_elements(texts)
+
+
+def _starts_behind_elements(texts: Sequence[str]) -> list[int | None]:
+    """As `typed_starts`, of any texts: nothing before the last element is typed."""
     starts: list[int | None] = []
     inside = 0  # so many texts stand before the end of an element, or in it
     elements = _Elements()
