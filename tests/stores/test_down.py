@@ -6,18 +6,20 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import trio
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi.types import Message, Receive, Scope, Send
-from callfuse.conversations.ledger import LaneState
+from callfuse.conversations.ledger import LaneState, SessionState
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.log import LogSink
+from callfuse.policy.tiers import Overrides
+from callfuse.stores import values
 from callfuse.stores.address import address_of
 from callfuse.stores.keys import lane_key, session_key
 from callfuse.stores.redis import RedisLedger
@@ -116,6 +118,34 @@ async def test_what_was_read_or_written_stays_at_hand(another: Start) -> None:
             assert (found.rounds[0].position, kept) == (7, TTL)
             await worker.ledger.write({lane(2): state(8)}, 2)
             assert (await rounds_of(worker.ledger, lane(2), 3))[0].position == 8
+
+
+async def test_an_answer_that_comes_late(another: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process has written while it was on its way is newer, and stays at hand."""
+    server, reading, may_go_on = another(), threading.Event(), threading.Event()
+    decode = values.decode_lane
+
+    def late(value: bytes) -> LaneState:
+        reading.set()
+        may_go_on.wait(10)
+        return decode(value)
+
+    async with beside(server.url) as one:
+        await one.ledger.write({lane(1): replace(state(7), revision="a7")}, 0)
+        await one.ledger.write_session(session(1), replace(TTL, revision="a7"), 0)
+        monkeypatch.setattr("callfuse.stores.redis.LONG_BYTES", 0)
+        monkeypatch.setattr(values, "decode_lane", late)
+        read = asyncio.create_task(one.ledger.read(lane(1), 1))
+        assert await asyncio.to_thread(reading.wait, 10)
+        after = SessionState(Overrides({"ttl_seconds": 8.0}), revision="a8")
+        await one.ledger.write({lane(1): replace(state(8), revision="a8")}, 1)
+        await one.ledger.write_session(session(1), after, 1)
+        may_go_on.set()
+        found, kept = await read
+        assert (found.rounds[0].position, kept) == (8, after)
+        server.end()
+        found, kept = await one.ledger.read(lane(1), 2)
+        assert (found.rounds[0].position, kept) == (8, after)
 
 
 async def test_an_outage_from_its_beginning_to_its_end(another: Start, caplog: pytest.LogCaptureFixture) -> None:

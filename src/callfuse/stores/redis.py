@@ -100,14 +100,14 @@ class RedisLedger:
         return True
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """Read a lane and its session; from the local copy what the server lacks."""
+        """Read a lane and its session; from the local copy what the server lacks, and what this process has written
+        while the answer was on its way."""
         keys = lane_key(lane), session_key((lane.credential, lane.owner)), last_use_key(lane)
+        before = Read(lane, *await self._local.read(lane, now))
         found = await self._connection.ask("read", READ, keys, (lane.owner, self._ttl_ms), values_of(3))
         if found is None:
             return await self._local.read(lane, now)
-        there = await self._decode_lane(found[0])
-        if there is not None:
-            await self._local.write({lane: there}, now)
+        there = await self._take_lane(before, found[0], now)
         here, known = await self._local.read(lane, now)
         state = here if there is None else there
         if there is None and here == LaneState(last_used=here.last_used):
@@ -118,7 +118,21 @@ class RedisLedger:
         if there is None and state.session:  # the script did not read the session that the local copy names
             return state, known
         session = lane.credential, state.session or lane.owner
+        if session == before.session_key and has_moved(known, before.session):
+            return state, known
         return state, await self._take_session(session, known, found[1], now)
+
+    async def _take_lane(self, before: Read, value: Value, now: float) -> LaneState | None:
+        """Take a lane from the server's value; the local copy's, if that is another one than `before`. None if the
+        server has none."""
+        there = await self._decode_lane(value)
+        if there is None:
+            return None
+        here, _ = await self._local.read(before.lane, now)
+        if has_moved(here, before.state):
+            return here
+        await self._local.write({before.lane: there}, now)
+        return there
 
     async def _take_session(
         self, session: SessionKey, known: SessionState, raw: bytes | None, now: float
