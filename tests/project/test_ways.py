@@ -12,8 +12,8 @@ CEILINGS = {
     "longer": (1290, 75),
     "call": (768, 68),
     "coalesced": (655, 68),
-    "held": (3700, 90),
-    "blocked": (11900, 107),
+    "held": (3380, 90),
+    "blocked": (11450, 107),
 }
 """The most calls and files of each way."""
 

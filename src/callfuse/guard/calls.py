@@ -136,10 +136,10 @@ class AnswerCalls:
             round_.siblings.add(complete)
             round_.news |= self._judge.is_news(complete)
 
-    def grows(self, frame: bytes) -> bool:
-        """Read a frame that is like the last one, but for the piece of arguments that it adds to a call; False if it
-        has to be parsed."""
-        return self._finder.append(frame)
+    def grows(self, chunk: bytes, *, once: bool = False) -> bool:
+        """Read frames that are like the last one, but for the pieces of arguments that they add to a call; False if
+        they have to be parsed. `once`: only a single frame."""
+        return self._finder.append(chunk, once=once)
 
     def read(self, frame: bytes, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
         """The events of a frame with this payload, and where the parts of calls stand in it."""

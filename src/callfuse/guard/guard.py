@@ -346,13 +346,37 @@ class Guard:
 
     def _read_on(self) -> bytes:
         """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
-        if self._unread.chunk:
+        chunk = self._unread.chunk
+        if chunk and self._queue.size and self._is_held_piece(chunk):
+            self._unread.chunk, self._unread.at_work = b"", chunk
+            self._kept.add(chunk)
+            self._process(chunk, (), *self._parts)
+            self._unread.at_work = None
+            return self._queue.drain()
+        if chunk:
             self._unread.split()
         self._read_frames()
         waiting = self._unread.framer.waiting
         if waiting and self._mode in _READS and not self.needs_verdict and (cause := self._limit(waiting)):
             self._exceed(cause)
         return self._leave()
+
+    def _is_held_piece(self, chunk: bytes) -> bool:
+        """Read a chunk that is one frame and only adds a piece to a call that waits, as most do behind its beginning;
+        False if it has to be split. Only within the limits, and not of an answer that continues another."""
+        queue, size = self._queue, len(chunk)
+        return (
+            self._mode is Mode.FOLLOWING
+            and self.record.choices == 1
+            and not self._loop.asked
+            and not self._kept.spliced
+            and not queue.to_judge
+            and not self._unread.frames
+            and self._unread.framer.empty
+            and queue.size + size <= self._judge.settings.max_held_bytes
+            and self._kept.has_room(size)
+            and self._calls.grows(chunk, once=True)
+        )
 
     def _read_frames(self) -> None:
         unread = self._unread.frames

@@ -50,15 +50,17 @@ class ChunkTemplate:
         self._pieces = pieces
         self._known = len(pieces)
 
-    def append(self, chunk: bytes) -> bool:
+    def append(self, chunk: bytes, *, once: bool = False) -> bool:
         """Append the pieces of a chunk of whole frames that all fit; False, with nothing appended, if the chunk has to
-        be parsed."""
+        be parsed. `once`: only one frame fits."""
         if not (chunk.startswith(self._before) and chunk.endswith(self._after)) or len(chunk) < self._least:
             return False
         inside = chunk[self._start : self._end]
         try:
             if inside.find(self._between) < 0:
                 self._pieces.append(orjson.loads(b'"' + inside + b'"'))
+            elif once:
+                return False
             else:
                 self._pieces += [orjson.loads(b'"' + piece + b'"') for piece in inside.split(self._between)]
         except orjson.JSONDecodeError:
@@ -87,9 +89,10 @@ class TemplateFinder:
         self._before: PieceCounts | None = None
         self._tries = TRIES
 
-    def append(self, chunk: bytes) -> bool:
-        """Append the pieces of a frame, or of a chunk of whole ones; False if there is no template that all fit."""
-        return self._template is not None and self._template.append(chunk)
+    def append(self, chunk: bytes, *, once: bool = False) -> bool:
+        """Append the pieces of a frame, or of a chunk of whole ones; False if there is no template that all fit, or
+        where they are several and `once` allows one only."""
+        return self._template is not None and self._template.append(chunk, once=once)
 
     def begin(self) -> None:
         """A frame is parsed next."""
