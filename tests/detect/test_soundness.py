@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from callfuse.detect import Engine, can_fire
 from callfuse.detect.detector import ANY_TOOL
+from callfuse.detect.facts import Finds
 from callfuse.detect.registry import DETECTORS, HINDSIGHTS
 from callfuse.detect.siblings import Siblings
 from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
@@ -76,12 +77,12 @@ def test_each_kind_is_foreseen_for_itself(past: Timeline, chosen: LoopSettings, 
 def test_a_call_that_is_none_of_the_suspects_has_no_finding(
     past: Timeline, chosen: LoopSettings, drawn: list[str]
 ) -> None:
-    """Where a detector names the calls that a pending one must be equal to, it finds nothing in any other; and where
-    the engine does, neither does any detector."""
+    """Where a fact says that a pending call equals one that recurs, its detector finds nothing in any other; and where
+    the engine says so, neither does any detector."""
     engine = Engine(past, chosen)
     for one in [*of_past(past), *calls(" ".join(drawn))]:
         for detector in DETECTORS if one.name else ():
-            equal = detector.must_equal(engine.past, engine.settings)
+            equal = detector.recurring(engine.past, engine.settings) if detector.needs.finds is Finds.EQUAL else None
             if equal is not None and found(detector, past, chosen, one):
                 assert (one.full_name, one.signature) in [(other.full_name, other.signature) for other in equal]
         suspects = engine.must_equal(one.full_name, lambda _: True) if one.name else None

@@ -73,8 +73,10 @@ SILENT = """
             lambda text: text.replace("[one.call for one in newest.calls] if newest else ()", "()"), id="recurring"
         ),
         pytest.param(
-            lambda text: text.replace("    def recurring", "    of_any_tool = True\n\n    def recurring"),
-            id="of_any_tool",
+            lambda text: text.replace(DETECTOR, f"{FACT}\n{DETECTOR}").replace(
+                "    def rec", "    needs = facts.CALLS\n\n    def rec"
+            ),
+            id="finds",
         ),
     ],
 )

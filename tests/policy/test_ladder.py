@@ -206,7 +206,7 @@ def test_what_is_withheld_was_foreseen(
 
 def test_what_may_be_found_at_any_count_is_withheld_on_every_ladder_that_withholds() -> None:
     """A hard finding would take the last rung, but it may come as the first one."""
-    found = Hit(Repeat(), call("a"), Evidence(1, certain=True), 1, hard=True, any_count=True)
+    found = Hit(Repeat(), call("a"), Evidence(1), 1, hard=True, any_count=True)
     assert would_withhold(placed([], []), found, free((STEER, WARN)))
     assert not would_withhold(placed([], []), found, free((OBSERVE, WARN)))
 
@@ -215,10 +215,8 @@ def test_a_signature_on_a_lower_step_may_stand_on_a_harder_rung() -> None:
     """What is foreseen is the finding of the strongest call; another call has not been told yet."""
     past = placed(["a=x", "a=x", "b=y"], [0, 1, 0])
     assert step_of(past, finding("a"), (STEER, WARN)) == 2
-    assert would_withhold(past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), free((STEER, WARN)))
-    assert not would_withhold(
-        past, Hit(Repeat(), call("a"), Evidence(3, certain=True), 3, hard=False), free((WARN, WARN))
-    )
+    assert would_withhold(past, Hit(Repeat(), call("a"), Evidence(3), 3, hard=False), free((STEER, WARN)))
+    assert not would_withhold(past, Hit(Repeat(), call("a"), Evidence(3), 3, hard=False), free((WARN, WARN)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

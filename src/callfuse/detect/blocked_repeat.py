@@ -20,7 +20,6 @@ class BlockedRepeat(Detector):
     """A call that has been blocked, in this timeline or before its user message."""
 
     kind = Repeat.kind
-    names_calls = True
     needs = facts.BLOCKED
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
@@ -32,10 +31,6 @@ class BlockedRepeat(Detector):
         here = timeline.memoized(_blocked, settings).values() if timeline.has_blocks else ()
         earlier = timeline.earlier_blocks.calls.values() if timeline.earlier_blocks else ()
         return [*(one.call for _, one in here), *(one.call for one in earlier)]
-
-    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """A blocked call."""
-        return self.recurring(timeline, settings)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """All earlier calls that are the same, where one was blocked and nothing has changed since."""
@@ -56,10 +51,10 @@ class BlockedRepeat(Detector):
         if not (is_refused or _is_same_again(found, at, before)):
             return None
         if before is None:
-            return Evidence(1 + len(calls), calls, certain=True, returned=not _are_in_a_row(found))
+            return Evidence(1 + len(calls), calls, returned=not _are_in_a_row(found))
         # It ran, and was blocked, before the user message too: how often is not kept.
         count = max(2 + len(calls), settings.for_tool(call.full_name).settings.max_repeats)
-        return Evidence(count, (*calls, before), certain=True, returned=True)
+        return Evidence(count, (*calls, before), returned=True)
 
 
 def _are_in_a_row(found: Sequence[tuple[int, PastCall]]) -> bool:

@@ -8,15 +8,15 @@ hardly tells good runs from bad ones; in good ones of almost any length most cal
 from dataclasses import replace
 
 from callfuse.detect import facts
-from callfuse.detect.detector import ANY_TOOL, Detector, Evidence, distinct_calls
+from callfuse.detect.detector import ANY_TOOL, Evidence, RoundDetector, distinct_calls
 from callfuse.detect.facts import STALE
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.detect.siblings import Counted
+from callfuse.detect.siblings import Counted, Room
 from callfuse.model import PastCall, Timeline, ToolCall
 
 
-class Budget(Detector):
+class Budget(RoundDetector):
     """All calls since the last real user message."""
 
     kind = Kind(
@@ -28,16 +28,14 @@ class Budget(Detector):
         "`false` is off.",
     )
     needs = facts.CALLS
-    of_any_tool = True
-    counts_siblings = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The first call beyond `max_calls`; never hard."""
         return _first_beyond(tool.settings.max_calls)
 
-    def room(self, timeline: Timeline, settings: Settings) -> int:
+    def room(self, timeline: Timeline, settings: Settings) -> Room:
         """The calls that are left."""
-        return settings.max_calls - timeline.facts.calls
+        return Room(settings.max_calls - timeline.facts.calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls there have been."""
@@ -55,9 +53,9 @@ class ToolBudget(Budget):
         """The first call beyond `max_calls_of_tool`; never hard."""
         return _first_beyond(tool.settings.max_calls_of_tool)
 
-    def room(self, timeline: Timeline, settings: Settings) -> int:
+    def room(self, timeline: Timeline, settings: Settings) -> Room:
         """The calls that are left, if all have been of one tool."""
-        return settings.max_calls_of_tool - timeline.facts.calls
+        return Room(settings.max_calls_of_tool - timeline.facts.calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
@@ -80,9 +78,9 @@ class WeightedBudget(Budget):
         """The first call beyond `max_weighted_calls`; never hard."""
         return _first_beyond(tool.settings.max_weighted_calls)
 
-    def room(self, timeline: Timeline, settings: Settings) -> int:
+    def room(self, timeline: Timeline, settings: Settings) -> Room:
         """The calls that are left, if none has brought anything new."""
-        return settings.max_weighted_calls - STALE * timeline.facts.calls
+        return Room(settings.max_weighted_calls - STALE * timeline.facts.calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """What all calls weigh."""

@@ -31,10 +31,9 @@ class Cycle(Detector):
         seen_uncompared="lap {count} of one sequence of calls ({lap})",
         suggestion="Leave the sequence: change one of its steps, or answer with what is known.",
         limit=SoftLimit("laps", 2, "Laps of one sequence of 2 to 5 rounds."),
+        specific=True,
+        spares_pollers=True,
     )
-    names_calls = True
-    ends_on_news = True
-    spares_pollers = True
     needs = facts.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
@@ -44,10 +43,6 @@ class Cycle(Detector):
         if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:
             return ()
         return [one.call for one in distinct_calls(rounds[1:LONGEST_LAP])]
-
-    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """A call of a round that could be expected."""
-        return self.recurring(timeline, settings)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The laps that the pending round would complete, if it is the expected round."""

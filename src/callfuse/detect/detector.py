@@ -10,7 +10,7 @@ from callfuse.detect import facts
 from callfuse.detect.facts import Fact, ResultFact
 from callfuse.detect.kind import Kind
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.detect.siblings import Counted
+from callfuse.detect.siblings import Counted, Room
 from callfuse.model import ANY_TOOL, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
@@ -27,9 +27,9 @@ class Evidence:
 
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
-    `lap` names the tools of a sequence. `certain`: a hard finding whatever the count. `factor`: the limits for it are
-    this many times as high. `in_answer`: it rests on calls of the pending round alone. `returned`: the calls are not in
-    a row, or brought different outcomes; one was blocked.
+    `lap` names the tools of a sequence. `factor`: the limits for it are this many times as high. `in_answer`: it rests
+    on calls of the pending round alone. `returned`: the calls are not in a row, or brought different outcomes; one was
+    blocked.
     """
 
     count: int
@@ -37,7 +37,6 @@ class Evidence:
     confidence: float = 1.0
     whole_round: frozenset[Signature] | None = None
     lap: tuple[str, ...] = ()
-    certain: bool = False
     factor: int = 1
     in_answer: bool = False
     returned: bool = False
@@ -50,10 +49,6 @@ class Rule(ABC):
     """
 
     kind: ClassVar[Kind]
-    ends_on_news: ClassVar[bool] = False
-    """A new call in the same round shows progress and voids the finding."""
-    ends_round: ClassVar[bool] = False
-    """The calls of its round behind one that it finds are not judged: they share what becomes of that one."""
 
 
 class Detector(Rule):
@@ -64,17 +59,8 @@ class Detector(Rule):
     """
 
     needs: ClassVar[Fact] = facts.ROUNDS
-    """The fact without which it finds nothing: it is asked only where that holds for its soft limit."""
-    of_any_tool: ClassVar[bool] = False
-    """Evidence does not depend on the arguments; for `ANY_TOOL`, `evidence` returns the maximum over all tools."""
-    spares_pollers: ClassVar[bool] = False
-    """The limits are `poll_factor` times as high if a call of the streak is a poller or has waited."""
-    counts_siblings: ClassVar[bool] = False
-    """The calls before it in its own round count, too: where there are any, `beside` gives the evidence."""
-    by_signature: ClassVar[bool] = False
-    """Of those calls only equal ones count."""
-    names_calls: ClassVar[bool] = False
-    """Its text is more specific: if several detectors hit equally hard, this one's finding is shown."""
+    """The fact without which it finds nothing, and what calls that speaks of: it is asked only where that holds for its
+    soft limit."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one of 0 never.
@@ -88,17 +74,8 @@ class Detector(Rule):
 
         For each tool, the strongest of these calls must bound the evidence of every possible call of the tool;
         otherwise a looping call would stream through unheld. None: no such bound; every call is held, if findings of
-        this kind may be withheld. A tool's own limits and pauses may differ from `settings`. Not called for detectors
-        with `of_any_tool`.
-        """
-        return None
-
-    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
-        """The calls one of which a pending call must be equal to, or there is no evidence against it.
-
-        A held call leaves as soon as its arguments show that it is none of them. None: there may be evidence against
-        any other call, which waits for its end, if findings of this kind may be withheld. Not called for detectors with
-        `of_any_tool`.
+        this kind may be withheld. A tool's own limits and pauses may differ from `settings`. Says nothing where the
+        arguments do not matter (`Finds.ANY`).
         """
         return None
 
@@ -106,14 +83,17 @@ class Detector(Rule):
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The evidence against a pending call, under its tool's settings; None if there is none."""
 
-    def room(self, timeline: Timeline, settings: Settings) -> int:
-        """Cheap pre-check: how many others a call may have in its round without a finding; or fewer. Of equal ones,
-        where `by_signature` says that only these matter. Asked of those with `counts_siblings`."""
-        return 0
 
+class RoundDetector(Detector):
+    """A detector that counts the other calls of the pending round, too."""
+
+    @abstractmethod
+    def room(self, timeline: Timeline, settings: Settings) -> Room:
+        """Cheap pre-check: how many others a call may have in its round without a finding; or fewer."""
+
+    @abstractmethod
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """As `evidence`, with the calls before it in its round. It must not fall where any of the counts grows."""
-        return self.evidence(timeline, call, settings)
 
 
 class Hindsight(Rule):
@@ -125,10 +105,6 @@ class Hindsight(Rule):
 
     needs: ClassVar[ResultFact]
     """The fact without which it finds nothing: it is asked only where that holds for its limit."""
-    any_arguments: ClassVar[bool] = False
-    """Any call of the newest round's tools goes on in the same way; otherwise only one that its evidence has."""
-    names_cause: ClassVar[bool] = False
-    """Its text is more specific: if several find something in a round, this one's finding is shown."""
 
     @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
@@ -150,6 +126,8 @@ class Hit:
     """The count from which on it is hard; 0 is never."""
     waits: bool = False
     """A call of the stretch waits for something outside."""
+    ends_on_news: bool = False
+    """A new call in the same round shows progress, and voids it."""
 
     @property
     def kind(self) -> str:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from callfuse.detect import registry
 from callfuse.detect.budget import weight
 from callfuse.detect.comparison import MOST
-from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, Rule, any_call
-from callfuse.detect.facts import OTHERS
+from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, RoundDetector, any_call
+from callfuse.detect.facts import OTHERS, Finds
 from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import Detectors, ForTool, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
@@ -38,9 +38,8 @@ class Engine:
         self.settings = _in_force(self.past, settings)
         self._awake: frozenset[Detector] | None = None
         self._limits_of: dict[str, Mapping[Detector, Limits]] = {}
-        self._counting_of: dict[str, Mapping[Detector, Limits]] = {}
+        self._counting_of: dict[str, Mapping[RoundDetector, Limits]] = {}
         self._recurring_of: dict[Detector, dict[str, list[ToolCall]] | None] = {}
-        self._must_equal: tuple[dict[str, dict[Signature, ToolCall]], frozenset[Rule]] | None = None
         self._could_fire: dict[str, bool] = {}
         self._never_waited: set[PastCall] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
@@ -91,18 +90,18 @@ class Engine:
         if not name:
             return
         for detector in self._limits(ANY_TOOL):
-            if detector.of_any_tool:
+            if detector.needs.finds is Finds.ANY:
                 continue  # judged below, once for any call
             recurring = self._recurring(detector)
             if recurring is None:
                 call = any_call(name)
-                yield Hit(detector, call, Evidence(1, certain=True), 1, hard=True, any_count=True)
+                yield Hit(detector, call, Evidence(1), 1, hard=True, any_count=True)
                 continue
             for call in recurring.get(name, ()):
                 own = self._limits(call.full_name).get(detector)
                 yield from self._hits(call, {detector: own} if own else {})
         if name == ANY_TOOL or self.could_fire(ANY_TOOL):
-            of_any = {one: own for one, own in self._limits(name).items() if one.of_any_tool}
+            of_any = {one: own for one, own in self._limits(name).items() if one.needs.finds is Finds.ANY}
             yield from self._hits(any_call(name), of_any)
 
     def must_equal(self, name: str, acts: Callable[[Hit], bool]) -> list[ToolCall] | None:
@@ -110,27 +109,14 @@ class Engine:
 
         `name` is the tool's full name. None: another call may have such a hit, or there are too many of them.
         """
-        by_tool, detectors = self._equal_ones()
-        if any(acts(hit) for hit in self.possible(name) if hit.detector not in detectors):
+        equal = [one for one in self.awake if one.needs.finds is Finds.EQUAL]
+        if any(acts(hit) for hit in self.possible(name) if hit.detector not in equal):
             return None
-        calls = by_tool.get(name, {})
+        recurring = [call for one in equal for call in (self._recurring(one) or {}).get(name, ())]
+        calls = {call.signature: call for call in recurring if call.full_name == name}
         if len(calls) > MOST:
             return None
         return [call for call in calls.values() if any(map(acts, self._hits(call, self._limits(name))))]
-
-    def _equal_ones(self) -> tuple[dict[str, dict[Signature, ToolCall]], frozenset[Rule]]:
-        """The calls of `Detector.must_equal`, by the tool's full name, and the detectors that have it."""
-        if self._must_equal is None:
-            by_tool: dict[str, dict[Signature, ToolCall]] = {}
-            detectors = set[Rule]()
-            for detector in self.awake:
-                calls = None if detector.of_any_tool else detector.must_equal(self.past, self.settings)
-                if calls is not None:
-                    detectors.add(detector)
-                for call in calls or ():
-                    by_tool.setdefault(call.full_name, {})[call.signature] = call
-            self._must_equal = by_tool, frozenset(detectors)
-        return self._must_equal
 
     def _recurring(self, detector: Detector) -> dict[str, list[ToolCall]] | None:
         """The calls of `Detector.recurring`, by tool name (full and bare). None: any call may recur."""
@@ -154,7 +140,7 @@ class Engine:
         """As `possible`, the hits that a call could get because of these others of its round; `ANY_TOOL`: a call of any
         tool. What it could get without them is left out."""
         if siblings:
-            yield from self._hits(any_call(name), self._counting(name), siblings.at_most(name))
+            yield from self._hits_beside(any_call(name), siblings.at_most(name))
 
     def may_find_inside(self, calls: int) -> bool:
         """Cheap pre-check: whether a round of so many calls could have a finding that one of its calls alone has not.
@@ -178,7 +164,7 @@ class Engine:
         `siblings`; see `judge_round`."""
         news = news and call.signature not in refused
         hits = self._hits_of(call, siblings)
-        return self._hardest([hit for hit in hits if not (news and hit.detector.ends_on_news)])
+        return self._hardest([hit for hit in hits if not (news and hit.ends_on_news)])
 
     def judge_round(
         self, calls: Sequence[ToolCall], refused: Collection[Signature] = ()
@@ -193,7 +179,7 @@ class Engine:
         judged = []
         for call, of_call in hits:
             ended = news and call.signature not in refused
-            stands = [hit for hit in of_call if not (ended and hit.detector.ends_on_news)]
+            stands = [hit for hit in of_call if not (ended and hit.ends_on_news)]
             if finding := self._hardest([hit for hit in stands if hit.evidence.whole_round in (None, signatures)]):
                 judged.append((call, finding))
         return judged
@@ -201,7 +187,7 @@ class Engine:
     @staticmethod
     def ends_round(finding: Finding) -> bool:
         """Whether calls behind the one that this was found in are not judged."""
-        return any(one.ends_round for one in registry.DETECTORS if one.kind.name in (finding.kind, *finding.kinds))
+        return any(registry.KINDS[kind].ends_round for kind in finding.kinds or (finding.kind,))
 
     def hindsights(self) -> Iterator[Finding | None]:
         """For each round of `past`, newest first, as if it were the newest: the finding of the detectors that judge
@@ -234,7 +220,7 @@ class Engine:
         for at, call in enumerate(calls):
             if hits := self._hits_of(call, siblings):
                 found.append((call, hits))
-                if any(hit.detector.ends_round for hit in hits):
+                if any(hit.detector.kind.ends_round for hit in hits):
                     return calls[: at + 1], found
             siblings.add(call)
         return calls, found
@@ -246,30 +232,39 @@ class Engine:
         limits = self._limits(call.full_name)
         if not (siblings and siblings.calls):
             return [*self._hits(call, limits)]
-        alone = {one: own for one, own in limits.items() if not one.counts_siblings}
-        return [
-            *self._hits(call, alone),
-            *self._hits(call, self._counting(call.full_name), siblings.beside(call)),
-        ]
+        alone = {one: own for one, own in limits.items() if not isinstance(one, RoundDetector)}
+        return [*self._hits(call, alone), *self._hits_beside(call, siblings.beside(call))]
 
-    def _hits(self, call: ToolCall, limits: Mapping[Detector, Limits], counted: Counted | None = None) -> Iterator[Hit]:
-        """Yield the hits of these detectors, at these limits, on a pending call. `counted`: the calls beside it."""
-        for detector, (soft, hard, settings) in limits.items():
-            if counted is None:
-                evidence = detector.evidence(self.past, call, settings)
-            else:
-                evidence = detector.beside(self.past, call, counted, settings)
-            if evidence is not None and evidence.factor > 1:
-                soft, hard = soft * evidence.factor, hard * evidence.factor
-            if evidence is None or (evidence.count < soft and not evidence.certain):
-                continue
-            waits = detector.spares_pollers and self._waits(call, evidence.calls)
+    def _hits(self, call: ToolCall, limits: Mapping[Detector, Limits]) -> Iterator[Hit]:
+        """Yield the hits of these detectors, at these limits, on a pending call."""
+        for detector, own in limits.items():
+            evidence = detector.evidence(self.past, call, own.settings)
+            if evidence is not None and (hit := self._hit(detector, call, evidence, own)):
+                yield hit
+
+    def _hits_beside(self, call: ToolCall, counted: Counted) -> Iterator[Hit]:
+        """Yield the hits on a pending call of the detectors that count those beside it."""
+        for detector, own in self._counting(call.full_name).items():
+            evidence = detector.beside(self.past, call, counted, own.settings)
+            if evidence is not None and (hit := self._hit(detector, call, evidence, own)):
+                yield hit
+
+    def _hit(self, detector: Detector, call: ToolCall, evidence: Evidence, limits: Limits) -> Hit | None:
+        """The hit that evidence adds up to; None where it stays under the limit."""
+        soft, hard, settings = limits
+        needs, count, waits = detector.needs, evidence.count, False
+        if evidence.factor > 1:
+            soft, hard = soft * evidence.factor, hard * evidence.factor
+        if not needs.certain:
+            if count < soft:
+                return None
+            waits = detector.kind.spares_pollers and self._waits(call, evidence.calls)
             if waits:
                 soft, hard = soft * settings.poll_factor, hard * settings.poll_factor
-                if evidence.count < soft:
-                    continue
-            is_hard = evidence.certain or 0 < hard <= evidence.count
-            yield Hit(detector, call, evidence, soft, is_hard, hard_from=hard, waits=waits)
+                if count < soft:
+                    return None
+        is_hard = needs.certain or 0 < hard <= count
+        return Hit(detector, call, evidence, soft, is_hard, hard_from=hard, waits=waits, ends_on_news=needs.in_a_row)
 
     def _limits(self, name: str) -> Mapping[Detector, Limits]:
         """The limits of the detectors that could find something in a call of this tool."""
@@ -279,12 +274,13 @@ class Engine:
             known = self._limits_of[name] = {one: own for one, own in enabled.items() if one in awake}
         return known
 
-    def _counting(self, name: str) -> Mapping[Detector, Limits]:
+    def _counting(self, name: str) -> Mapping[RoundDetector, Limits]:
         """The limits, for a tool, of the detectors that count the other calls of a round."""
         known = self._counting_of.get(name)
         if known is None:
             enabled = _enabled(self.settings, name)
-            known = self._counting_of[name] = {one: own for one, own in enabled.items() if one.counts_siblings}
+            known = {one: own for one, own in enabled.items() if isinstance(one, RoundDetector)}
+            self._counting_of[name] = known
         return known
 
     def _waits(self, call: ToolCall, streak: Sequence[PastCall]) -> bool:
@@ -328,7 +324,7 @@ class Engine:
             confidence=evidence.confidence,
             calls=tuple([one.call.id for one in newest])[::-1],
             previous=None if previous is None else previous.text,
-            ends_on_news=hit.detector.ends_on_news,
+            ends_on_news=hit.ends_on_news,
             whole_round=evidence.whole_round,
             stretch=Stretch(
                 evidence.lap,
@@ -403,7 +399,7 @@ def least_lowered(settings: Settings, to: int) -> int:
         name = detector.kind.name
         if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
             least.append(soft - 1 if detector.needs.in_a_row else 0)
-        elif detector.spares_pollers:
+        elif detector.kind.spares_pollers and not detector.needs.certain:
             least.append(soft * settings.poll_factor - 1 if detector.needs.in_a_row else 0)
     return max(0, min(least, default=0))
 
@@ -424,9 +420,9 @@ def _room(timeline: Timeline, settings: Settings) -> Room:
     loosest = settings.for_tool(ANY_TOOL).settings
     room = Room()
     for one in _enabled(settings, ANY_TOOL):
-        if one.counts_siblings:
+        if isinstance(one, RoundDetector):
             own = one.room(timeline, loosest)
-            room = room._replace(equal=own) if one.by_signature else room._replace(calls=min(room.calls, own))
+            room = Room(min(room.calls, own.calls), min(room.equal, own.equal))
     return room
 
 

@@ -6,6 +6,7 @@ A fact bounds a count from above: where it does not hold for a count, no evidenc
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import partial
 from itertools import chain, takewhile
 from typing import Final
@@ -23,6 +24,17 @@ LOOKED_AT: Final = 4
 """Rounds in a row that are looked at for calls that have come before; more would cost more than they spare."""
 
 
+class Finds(Enum):
+    """Which pending calls have evidence against them."""
+
+    EQUAL = auto()
+    """Those that equal one of `Detector.recurring`: any other leaves as soon as its arguments show that it is none."""
+    ALIKE = auto()
+    """Any call of a tool, but no more than the strongest of that tool's `Detector.recurring`."""
+    ANY = auto()
+    """Any call, whatever its arguments: for `ANY_TOOL`, `Detector.evidence` returns the maximum over all tools."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fact:
     """What a pending call's evidence takes.
@@ -30,11 +42,14 @@ class Fact:
     `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
     of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `in_a_row`: a
     finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending one, brought a call that had
-    come before.
+    come before; so a new call beside the pending one shows progress, and voids the finding. `certain`: the finding is
+    hard whatever the count, and spares no poller.
     """
 
     may_reach: Callable[[Timeline, int, int, int], bool]
+    finds: Finds = Finds.ALIKE
     in_a_row: bool = False
+    certain: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,13 +57,15 @@ class ResultFact:
     """What evidence by results takes.
 
     `holds(facts, least)`: whether any results of these rounds could have a count of `least`; False is certain.
-    `in_newest`: whether the results of the newest round could complete it, whatever the count.
+    `in_newest`: whether the results of the newest round could complete it, whatever the count. `unlisted`: only where
+    the request does not list its tools. `any_arguments`: any call of the newest round's tools goes on in the same way;
+    otherwise only one that the evidence has.
     """
 
     holds: Callable[[Facts, int], bool]
     in_newest: Callable[[Timeline], bool]
     unlisted: bool = False
-    """Only where the request does not list its tools."""
+    any_arguments: bool = False
 
     def may_show(self, timeline: Timeline, least: int, *, newest: bool = False) -> bool:
         """Whether results could have a count of `least`; `newest`: if those of the newest round complete it. False is
@@ -99,17 +116,17 @@ def _never(timeline: Timeline, at: int, least: int, reach: int) -> bool:
 
 ROUNDS: Final = Fact(_has_rounds)
 """There are rounds."""
-REPEATS: Final = Fact(_repeats, in_a_row=True)
+REPEATS: Final = Fact(_repeats, Finds.EQUAL, in_a_row=True)
 """All rounds of it but the first, and the pending one, bring a call of the window before them."""
-RETURNS: Final = Fact(_returns, in_a_row=True)
+RETURNS: Final = Fact(_returns, Finds.EQUAL, in_a_row=True)
 """The same, and the newest round does, too."""
-BLOCKED: Final = Fact(_is_blocked)
+BLOCKED: Final = Fact(_is_blocked, Finds.EQUAL, certain=True)
 """A call was blocked, in this timeline or before its user message."""
-UNDECLARED: Final = Fact(_is_undeclared)
+UNDECLARED: Final = Fact(_is_undeclared, Finds.ANY)
 """The newest round has a call of a tool that does not exist."""
-CALLS: Final = Fact(_has_calls)
+CALLS: Final = Fact(_has_calls, Finds.ANY)
 """There are so many calls, with the pending one."""
-WEIGHT: Final = Fact(_weighs)
+WEIGHT: Final = Fact(_weighs, Finds.ANY)
 """They weigh so much, if none has brought anything new."""
 OTHERS: Final = Fact(_never)
 """The pending round has other calls: nothing is found in one that is alone."""
@@ -248,7 +265,7 @@ def _ends_early(text: str) -> bool:
     return is_open or rest.count("{") + rest.count("[") > rest.count("}") + rest.count("]")
 
 
-FAILURES: Final = ResultFact(_failures, _newest_may_have_failed)
+FAILURES: Final = ResultFact(_failures, _newest_may_have_failed, any_arguments=True)
 """So many rounds of one tool have failed, and nothing new came in between."""
 PAIRS: Final = ResultFact(_pairs, _newest_comes_again)
 """So many rounds near to one another bring calls that have come before."""

@@ -7,24 +7,19 @@ beside them changes nothing. From the hard limit on, the rest of the answer is n
 from typing import ClassVar
 
 from callfuse.detect import facts
-from callfuse.detect.detector import Detector, Evidence, twice
+from callfuse.detect.detector import Evidence, RoundDetector, twice
 from callfuse.detect.facts import Fact
 from callfuse.detect.kind import Kind
 from callfuse.detect.repeat import Repeat
 from callfuse.detect.settings import ForTool, Settings
-from callfuse.detect.siblings import Counted
+from callfuse.detect.siblings import Counted, Room
 from callfuse.model import Timeline, ToolCall
 
 
-class InAnswer(Detector):
+class InAnswer(RoundDetector):
     """Looks at the pending round alone, whatever came before it."""
 
-    counts_siblings: ClassVar[bool] = True
     needs: ClassVar[Fact] = facts.OTHERS
-
-    def recurring(self, timeline: Timeline, settings: Settings) -> tuple[ToolCall, ...]:
-        """No call of the past says anything of it."""
-        return ()
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """None: it comes alone."""
@@ -35,17 +30,14 @@ class EqualCalls(InAnswer):
     """The same call again and again in one answer."""
 
     kind = Repeat.kind
-    by_signature = True
-    names_calls = True
-    spares_pollers = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that."""
         return twice(tool.settings.max_repeats)
 
-    def room(self, timeline: Timeline, settings: Settings) -> int:
+    def room(self, timeline: Timeline, settings: Settings) -> Room:
         """The equal calls that may go before one."""
-        return settings.max_repeats - 1
+        return Room(equal=settings.max_repeats - 1)
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """The equal calls before it."""
@@ -55,13 +47,13 @@ class EqualCalls(InAnswer):
 class Flood(InAnswer):
     """More calls in one answer than any client can want."""
 
-    ends_round = True
     kind = Kind(
         "flood",
         seen="call {count} of one answer",
         suggestion="Make the calls that matter most, and wait for their results.",
         limited_by="max_calls_per_answer",
         about="Calls in one answer beyond `max_calls_per_answer`. `false` is off.",
+        ends_round=True,
     )
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
@@ -69,9 +61,9 @@ class Flood(InAnswer):
         most = tool.settings.max_calls_per_answer
         return (most + 1, most + 1) if most else (0, 0)
 
-    def room(self, timeline: Timeline, settings: Settings) -> int:
+    def room(self, timeline: Timeline, settings: Settings) -> Room:
         """The calls that may go before one."""
-        return settings.max_calls_per_answer
+        return Room(settings.max_calls_per_answer)
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """All calls before it."""

@@ -44,9 +44,12 @@ class Kind:
     `limit`: its soft limit in the section `detectors`; None for a kind whose limits are settings of their own:
     `limited_by` names these, and `about` is the text of its switch there.
 
+    `specific`: its sentence says more: of several kinds that hit equally hard, this one is shown. `spares_pollers`: its
+    limits are `poll_factor` times as high where a call of the stretch waits for something. `ends_round`: the calls
+    behind one in which it is found are not judged, and share what becomes of that one.
+
     `most`: the hardest rung that it may take by default, by its name; empty: any. `most_hard`: the same from its hard
-    limit on; empty: as `most`. `climbs`: a hard finding goes on up the ladder; otherwise it takes the last rung at
-    once.
+    limit on; empty: as `most`.
     """
 
     name: str
@@ -58,9 +61,17 @@ class Kind:
     seen_uncompared: str = ""
     seen_returned: str = ""
     most_hard: str = ""
-    climbs: bool = False
     limited_by: str = ""
     about: str = ""
+    specific: bool = False
+    spares_pollers: bool = False
+    ends_round: bool = False
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def climbs(self) -> bool:
+        """Whether a hard finding goes on up the ladder, because a cap ends there; else it takes the last rung at
+        once."""
+        return bool(self.most_hard)

@@ -11,7 +11,6 @@ from typing import Final
 from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, distinct_calls
 from callfuse.detect.kind import Kind, SoftLimit
-from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
 from callfuse.detect.shell import writes
 from callfuse.detect.streak import recent
@@ -31,24 +30,14 @@ class NoNews(Detector):
         seen_uncompared="round {count} in a row that only repeats known calls",
         suggestion="Use what these calls have returned, or do something that has not been done yet.",
         limit=SoftLimit("rounds", 4, "Rounds in a row that bring nothing but known calls with known outcomes."),
+        spares_pollers=True,
     )
-    ends_on_news = True
-    spares_pollers = True
     needs = facts.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """A call of each tool in the window: all are alike, but that those that wait for something may go on longer."""
-        if not timeline.rounds or timeline.news(0, settings.window):
+        """The calls of the window, where the newest round has brought no other."""
+        if timeline.news(0, settings.window):
             return ()
-        calls: dict[str, ToolCall] = {}
-        for past in timeline.window(settings.window).values():
-            known = calls.get(past.full_name)
-            if known is None or polls(known, settings):
-                calls[past.full_name] = past.call
-        return calls.values()
-
-    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """A call of the window: of the pending round only the signatures count."""
         return [past.call for past in timeline.window(settings.window).values()]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:

@@ -2,7 +2,7 @@
 
 A `Hindsight` judges the results of calls that have run. The detector that `onward` makes of it judges the call that
 comes right after them: one that equals a call of the evidence, or, where the arguments do not matter
-(`Hindsight.any_arguments`), any of the newest round's tools. Once such a call has been withheld, only the same one is
+(`ResultFact.any_arguments`), any of the newest round's tools. Once such a call has been withheld, only the same one is
 found again: one with other arguments has its chance.
 """
 
@@ -70,7 +70,7 @@ def _shown(timeline: Timeline, settings: Settings, judged: Hindsight) -> _Shown 
     if found is None:
         return None
     evidence = replace(found, count=found.count + withheld + 1)
-    tools = {one.full_name: one.call for one in rounds[withheld].calls if judged.any_arguments}
+    tools = {one.full_name: one.call for one in rounds[withheld].calls if judged.needs.any_arguments}
     if withheld:
         calls = _tried(rounds[:withheld], found, tools)
         return _Shown(evidence, {one.signature: one for one in calls}, frozenset())

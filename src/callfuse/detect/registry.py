@@ -44,13 +44,13 @@ REGISTERED: Final[tuple[Rule, ...]] = (
 KINDS: Final[dict[str, Kind]] = {one.kind.name: one.kind for one in REGISTERED}
 
 HINDSIGHTS: tuple[Hindsight, ...] = tuple(
-    sorted([one for one in REGISTERED if isinstance(one, Hindsight)], key=lambda one: not one.names_cause)
+    sorted([one for one in REGISTERED if isinstance(one, Hindsight)], key=lambda one: not one.kind.specific)
 )
 """Those that judge results, in the order in which they explain themselves best."""
 
 _OF_CALLS: Final = [one for one in REGISTERED if isinstance(one, Detector)]
 _ONWARD: Final = [onward(one) for one in HINDSIGHTS if one.kind not in [other.kind for other in _OF_CALLS]]
 
-DETECTORS: tuple[Detector, ...] = tuple(sorted([*_OF_CALLS, *_ONWARD], key=lambda one: not one.names_calls))
+DETECTORS: tuple[Detector, ...] = tuple(sorted([*_OF_CALLS, *_ONWARD], key=lambda one: not one.kind.specific))
 """Those that judge pending calls, in the order in which they explain themselves best; the last ones judge calls that go
 on with what results have shown, where no other does."""

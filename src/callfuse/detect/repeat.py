@@ -26,13 +26,11 @@ class RepeatChanging(Detector):
         suggestion="Decide on what it has returned, or wait for longer before asking again.",
         most="warn",
         most_hard="none",
-        climbs=True,
         limited_by="max_repeats_changing",
         about="Equal calls in a row whatever comes back; the limit is `max_repeats_changing`. `false` is off.",
+        specific=True,
+        spares_pollers=True,
     )
-    names_calls = True
-    ends_on_news = True
-    spares_pollers = True
     needs = facts.REPEATS
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
@@ -45,10 +43,6 @@ class RepeatChanging(Detector):
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
         """The calls of the newest round."""
-        return newest_calls(timeline)
-
-    def must_equal(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """A call of the newest round, or there is no streak."""
         return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
@@ -70,6 +64,8 @@ class Repeat(RepeatChanging):
         limited_by="max_repeats",
         about="Equal calls in a row with equal outcomes, and blocked calls that come back; the limit is `max_repeats`. "
         "`false` is off, and leaves `repeat_changing` on.",
+        specific=True,
+        spares_pollers=True,
     )
 
     def limits(self, tool: ForTool) -> tuple[int, int]:

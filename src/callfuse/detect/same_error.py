@@ -39,7 +39,6 @@ class SameError(Hindsight):
         most="warn",
     )
     needs = facts.FAILURES
-    any_arguments = True
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The rounds up to each that failed as it did; None where there are too few, or its own result is not known.

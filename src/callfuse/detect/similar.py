@@ -34,8 +34,8 @@ class Similar(Detector):
         limited_by="max_repeats",
         about="Nearly equal calls in a row; on where a `similarity_threshold` is set, the limit is `max_repeats`. "
         "`false` is off.",
+        spares_pollers=True,
     )
-    spares_pollers = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that, once a threshold is set."""

@@ -6,6 +6,7 @@ Where `similarity_threshold` is set, outcomes that are so much alike count as th
 from collections.abc import Sequence
 from operator import attrgetter
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
@@ -24,9 +25,9 @@ class Stagnation(Detector):
         seen="call {count} in a row that brings the same result, whatever is called",
         suggestion="The answer does not depend on these calls: change the approach.",
         limit=SoftLimit("calls", 6, "Different calls in a row that bring the same outcome. Off by default.", on=False),
+        spares_pollers=True,
     )
-    of_any_tool = True
-    spares_pollers = True
+    needs = facts.CALLS
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The different calls before this one whose outcomes are known and equal."""

@@ -30,9 +30,9 @@ class UnknownTool(Detector):
             "the results say that they do not exist.",
             in_records=False,
         ),
+        specific=True,
     )
     needs = facts.UNDECLARED
-    of_any_tool = True
 
     def recurring(self, timeline: Timeline, settings: Settings) -> list[ToolCall] | None:
         """Calls of the tools that results have told of, which need not be in the newest round."""
@@ -59,7 +59,6 @@ class UnknownToolResults(Hindsight):
 
     kind = UnknownTool.kind
     needs = facts.UNKNOWN
-    names_cause = True
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The calls up to each round whose results tell of an unknown tool, if they are enough."""
