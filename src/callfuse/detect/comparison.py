@@ -37,6 +37,8 @@ DEPTH: Final = 8
 """Lists in lists. Where there are more of them nothing is compared."""
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
+_PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]++')
+"""Characters of a string that stand for themselves."""
 _UNITS: Final = re.compile(r'(?:[^"\\\x00-\x1f]++|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))*+')
 _ESCAPE_TO_COME: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 _SCALAR: Final = re.compile(r"[-+.0-9A-Za-z]++")
@@ -87,17 +89,13 @@ class Comparison:
     cut, and stays.
     """
 
-    __slots__ = ("_at", "_object", "_texts")
+    __slots__ = ("_at", "_object", "_texts", "differs")
 
     def __init__(self, known: "Known") -> None:
         self._object = _ObjectReader(known)
         self._texts = known.texts
+        self.differs = not (known.texts or known.values)
         self._at = 0
-
-    @property
-    def differs(self) -> bool:
-        """Whether the call is equal to none of the others."""
-        return not (self._texts or self._object.others)
 
     def feed(self, piece: str) -> None:
         """Take the next characters of the arguments."""
@@ -107,6 +105,7 @@ class Comparison:
             squeezed = "".join(piece.split())
             self._texts = [text for text in self._texts if _goes_on(text, squeezed, self._at)]
             self._at += len(squeezed)
+        self.differs = not (self._texts or self._object.others)
 
 
 def read_calls(calls: Iterable[ToolCall], ignore: Collection[str] = ()) -> Known | None:
@@ -229,9 +228,9 @@ class _Other:
 
     def goes_on(self, text: str) -> bool:
         """Whether the string goes on in this way."""
-        at = self.at
+        at, node = self.at, self.node
         self.at += len(text)
-        return isinstance(self.node, str) and _goes_on(self.node, text, at)
+        return node.startswith(text, at) if type(node) is str else isinstance(node, str) and _goes_on(node, text, at)
 
     def closes_text(self) -> bool:
         """Whether the string ends here."""
@@ -275,6 +274,10 @@ class _ObjectReader:
 
     def feed(self, piece: str) -> None:
         """Take the next characters."""
+        if self._state is _State.IN_TEXT and not self._carry and _PLAIN.fullmatch(piece):  # as in most pieces
+            if not self._ignored:
+                self.others = [other for other in self.others if other.goes_on(piece)]
+            return
         text, at = self._carry + piece, 0
         self._carry = ""
         while at < len(text) and self.others and self._state is not _State.NOTHING:
