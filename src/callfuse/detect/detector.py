@@ -111,7 +111,7 @@ class Hindsight(Rule):
         """For each round, newest first, as if it were the newest: the evidence that its results complete, or None."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Hit:
     """One detector's hit on a call, before it becomes a `Finding`."""
 

@@ -41,6 +41,8 @@ class Engine:
         self._counting_of: dict[str, Mapping[RoundDetector, Limits]] = {}
         self._recurring_of: dict[Detector, dict[str, list[ToolCall]] | None] = {}
         self._could_fire: dict[str, bool] = {}
+        self._hits: dict[tuple[Detector, ToolCall], Hit | None] = {}
+        self._findings: dict[tuple[Hit, tuple[str, ...]], Finding] = {}
         self._never_waited: set[PastCall] = set()
         self._polling: dict[tuple[Signature, bool], bool] = {}
 
@@ -99,10 +101,14 @@ class Engine:
                 continue
             for call in recurring.get(name, ()):
                 own = self._limits(call.full_name).get(detector)
-                yield from self._hits(call, {detector: own} if own else {})
-        if name == ANY_TOOL or self.could_fire(ANY_TOOL):
-            of_any = {one: own for one, own in self._limits(name).items() if one.needs.finds is Finds.ANY}
-            yield from self._hits(any_call(name), of_any)
+                if own is not None and (hit := self._hit_on(call, detector, own)):
+                    yield hit
+        of_any = [(one, own) for one, own in self._limits(name).items() if one.needs.finds is Finds.ANY]
+        if of_any and (name == ANY_TOOL or self.could_fire(ANY_TOOL)):
+            call = any_call(name)
+            for detector, own in of_any:
+                if hit := self._hit_on(call, detector, own):
+                    yield hit
 
     def must_equal(self, name: str, acts: Callable[[Hit], bool]) -> list[ToolCall] | None:
         """The calls one of which a call of this tool must be equal to, or none of its hits `acts`.
@@ -116,7 +122,7 @@ class Engine:
         calls = {call.signature: call for call in recurring if call.full_name == name}
         if len(calls) > MOST:
             return None
-        return [call for call in calls.values() if any(map(acts, self._hits(call, self._limits(name))))]
+        return [call for call in calls.values() if any(map(acts, self._hits_of(call)))]
 
     def _recurring(self, detector: Detector) -> dict[str, list[ToolCall]] | None:
         """The calls of `Detector.recurring`, by tool name (full and bare). None: any call may recur."""
@@ -231,16 +237,18 @@ class Engine:
             return []
         limits = self._limits(call.full_name)
         if not (siblings and siblings.calls):
-            return [*self._hits(call, limits)]
-        alone = {one: own for one, own in limits.items() if not isinstance(one, RoundDetector)}
-        return [*self._hits(call, alone), *self._hits_beside(call, siblings.beside(call))]
+            return [hit for detector, own in limits.items() if (hit := self._hit_on(call, detector, own))]
+        alone = [(one, own) for one, own in limits.items() if not isinstance(one, RoundDetector)]
+        hits = [hit for detector, own in alone if (hit := self._hit_on(call, detector, own))]
+        return [*hits, *self._hits_beside(call, siblings.beside(call))]
 
-    def _hits(self, call: ToolCall, limits: Mapping[Detector, Limits]) -> Iterator[Hit]:
-        """Yield the hits of these detectors, at these limits, on a pending call."""
-        for detector, own in limits.items():
-            evidence = detector.evidence(self.past, call, own.settings)
-            if evidence is not None and (hit := self._hit(detector, call, evidence, own)):
-                yield hit
+    def _hit_on(self, call: ToolCall, detector: Detector, limits: Limits) -> Hit | None:
+        """The hit of a detector, at these limits, on a pending call; worked out once."""
+        key = detector, call
+        if key not in self._hits:
+            evidence = detector.evidence(self.past, call, limits.settings)
+            self._hits[key] = None if evidence is None else self._hit(detector, call, evidence, limits)
+        return self._hits[key]
 
     def _hits_beside(self, call: ToolCall, counted: Counted) -> Iterator[Hit]:
         """Yield the hits on a pending call of the detectors that count those beside it."""
@@ -305,10 +313,17 @@ class Engine:
             return None
         detectors = self.settings.for_tool(found[0].call.full_name).settings.detectors
         hit = max(found, key=lambda one: _may_act(one, detectors)) if len(found) > 1 else found[0]
-        kinds = tuple(dict.fromkeys([one.kind for one in found]))
+        kinds = tuple(dict.fromkeys([one.kind for one in found])) if len(found) > 1 else ()
         return self._finding(hit, kinds if len(kinds) > 1 else ())
 
     def _finding(self, hit: Hit, kinds: tuple[str, ...] = ()) -> Finding:
+        """The hit as a finding; made once."""
+        known = self._findings.get((hit, kinds))
+        if known is None:
+            known = self._findings[hit, kinds] = self._make_finding(hit, kinds)
+        return known
+
+    def _make_finding(self, hit: Hit, kinds: tuple[str, ...]) -> Finding:
         call, evidence = hit.call, hit.evidence
         newest = evidence.calls[:NAMED]
         previous = self._previous(call, newest)
@@ -341,11 +356,12 @@ class Engine:
 
     def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> Outcome | None:
         """The call's last outcome; else the newest outcome in the streak; None if no result is known."""
+        signature = call.signature
         for one in streak:
-            if one.signature == call.signature and not one.withheld and one.outcome:
-                return one.outcome
+            if not one.withheld and one.signature == signature and (outcome := one.outcome):
+                return outcome
         window = self.past.rounds_of_window(self.settings.reach)
-        earlier = (round_.find(call.signature) for round_ in window)
+        earlier = (round_.find(signature) for round_ in window)
         for last in chain(earlier, streak):
             if last and not last.withheld and last.outcome:
                 return last.outcome

@@ -70,9 +70,9 @@ class Judge:
     def _begin_round(self) -> None:
         self._engine = Engine(self.timeline, self.settings)
         self._must_hold: dict[str, bool] = {}
-        self._any_hold: bool | None = None
         self._held_names: list[str] | None = None
         self._comparable: dict[str, Known | None] = {}
+        self._acting: dict[tuple[str, Hit], bool] = {}
 
     @property
     def any_finding(self) -> bool:
@@ -81,10 +81,8 @@ class Judge:
 
     @property
     def any_hold(self) -> bool:
-        """Whether any call could be withheld; computed once per round."""
-        if self._any_hold is None:
-            self._any_hold = any(map(self.must_hold, self._engine.suspects()))
-        return self._any_hold
+        """Whether any call could be withheld."""
+        return self.must_hold("")
 
     @property
     def room(self) -> Room:
@@ -110,14 +108,17 @@ class Judge:
         Looks at the name with its namespace, which may have its own settings, and at the bare name, because earlier
         rounds may lack namespaces.
         """
-        if not name:
-            return self.any_hold
-        if namespace and self.must_hold(f"{namespace}.{name}"):
+        if name and namespace and self.must_hold(f"{namespace}.{name}"):
             return True
         known = self._must_hold.get(name)
         if known is None:
-            known = self._must_hold[name] = self.could_fire(name) and (self._hold_all or self._would_withhold(name))
+            known = self._may_be_withheld(name) if name else any(map(self.must_hold, self._engine.suspects()))
+            self._must_hold[name] = known
         return known
+
+    def _may_be_withheld(self, name: str) -> bool:
+        engine = self._engine
+        return engine.can_fire and any(self._hold_all or self._acts(name, hit) for hit in engine.possible(name))
 
     def must_hold_beginning(self, beginning: str) -> bool:
         """As `must_hold`, for a name that may go on: whether a known tool whose name begins with it must be held."""
@@ -126,12 +127,12 @@ class Judge:
         at = bisect_left(self._held_names, beginning)
         return at < len(self._held_names) and self._held_names[at].startswith(beginning)
 
-    def _would_withhold(self, name: str) -> bool:
-        return any(self._acts(name, hit) for hit in self._engine.possible(name))
-
     def _acts(self, name: str, hit: Hit) -> bool:
-        """Whether a hit on a call of this tool would keep it from the client."""
-        return would_withhold(self.timeline, hit, self.ladder(name, hit))
+        """Whether a hit on a call of this tool would keep it from the client; worked out once."""
+        known = self._acting.get((name, hit))
+        if known is None:
+            known = self._acting[name, hit] = would_withhold(self.timeline, hit, self.ladder(name, hit))
+        return known
 
     def comparison(self, name: str, namespace: str = "") -> Comparison | None:
         """What tells a held call of this tool, as its arguments come, from every call that could be withheld. None:

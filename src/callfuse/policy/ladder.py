@@ -24,6 +24,8 @@ from callfuse.policy.rungs import RUNG_NAMES, Ladder, Rung
 ALLOW: Final = "allow"
 """What a callback answers to let a call go; True is the same."""
 _RUNGS: Final = tuple(map(str, Rung))
+_CLIMBING: Final = frozenset([name for name, kind in KINDS.items() if kind.climbs])
+"""Kinds of which a hard finding goes on up the ladder."""
 
 
 class OnLoopError(ValueError):
@@ -243,7 +245,7 @@ def next_step(timeline: Timeline, finding: Found, ladder: CappedLadder, streak: 
     last = len(ladder.rungs)
     if _takes_last(finding):
         return last
-    before = max(streak, _signature_step(timeline, finding), _implied_step(finding, ladder))
+    before = max(streak, timeline.memoized(_signature_step, None, finding.signature), _implied_step(finding, ladder))
     return min(before + 1, last)
 
 
@@ -260,12 +262,12 @@ def would_have_warned(finding: Finding, ladder: CappedLadder) -> bool:
 
 def _takes_last(finding: Found) -> bool:
     """Whether a finding takes the last rung at once."""
-    return finding.hard and not KINDS[finding.kind].climbs
+    return finding.hard and finding.kind not in _CLIMBING
 
 
 def _begins_at_hard(finding: Found, ladder: CappedLadder) -> bool:
     """Whether the kind goes up the ladder only from its hard limit on."""
-    return KINDS[finding.kind].climbs and ladder.below != ladder.rungs
+    return finding.kind in _CLIMBING and ladder.below != ladder.rungs
 
 
 def _streak(timeline: Timeline, _: None) -> tuple[int, bool]:
@@ -285,18 +287,18 @@ def _highest_step(timeline: Timeline, _: None) -> int:
     return max((call.step for round_ in timeline for call in round_.calls), default=0)
 
 
-def _signature_step(timeline: Timeline, finding: Found) -> int:
+def _signature_step(timeline: Timeline, _: None, signature: Signature) -> int:
     """The highest step of this signature since its outcome last changed."""
     step = 0
     outcome: Outcome | None = None
     for round_ in timeline:
-        mine = round_.find(finding.signature)
+        mine = round_.find(signature)
         if mine is None:
             continue
-        if not mine.withheld:
-            if not same_outcome(outcome, mine.outcome):
+        if not mine.withheld and (came := mine.outcome) is not None:
+            if not same_outcome(outcome, came):
                 break
-            outcome = mine.outcome or outcome
+            outcome = came
         step = max(step, mine.step)
     return step
 
