@@ -17,6 +17,13 @@ def reach(*texts: str, **settings: object) -> int:
     return len(list(recent(timeline(*texts), LoopSettings.model_validate(settings))))
 
 
+def test_a_pause_ends_it_where_times_count() -> None:
+    """Of a history whose times are not to count, each round is recent."""
+    timed = timeline("a=x", "a=x", "a=x", times=[0, 301, 302], now=303)
+    whole = Timeline(timed.rounds, timed.now, timed=False, facts=timed.facts)
+    assert [len(recent(one, LoopSettings())) for one in (timed, whole, whole.before(0, 1))] == [2, 3, 1]
+
+
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [

@@ -28,8 +28,9 @@ streak of a default limit is 100 rounds."""
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request: texts with the calls whose results carry them."""
-    notes = [*_warnings(conversation)] if conversation.settings.warns else []
-    if late := [*_hindsight_notes(conversation)]:
+    histories = _histories(conversation)
+    notes = [*_warnings(conversation, histories)] if conversation.settings.warns else []
+    if late := [*_hindsight_notes(conversation, histories)]:
         warned_at = {note.position for note in notes}
         notes += [note for note in late if note.position not in warned_at]
     kept = conversation.evidence.state.notes
@@ -107,43 +108,31 @@ class _CallIndex:
         return equal[sorted(places)[before]]
 
 
-def _histories(conversation: Conversation) -> Iterator[Facts]:
-    """The facts of each timeline as the request has it, the newest first; for a chain, of the merged timeline."""
-    merged = conversation.timeline
+def _histories(conversation: Conversation) -> list[Timeline]:
+    """Each timeline as the request has it, the newest first, without the times, which only the ledger knows; for a
+    chain, the merged one with its times."""
+    request, merged = conversation.request, conversation.timeline
+    declares = request.declares if request.lists_tools else None
     if conversation.chained:
-        yield merged.facts
-        return
-    for rounds in conversation.timelines:
-        yield merged.facts if merged.rounds == rounds else Facts(rounds)
+        return [Timeline(merged.rounds, declares=declares, facts=merged.facts)]
+    return [
+        Timeline(rounds, declares=declares, timed=False, facts=merged.facts if merged.rounds == rounds else None)
+        for rounds in conversation.timelines
+    ]
 
 
-def _timeline(conversation: Conversation, facts: Facts) -> Timeline:
-    """The timeline of these facts, without the times, which only the ledger knows; for a chain, with them."""
-    rounds = facts.rounds if conversation.chained else [one.without_time() for one in facts.rounds]
-    return _timeline_of(rounds, conversation, facts)
-
-
-def _timeline_of(rounds: Sequence[Round], conversation: Conversation, facts: Facts | None = None) -> Timeline:
-    request = conversation.request
-    return Timeline(rounds, declares=request.declares if request.lists_tools else None, facts=facts)
-
-
-def _warnings(conversation: Conversation) -> Iterator[Note]:
+def _warnings(conversation: Conversation, histories: Sequence[Timeline]) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
     settings, request = conversation.settings, conversation.request
-    for facts in _histories(conversation):
-        places = _places_to_look(facts, settings)
-        if not places:
-            continue
-        whole = _timeline(conversation, facts)
-        for at in places:
+    for whole in histories:
+        for at in _places_to_look(whole.facts, settings):
             round_ = whole.rounds[at]
             if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
                 continue
-            before = _timeline_of(whole.rounds[at + 1 : at + 1 + MAX_ROUNDS_BEFORE], conversation)
             executed = [one for one in round_.calls if not one.withheld]
             came = {id(one.call): one for one in executed}
-            for call, found in Engine(before, settings).judge_round([one.call for one in executed]):
+            engine = Engine(whole.before(at, MAX_ROUNDS_BEFORE), settings)
+            for call, found in engine.judge_round([one.call for one in executed]):
                 outcome = came[id(call)].outcome
                 finding = found.given(outcome.digest) if outcome else found
                 own = settings.for_tool(call.full_name).settings
@@ -160,13 +149,13 @@ def _places_to_look(facts: Facts, settings: LoopSettings) -> Sequence[int]:
     return [at for at, round_ in enumerate(facts.rounds) if again[at] >= least or len(round_.calls) > 1]
 
 
-def _hindsight_notes(conversation: Conversation) -> Iterator[Note]:
+def _hindsight_notes(conversation: Conversation, histories: Sequence[Timeline]) -> Iterator[Note]:
     """A note on the last result of each round whose results show a loop, unless the tool's ladder only observes."""
     settings, request = conversation.settings, conversation.request
-    for facts in _histories(conversation):
-        if not hindsight_can_fire(_timeline_of(facts.rounds, conversation, facts), settings):
+    for whole in histories:
+        if not hindsight_can_fire(whole, settings):
             continue
-        engine = Engine(_timeline(conversation, facts), settings)
+        engine = Engine(whole, settings)
         for round_, finding in zip(engine.past.rounds, engine.hindsights(), strict=True):
             past = _last_known(round_)
             if finding is None or past is None or round_.position == NOWHERE:

@@ -12,7 +12,7 @@ from callfuse.detect import facts
 from callfuse.detect.detector import Evidence, Hindsight
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import is_pause, oldest_first
+from callfuse.detect.streak import oldest_first
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import OutcomeKind
 
@@ -42,9 +42,9 @@ class ErrorRate(Hindsight):
         """The errors among the last results up to each round that brought one."""
         found: list[Evidence | None] = []
         last: deque[PastCall] = deque()
-        for round_, after in oldest_first(timeline):
+        for round_, paused in oldest_first(timeline, settings):
             evidence = _take(round_, last, settings)
-            if is_pause(round_.time, after, settings.ttl_seconds):
+            if paused:
                 last.clear()
                 evidence = None
             found.append(evidence)

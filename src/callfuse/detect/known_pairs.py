@@ -17,7 +17,7 @@ from callfuse.detect.facts import WITHIN
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.pollers import polls
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import is_pause, oldest_first
+from callfuse.detect.streak import oldest_first
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.signature import Signature
 
@@ -49,7 +49,7 @@ class KnownPairs(Hindsight):
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """The known rounds up to each that is known; all of them cost one walk."""
         walk = _Walk(settings)
-        return reversed([walk.take(round_, after) for round_, after in oldest_first(timeline)])
+        return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
 
 
 def _limit(settings: Settings) -> int:
@@ -68,8 +68,8 @@ class _Walk:
         self._failures: dict[Failure, deque[tuple[int, PastCall]]] = {}
         """Calls that failed as they had failed before, each with the number of its round."""
 
-    def take(self, round_: Round, later: float | None) -> Evidence | None:
-        """What a round completes. `later` is the time of what comes after it."""
+    def take(self, round_: Round, paused: bool) -> Evidence | None:
+        """What a round completes. `paused`: there is a pause behind it."""
         executed = [one for one in round_.distinct if not one.withheld]
         if True in [self._is_change(one) for one in executed]:
             self._start_anew()
@@ -77,7 +77,7 @@ class _Walk:
         found = self._add(telling) if telling else None
         for one in executed:
             self._pairs.add(one)
-        if is_pause(round_.time, later, self._settings.ttl_seconds):
+        if paused:
             self._start_anew()
             return None
         return found

@@ -17,7 +17,7 @@ from callfuse.detect.detector import NAMED, Evidence, Hindsight
 from callfuse.detect.facts import succeeded
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import changes_of, is_pause
+from callfuse.detect.streak import changes_of, pauses
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
@@ -126,7 +126,7 @@ class _History:
 
     def _failures(self, at: int, tool: str, settings: Settings) -> _Failures | None:
         """What failed in a round, if all of it is of this tool and says what failed, and nothing new came; or None."""
-        if at >= len(self._rounds) or self._is_too_old(at, settings):
+        if at >= len(self._rounds) or at in pauses(self._timeline, settings):
             return None
         round_ = self._rounds[at]
         if settings.has_state_changing and changes_of(round_, settings):
@@ -136,11 +136,6 @@ class _History:
             return None
         known = _complaints(failed) if _all_of(tool, failed) else None
         return None if known is None else _Failures(known, counts=bool(failed))
-
-    def _is_too_old(self, at: int, settings: Settings) -> bool:
-        """Whether the pause behind a round is too long."""
-        later = self._rounds[at - 1].time if at else self._timeline.now
-        return is_pause(self._rounds[at].time, later, settings.ttl_seconds)
 
     def _has_news(self, round_: Round) -> bool:
         """Whether a call has succeeded that had not brought the same before."""

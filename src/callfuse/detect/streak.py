@@ -1,6 +1,6 @@
 """What ends a streak, whatever it is of: a pause, or a successful change of state."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
 from callfuse.detect.settings import Settings
 from callfuse.model import PastCall, Round, Timeline, ToolCall
@@ -30,19 +30,25 @@ def newest_calls(timeline: Timeline) -> list[ToolCall]:
     return [one.call for one in newest.distinct] if newest else []
 
 
+def pauses(timeline: Timeline, settings: Settings) -> Set[int]:
+    """The rounds behind which there is a pause, too long for one streak; unknown times count as recent."""
+    return timeline.memoized(_pauses, settings)
+
+
+def _pauses(timeline: Timeline, settings: Settings) -> Set[int]:
+    limit_s = settings.ttl_seconds
+    times = [one.time for one in timeline.rounds] if timeline.timed else ()
+    known = [time for time in times if time is not None]
+    if not known or max(timeline.now, *known) - min(known) <= limit_s:
+        return frozenset()
+    behind = enumerate(zip(times, (timeline.now, *times), strict=False))
+    return {at for at, (time, later) in behind if time is not None and later is not None and later - time > limit_s}
+
+
 def _unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
     """The newest rounds up to a pause, as many as are counted at most."""
-    rounds = timeline.rounds[: max(COUNTED, settings.highest_limit)]
-    limit_s = settings.ttl_seconds
-    times = [time for round_ in rounds if (time := round_.time) is not None]
-    if not times or max(timeline.now, *times) - min(times) <= limit_s:
-        return rounds
-    later: float | None = timeline.now
-    for index, round_ in enumerate(rounds):
-        if is_pause(round_.time, later, limit_s):
-            return rounds[:index]
-        later = round_.time
-    return rounds
+    most = max(COUNTED, settings.highest_limit)
+    return timeline.rounds[: min(pauses(timeline, settings), default=most)][:most]
 
 
 def _changes(timeline: Timeline, settings: Settings) -> list[list[PastCall]]:
@@ -53,15 +59,10 @@ def _is_progress(call: PastCall, settings: Settings) -> bool:
     return settings.for_tool(call.full_name).is_progress
 
 
-def oldest_first(timeline: Timeline) -> Iterator[tuple[Round, float | None]]:
-    """Each round with the time of what comes after it."""
-    later = [timeline.now, *[one.time for one in timeline.rounds]][: len(timeline.rounds)]
-    return zip(reversed(timeline.rounds), reversed(later), strict=True)
-
-
-def is_pause(time: float | None, later: float | None, limit_s: float) -> bool:
-    """Whether the pause between two rounds is too long for one streak; unknown times count as recent."""
-    return time is not None and later is not None and later - time > limit_s
+def oldest_first(timeline: Timeline, settings: Settings) -> Iterator[tuple[Round, bool]]:
+    """Each round, and whether there is a pause behind it."""
+    paused = pauses(timeline, settings)
+    return ((round_, at in paused) for at, round_ in reversed([*enumerate(timeline.rounds)]))
 
 
 def changes_of(round_: Round, settings: Settings) -> list[PastCall]:

@@ -13,7 +13,7 @@ from callfuse.detect.detector import NAMED, Evidence, Hindsight
 from callfuse.detect.facts import is_cut_off
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import is_pause, oldest_first
+from callfuse.detect.streak import oldest_first
 from callfuse.model import PastCall, Round, Timeline
 
 BEGINNING: Final = 40
@@ -45,10 +45,10 @@ class Truncated(Hindsight):
         """The rounds in a row up to each whose call was cut off, and has a result."""
         found: list[Evidence | None] = []
         streaks: Streaks = {}
-        for round_, after in oldest_first(timeline):
+        for round_, paused in oldest_first(timeline, settings):
             streaks = _longer(streaks, round_)
             evidence = _evidence_of(streaks, settings) if round_.executed else None
-            if is_pause(round_.time, after, settings.ttl_seconds):
+            if paused:
                 streaks, evidence = {}, None
             found.append(evidence)
         return reversed(found)

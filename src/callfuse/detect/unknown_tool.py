@@ -12,7 +12,7 @@ from callfuse.detect import facts
 from callfuse.detect.detector import NAMED, Detector, Evidence, Hindsight, any_call
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import COUNTED, changes_of, is_pause, recent
+from callfuse.detect.streak import COUNTED, changes_of, oldest_first, recent
 from callfuse.model import PastCall, Round, Timeline, ToolCall
 
 
@@ -66,7 +66,7 @@ class UnknownToolResults(Hindsight):
         if timeline.lists_tools or not any(_tells(one) for round_ in rounds for one in round_.calls):
             return iter([None] * len(rounds))
         telling = _Telling(settings)
-        return reversed([telling.take(round_) for round_ in reversed(timeline.rounds)])
+        return reversed([telling.take(*one) for one in oldest_first(timeline, settings)])
 
 
 def _limit(settings: Settings) -> int:
@@ -86,13 +86,15 @@ class _Telling:
     streak: list[list[PastCall]] = field(default_factory=list)
     existing: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
-    time: float | None = None
 
-    def take(self, round_: Round) -> Evidence | None:
-        """The evidence that the results of the next round complete."""
-        if is_pause(self.time, round_.time, self.settings.ttl_seconds):
+    def take(self, round_: Round, paused: bool) -> Evidence | None:
+        """The evidence that the results of the next round complete. `paused`: there is a pause behind it."""
+        found = self._add(round_)
+        if paused:
             self.streak.clear()
-        self.time = round_.time
+        return found
+
+    def _add(self, round_: Round) -> Evidence | None:
         self._learn({one.name for one in round_.calls if not one.withheld and one.failed is False})
         calls = [one for one in round_.distinct if one.name not in self.existing]
         telling = [*filter(_tells, calls)]

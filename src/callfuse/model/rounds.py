@@ -75,14 +75,6 @@ class Round:
         """Work out anew what follows from the calls: one of them has changed."""
         self._signatures = self._brought = self._by_signature = None
 
-    def without_time(self) -> "Round":
-        """The round, its time unknown; what has been worked out of its calls stays."""
-        if self.time is None:
-            return self
-        other = Round(self.calls, self.position)
-        other._signatures, other._brought, other._by_signature = self._signatures, self._brought, self._by_signature
-        return other
-
     def named(self) -> "Round | None":
         """The round without calls that have no name, which are evidence of nothing; None where it has no other."""
         calls = tuple([call for call in self.calls if call.name])

@@ -33,12 +33,12 @@ class Timeline:
 
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
     of it was blocked; `declares` whether the request has a tool of this name, None where its list is not complete;
-    `earlier_blocks` what was blocked before that message. `facts` are given where they are known.
+    `earlier_blocks` what was blocked before that message. `timed`: the times of its rounds count. `facts`: what one
+    walk over the rounds tells; given where it is known.
     """
 
     __slots__ = (
         "_declares",
-        "_facts",
         "_lacks",
         "_memo",
         "_missing",
@@ -46,9 +46,11 @@ class Timeline:
         "_returns",
         "_window",
         "earlier_blocks",
+        "facts",
         "has_blocks",
         "now",
         "rounds",
+        "timed",
     )
 
     def __init__(
@@ -59,14 +61,16 @@ class Timeline:
         has_blocks: bool = False,
         declares: Callable[[str], bool] | None = None,
         earlier_blocks: EarlierBlocks | None = None,
+        timed: bool = True,
         facts: Facts | None = None,
     ) -> None:
         self.rounds = newest_first
         self.now = now
         self.has_blocks = has_blocks
         self.earlier_blocks = earlier_blocks
+        self.timed = timed
+        self.facts = facts or Facts(newest_first)
         self._declares = declares
-        self._facts = facts
         self._lacks: dict[str, bool] = {}
         self._missing: frozenset[str] | None = None
         self._news: dict[tuple[int, int], frozenset[Signature]] = {}
@@ -78,13 +82,6 @@ class Timeline:
         return iter(self.rounds)
 
     @property
-    def facts(self) -> Facts:
-        """What one walk over the rounds tells; worked out once."""
-        if self._facts is None:
-            self._facts = Facts(self.rounds)
-        return self._facts
-
-    @property
     def newest(self) -> Round | None:
         """The newest round, None where there is none."""
         return self.rounds[0] if self.rounds else None
@@ -92,6 +89,10 @@ class Timeline:
     def after(self, calls: tuple[PastCall, ...]) -> "Timeline":
         """The timeline one round on: these calls are its newest round."""
         return self._with([Round(calls, NOWHERE, self.now), *self.rounds])
+
+    def before(self, at: int, most: int) -> "Timeline":
+        """The timeline as it was when round `at` (0 is the newest) came: at most so many rounds of it."""
+        return self._with(self.rounds[at + 1 : at + 1 + most])
 
     def evidence(self) -> "Timeline":
         """The timeline without calls that have no name: they are evidence of nothing."""
@@ -107,6 +108,7 @@ class Timeline:
             has_blocks=self.has_blocks,
             declares=self._declares,
             earlier_blocks=self.earlier_blocks,
+            timed=self.timed,
         )
 
     @property
