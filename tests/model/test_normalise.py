@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.model.outcomes.fields import shape_of
+from callfuse.model.outcomes.fields import _FEW_NAMES, blank_fields, shape_of
 from callfuse.model.outcomes.normalise import _MAY_MOVE, _MOVING, _split_moving, normalise
 from tests.support.examples import more_examples
 
@@ -53,3 +53,31 @@ def test_the_fast_search_misses_nothing(text: str) -> None:
     raw = text.encode()
     assert {one.start() for one in _MOVING.finditer(raw)} <= {one.start() for one in _MAY_MOVE.finditer(shape_of(raw))}
     assert _split_moving(raw, shape_of(raw)) == _MOVING.split(raw)
+
+
+NAMES = ["elapsed", "created_at", "time", "Request ID", "status", "in the last", "ms", ""]
+fields = st.builds(
+    lambda *parts: "".join(parts),
+    st.sampled_from(
+        ["", " ", '"', "\n", "x", "x" * 40, "x" * 44, ", ", "{", "=", "a b c d e f g h i j k l m n o p q r s "]
+    ),
+    st.sampled_from(NAMES),
+    st.sampled_from(["", '"', " " * 44]),
+    st.sampled_from([":", "=", ": ", '="', ""]),
+    st.sampled_from(["17", "1764000000", "b"]),
+)
+
+
+@more_examples(20)
+@given(drawn=st.lists(fields, min_size=1, max_size=2))
+def test_fields_that_cannot_change_are_told_by_their_names(drawn: list[str]) -> None:
+    """Whether the names are looked at once for all fields, or field by field, as one that changes makes it be."""
+    raw = "".join(drawn).encode()
+    seen = raw + b"\ntime:1"
+    assert blank_fields(seen, shape_of(seen)) == blank_fields(raw, shape_of(raw)) + b"\ntime:0"
+
+
+def test_fields_of_many_names() -> None:
+    """They are looked at one by one."""
+    raw = b"".join(b"\nname%s: 1" % (b"x" * at) for at in range(2 * _FEW_NAMES)) + b"\npid: 7"
+    assert blank_fields(raw, shape_of(raw)) == raw.replace(b": 7", b":0")

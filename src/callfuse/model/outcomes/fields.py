@@ -35,6 +35,12 @@ _FIELD: Final = re.compile(
     rb": ?+(?:\\*+[\"'])?+([^\s\"',;)\]}>\\0]{0,40}+0[^\s\"',;)\]}>\\]*+)"  # a value with a digit in it
 )
 """A field in the shape of a text."""
+_QUOTES: Final = b"\"'\\ "
+"""What may stand between a name and its colon."""
+_MOST_QUOTES: Final = 3
+_NAME: Final = re.compile(rb":[\"'\\ ]{0,%d}+([\"'\\ ]|[0A-Za-z _-]{0,%d}+)" % (_MOST_QUOTES, _LONGEST))
+"""What stands before a colon, in the shape of a text that is read backwards: the name of a field, or one more quote."""
+_FEW_NAMES: Final = 100
 _EPOCH: Final = re.compile(rb"[0-9]{9,19}(?:\.[0-9]{1,9})?")
 _LETTERS: Final = bytes(
     code if chr(code).isascii() and chr(code).isalnum() else 32 if code in b" _-" else 10 for code in range(256)
@@ -50,6 +56,8 @@ def shape_of(raw: bytes) -> bytes:
 
 def blank_fields(raw: bytes, shape: bytes) -> bytes:
     """Put `0` for the values of such fields, where they hold a digit. `shape`: that of the text. Linear time."""
+    if _FIELD.search(shape) is None or not _may_change(shape):
+        return raw
     kept: list[bytes] = []
     end = 0
     for match in _FIELD.finditer(shape):
@@ -64,11 +72,24 @@ def blank_fields(raw: bytes, shape: bytes) -> bytes:
     return b":0".join([*kept, raw[end:]]) if kept else raw
 
 
+def _may_change(shape: bytes) -> bool:
+    """Cheap pre-check: whether a field has a value that may change. A text has many fields of few names; of one with
+    many it says nothing. False is certain: where `blank_fields` may read less of a name, it counts."""
+    names = set(_NAME.findall(shape[::-1]))
+    if len(names) > _FEW_NAMES:
+        return True
+    for backwards in names:
+        is_cut = len(backwards) > _LONGEST - _MOST_QUOTES or (backwards and backwards[0] in _QUOTES)
+        if is_cut or _changes(backwards[::-1]) is not False:
+            return True
+    return False
+
+
 @remembered(entries=4096, longest=_LONGEST)
 def _changes(before: bytes) -> bool | None:
     """Whether the field whose name ends this text has a value that changes; None: if it is a time in seconds or
     milliseconds."""
-    name = before.rstrip(b"\"'\\ ").translate(_LETTERS)
+    name = before.rstrip(_QUOTES).translate(_LETTERS)
     name = name[name.rfind(b"\n") + 1 :]
     words = [word.lower() for word in _WORD.findall(name.decode("ascii"))]
     while len(words) > 1 and words[-1] in _UNITS:

@@ -118,8 +118,8 @@ _MAY_MOVE = re.compile(
     rb")"
 )  # fmt: skip
 """Where `_MOVING` may match, in the shape of a text: everywhere that it does, and at few other places."""
-_SAMPLE: Final = 1024
-"""Bytes at the beginning of a long piece that tell how much in it may move."""
+_SAMPLE: Final = 512
+"""Bytes at the beginning of a longer piece that tell how much in it may move."""
 _DENSE: Final = 100
 """Bytes a place where something may move. If there are more such places, to try each takes longer than `split`."""
 _PIECE: Final = 64 * 1024
@@ -168,7 +168,7 @@ def _without_moving(raw: bytes) -> bytes:
     shape = shape_of(raw)
     if b"0" not in shape:
         return raw
-    is_dense = len(raw) > 8 * _SAMPLE and len(_MAY_MOVE.findall(shape, 0, _SAMPLE)) * _DENSE > _SAMPLE
+    is_dense = len(raw) > 2 * _SAMPLE and len(_MAY_MOVE.findall(shape, 0, _SAMPLE)) * _DENSE > _SAMPLE
     pieces = _MOVING.split(raw) if is_dense else _split_moving(raw, shape)
     if len(pieces) > 1:  # columns of times are padded with spaces
         raw = b"0".join([*[piece.rstrip(_LETTERS).rstrip(b" ") for piece in pieces[:-1]], pieces[-1]])
