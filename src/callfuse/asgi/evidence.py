@@ -221,15 +221,8 @@ class ExchangeEvidence:
         """The lane's state with the new rounds and notes of this exchange, and what the model was told of and has not
         answered yet. `now`: seconds."""
         keyed = note_keys(self.conversation, notes) if notes else []
-        settings = self.settings
         blocked = any(one.blocked for calls in rounds for one in calls)
         conversation = self.conversation if blocked else None
         return self.kept.after(
-            rounds,
-            keyed,
-            now,
-            max_rounds=settings.max_rounds,
-            conversation=conversation,
-            window=settings.window,
-            told=told,
+            rounds, keyed, now, max_rounds=self.settings.max_rounds, conversation=conversation, told=told
         )

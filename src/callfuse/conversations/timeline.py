@@ -60,8 +60,6 @@ from callfuse.model.signature import Signature
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
-DEFAULT_WINDOW: Final = 10
-"""Rounds in which a call counts as known, by default."""
 LONGEST_NOTE: Final = 8192
 """Characters of the texts that are kept for one call. callfuse's own are a few hundred long."""
 
@@ -100,21 +98,21 @@ class LaneEvidence:
         *,
         max_rounds: int,
         conversation: "Conversation | None" = None,
-        window: int = DEFAULT_WINDOW,
         told: Sequence[Told] = (),
     ) -> LaneState:
         """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
         calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a call
-        was blocked; `window`: rounds in which a call counts as known. `told`: findings that the model knows of now and
-        has not answered yet."""
+        was blocked. `told`: findings that the model knows of now and has not answered yet."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
         if blocks.count or any(one.blocked for one in brought):
-            past, said = Timeline([one.past() for one in reversed(self.rounds)]), self.said
+            window: Collection[Signature] = ()
+            said = self.said
             if conversation is not None:
                 past, said = conversation.timeline, conversation.said
-            brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
-            blocks = remember(self._blocks_after(brought, past.window(window), said, now), self.left)
+                window = past.window(conversation.settings.window)
+                brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
+            blocks = remember(self._blocks_after(brought, window, said, now), self.left)
         kept = [*self.rounds, *brought]
         texts = dict(self.state.notes)
         for key, text in notes:
