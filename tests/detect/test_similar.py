@@ -2,11 +2,12 @@
 
 import pytest
 
+from callfuse.detect import Engine
 from callfuse.detect.similar import MOST, Similar
 from callfuse.detect.similarity import pages_on
 from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
-from tests.detect.timelines import Rule, found, past
+from tests.detect.timelines import Rule, found, past, timeline
 
 RULE = Rule(Similar(), similarity_threshold=0.5)
 
@@ -18,6 +19,16 @@ def test_off_until_a_threshold_is_set() -> None:
     assert RULE.count("a111=x", "a112=x", pending="a113", similarity_threshold=0.9) == 0
     own = {"a": {"similarity_threshold": 0.5}}
     assert RULE.count("a111=x", "a112=x", pending="a113", similarity_threshold=None, per_tool=own) == 3
+
+
+@pytest.mark.parametrize(
+    ("texts", "asked"),
+    [(["a1", "b1"], False), (["a1"], False), (["a1", "a2"], True), (["b", "a1 b", "a2"], True), (["a1 b", "c"], False)],
+)
+def test_it_is_asked_only_where_a_tool_comes_again(texts: list[str], asked: bool) -> None:
+    """In all rounds that a finding takes."""
+    awake = Engine(timeline(*texts), LoopSettings(similarity_threshold=0.5)).awake
+    assert (True in [isinstance(one, Similar) for one in awake]) is asked
 
 
 @pytest.mark.parametrize(("limit", "soft"), [(3, 3), (2, 2), (5, 5), (0, 3)])

@@ -110,6 +110,18 @@ def _weighs(timeline: Timeline, at: int, least: int, reach: int) -> bool:
     return at < len(timeline.rounds) and 1 + STALE * timeline.facts.calls >= least
 
 
+def _keeps_to_tool(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    rounds = timeline.rounds[at : at + least - 1]
+    if not rounds or len(rounds) < least - 1:
+        return False
+    tools = {one.call.full_name for one in rounds[0].calls}
+    for round_ in rounds[1:]:
+        tools.intersection_update([one.call.full_name for one in round_.calls])
+        if not tools:
+            return False
+    return True
+
+
 def _never(timeline: Timeline, at: int, least: int, reach: int) -> bool:
     return False
 
@@ -128,6 +140,8 @@ CALLS: Final = Fact(_has_calls, Finds.ANY)
 """There are so many calls, with the pending one."""
 WEIGHT: Final = Fact(_weighs, Finds.ANY)
 """They weigh so much, if none has brought anything new."""
+SAME_TOOL: Final = Fact(_keeps_to_tool)
+"""All rounds of it but the pending one have a call of one tool."""
 OTHERS: Final = Fact(_never)
 """The pending round has other calls: nothing is found in one that is alone."""
 

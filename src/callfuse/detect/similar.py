@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final
 
+from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.kind import Kind
 from callfuse.detect.repeat import equal_calls
@@ -36,6 +37,7 @@ class Similar(Detector):
         "`false` is off.",
         spares_pollers=True,
     )
+    needs = facts.SAME_TOOL
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """`max_repeats`, hard at twice that, once a threshold is set."""
