@@ -1,4 +1,4 @@
-"""How long to search, what is slow, levels of logging, and a fixture for tests that look at the whole heap.
+"""How long to search, what is slow, what a test may leave behind, and a fixture for tests that look at the whole heap.
 
 The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a property gets:
 
@@ -39,6 +39,8 @@ _ROOMS = ("admin", "cli", "faults", "frameworks", "node", "proxy", "sdk", "store
 _HERE = Path(__file__).parent
 SLOW_ROOMS = {_HERE / name for name in _ROOMS}
 """The rooms whose tests start processes, go through SDKs and sockets, or weigh memory; each test is marked `slow`."""
+_DESCRIPTORS = Path("/dev/fd")
+"""A folder with a name for each open file of this process."""
 _FAST = "not slow and not search"
 """The marks that `make quick` asks for; the rooms need not be imported then, which takes seconds."""
 
@@ -49,9 +51,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Two workers a core: slow tests mostly wait, for processes and sockets."""
-    return 2 * (os.cpu_count() or 1)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two workers a core, as slow tests mostly wait for processes and sockets; one where only fast tests run."""
+    return (1 if config.getoption("markexpr") == _FAST else 2) * (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Do without garbage collection meanwhile: imports and tests stay, and each worker looked through them 2 s long."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -79,13 +91,25 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def log_levels() -> Iterator[None]:
-    """Whatever a test sets up for its server, the next one logs as if it were the first."""
+def nothing_left_behind() -> Iterator[None]:
+    """Whatever a test sets up for its server, the next one logs as if it were the first; and a test that leaves a file,
+    a connection or an event loop open fails by that itself, not one of those that follow."""
     loggers = [logging.getLogger(name) for name in ("callfuse", "callfuse.access")]
     levels = [logger.level for logger in loggers]
+    before = _open_files()
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+    if _open_files() > before:
+        gc.collect()  # what nobody holds any longer warns, and pytest makes that an error of the test that ends
+
+
+def _open_files() -> int:
+    """How many files, sockets and pipes are open; 0 where the system does not say."""
+    try:
+        return len([*_DESCRIPTORS.iterdir()])
+    except OSError:
+        return 0
 
 
 @pytest.fixture
