@@ -97,13 +97,13 @@ class File:
 
     def classes(self) -> Iterator[tuple[str, ast.ClassDef]]:
         """Each class and its dotted name, nested ones too."""
-        for name, node, _ in self._definitions():
+        for name, node, _ in self._definitions:
             if isinstance(node, ast.ClassDef):
                 yield name, node
 
     def functions(self) -> Iterator[tuple[str, Function]]:
         """Each function or method and its dotted name, nested ones too."""
-        for name, node, _ in self._definitions():
+        for name, node, _ in self._definitions:
             if isinstance(node, Function):
                 yield name, node
 
@@ -112,22 +112,29 @@ class File:
         leading underscore is not public, nor is what stands in something that is not, or in a function."""
         if not ast.get_docstring(self.tree):
             yield self.name
-        for name, node, is_public in self._definitions():
+        for name, node, is_public in self._definitions:
             if is_public and not ast.get_docstring(node) and "overload" not in map(_last_name, node.decorator_list):
                 yield name
 
-    def _definitions(self) -> Iterator[tuple[str, ast.ClassDef | Function, bool]]:
+    @cached_property
+    def _definitions(self) -> tuple[tuple[str, ast.ClassDef | Function, bool], ...]:
         """Name, definition, and whether it is public."""
+        found: list[tuple[str, ast.ClassDef | Function, bool]] = []
         waiting: list[tuple[str, ast.AST, bool]] = [(self.name, self.tree, True)]
         while waiting:
             prefix, node, is_public = waiting.pop()
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.ClassDef | Function):
                     name, seen = f"{prefix}.{child.name}", is_public and not child.name.startswith("_")
-                    yield name, child, seen
+                    found.append((name, child, seen))
                     waiting.append((name, child, seen and isinstance(child, ast.ClassDef)))
-                else:
+                elif isinstance(child, _HOLDS_STATEMENTS):
                     waiting.append((prefix, child, is_public))
+        return tuple(found)
+
+
+_HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+"""What can have a definition in it."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Machine:
         self.flags = pattern.flags
         self.steps = 0
         self._nodes = list(_parser.parse(source, pattern.flags))
-        self._fits: dict[tuple[str, str], bool] = {}
+        self._fits: dict[tuple[str, int, str], bool] = {}
 
     def find_all(self, text: str, *, anchored: bool = False) -> list[tuple[int, int]]:
         """The spans that `finditer` finds; `anchored`: only the one that `match` finds."""
@@ -137,7 +137,7 @@ class Machine:
             yield at, groups
 
     def _is_one(self, op: str, argument: Any, char: str) -> bool:
-        key = (f"{op} {argument}", char)
+        key = (op, id(argument), char)  # the nodes keep their arguments
         if key not in self._fits:
             self._fits[key] = self._fits_one(op, argument, char)
         return self._fits[key]
