@@ -8,9 +8,9 @@ same 10 in every run (the default where `CI` is true), `once` the same 40 and re
 whole answers, so that it sees 70 to 140 of `dev`. A property that needs more states it as a multiple, with
 `tests.support.examples.more_examples`.
 
-A test that starts a process, a server or a browser, or takes half a second, is marked `slow`; whole rooms are. One that
-walks many places is marked `search`. `make quick` leaves both out. A process that imports callfuse takes half a second
-of CPU: ask the function in its place, or start one for all tests of a file.
+A test that starts a process, a server or a browser, or takes a tenth of a second, is marked `slow`; whole rooms are.
+One that walks many places is marked `search`. `make quick` leaves both out. A process that imports callfuse takes half
+a second of CPU: ask the function in its place, or start one for all tests of a file.
 """
 
 import gc

@@ -65,6 +65,7 @@ def test_a_traceback_is_kept_on_request() -> None:
     assert boundary.error.__traceback__ is not None
 
 
+@pytest.mark.slow
 def test_every_error_has_a_cause() -> None:
     """One that quotes what is nested too deep to be printed has its type."""
     deep: list[object] = []

@@ -68,6 +68,7 @@ def test_an_unknown_encoding_is_told(encoding: str) -> None:
         unpack(gzip.compress(TEXT), encoding, 10_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gzip", "deflate", "raw deflate", "zstd"])
 def test_a_bomb_does_not_go_off(name: str) -> None:
     """A hundred megabytes behind a few bytes stop at the limit."""
@@ -104,6 +105,7 @@ def test_members_are_limited(name: str, made: Callable[[int], bytes], monkeypatc
     assert unpacker.members == MOST_MEMBERS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_a_body_that_is_made_to_be_long(name: str) -> None:
     """A looping conversation may unpack to any multiple of its length, up to what no model reads; beyond that not."""
@@ -133,6 +135,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["one member", "many members", "incompressible", "bomb"])
 def test_the_work_is_linear(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body of twice the length costs twice the bytes that go through zlib, whatever it is made of."""
@@ -155,6 +158,7 @@ def test_the_work_is_linear(shape: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert 1.5 * small < large < 2.5 * small
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["one frame", "many frames", "incompressible", "bomb"])
 def test_the_work_of_zstd_is_linear(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same of what goes into zstd, comes out, and is handed back."""

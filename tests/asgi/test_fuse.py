@@ -91,6 +91,7 @@ class Agent:
         return [await self.step() for _ in range(steps)]
 
 
+@pytest.mark.slow
 @every_dialect
 @streamed_and_whole
 @pytest.mark.parametrize(("retry", "most"), [(KNOWN_RETRY, 8), (UNKNOWN_RETRY, 10)], ids=["known", "unknown"])
@@ -122,6 +123,7 @@ def test_words_with_a_counter_or_a_time(retry: Callable[[int], str]) -> None:
     assert agent.guard.counts.of("blown") > 20
 
 
+@pytest.mark.slow
 @every_dialect
 @pytest.mark.parametrize("session", [b"", b"my own session"], ids=["unnamed", "named"])
 def test_a_harness_that_drops_its_history(kit: DialectKit, session: bytes) -> None:

@@ -41,6 +41,7 @@ def test_a_larger_holdout_has_all_of_a_smaller() -> None:
     assert held != {name for name in names if arm_of(small, b"other", name).name == HOLDOUT}
 
 
+@pytest.mark.slow
 @every_dialect
 @streamed_and_whole
 @pytest.mark.parametrize("ladder", ["warn", "chance_then_block", "block", "graduated"])
@@ -121,6 +122,7 @@ async def test_what_only_results_show() -> None:
     assert talk.results[:1] == ["ended"]
 
 
+@pytest.mark.slow
 async def test_the_other_arm() -> None:
     """Is guarded, and says so."""
     names = (f"session {at}" for at in range(100))

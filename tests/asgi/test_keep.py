@@ -56,6 +56,7 @@ class Twin(Agent):
         return own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says", [saying("I am thinking."), saying("Again.", same_call("call_twin"))])
 def test_a_block_is_not_forgotten(says: Answer) -> None:
     """A twin that began before the block and ends behind it writes what it brings, and nothing that it has read: the

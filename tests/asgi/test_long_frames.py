@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from time import process_time
 
+import pytest
+
 from tests.support.asgi import Request, run
 from tests.support.config import guard
 from tests.support.kits import KITS
@@ -24,6 +26,7 @@ def cost(chunks: Sequence[bytes]) -> float:
     return spent
 
 
+@pytest.mark.slow
 def test_a_frame_in_many_pieces_costs_as_much_as_many_frames() -> None:
     """While it waits for its end, of a watched answer: a copy of all for each piece would cost ten times as much."""
     frames = [b": " + b"x" * 46 + b"\n\n"] * PIECES

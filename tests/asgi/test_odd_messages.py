@@ -145,6 +145,7 @@ def test_a_length_that_is_odd_or_too_long(kit: DialectKit, length: bytes) -> Non
     assert any("max_request_bytes" in text for _, _, text in met.log)
 
 
+@pytest.mark.slow
 def test_frames_of_odd_shape_do_not_stop_a_stream() -> None:
     """Whatever a chunk holds, the client gets it, and the loop behind it is still blocked or all is let go."""
     odd_chunks = [

@@ -1,5 +1,7 @@
 """Recorded answers and requests through the guard: byte for byte where nothing loops, and gone where they do."""
 
+import pytest
+
 from tests.captures.recordings import Recording, made, some_recordings
 from tests.dialects.reading import calls_in, dialect_of, spinning, ways
 from tests.support.asgi import Request
@@ -8,6 +10,8 @@ from tests.support.meeting import MARK, Meeting, bare, meet
 from tests.support.model import History, User
 from tests.support.scripted import Reply, whole
 from tests.support.wire import quiet
+
+pytestmark = pytest.mark.slow
 
 FRESH = History((User("Hello."),))
 THREE_AT_ONCE = frozenset({"gemini/pydantic-ai__test_google_instructions_only_with_tool_calls-4.request.json"})
@@ -89,8 +93,9 @@ def test_a_recorded_request_reaches_the_app_unchanged(recording: Recording) -> N
     answer = whole(b"{}")
     for chunks in ways(recording.body):
         request = Request(recording.kit.path, recording.body, chunks=chunks)
+        heard = bare(request, [answer]).app.heard
         for ladder in SILENT if recording.key in THREE_AT_ONCE else LADDERS:
             met = meet(request, [answer], ladder)
-            assert met.app.heard == bare(request, [answer]).app.heard
+            assert met.app.heard == heard
             assert met.body == answer.body
             assert met.log == ()

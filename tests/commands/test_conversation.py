@@ -304,6 +304,7 @@ def test_many_messages_of_commands() -> None:
     assert found[2 * MAX_TEXTS :] == [*[user("One.")] * MAX_TEXTS, *many[:2], TASK]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", [user(f"{SET}\nOne."), user("!/help " * 40 + "x"), user(*[text(SET)] * 40)])
 def test_the_number_of_texts_that_are_parsed_has_a_limit(message: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many messages, or texts of one message, begin like commands, and however they go on."""

@@ -65,6 +65,7 @@ def said(*parts: str, **more: Any) -> dict[int, str]:
     return {note.position: note.text.partition(" (limit")[0].removeprefix("[callfuse] This is ") for note in notes}
 
 
+@pytest.mark.slow
 def test_a_long_loop_costs_no_more_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the rounds that a streak is counted over, each warning costs the same, however long the history."""
     monkeypatch.setattr("callfuse.detect.streak.COUNTED", 20)

@@ -20,6 +20,8 @@ from tests.support.kits import KITS, DialectKit
 from tests.support.model import Answer, Call, History, Round, User
 from tests.support.work import lines_run
 
+pytestmark = pytest.mark.slow
+
 WARN = LoopSettings.model_validate({"mode": "warn"})
 FEW, MANY = 60, 240
 """Calls of one round; in proportion, MANY cost four times as much as FEW, and sixteen times if the cost is squared."""

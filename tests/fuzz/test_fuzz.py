@@ -25,6 +25,7 @@ def search() -> Iterator[Search]:
     found.loop.drop()
 
 
+@pytest.mark.slow
 def test_nothing_is_found(search: Search) -> None:
     """Damaged answers and requests of all dialects, cut and compressed, under all settings: every law holds."""
     for index in range(CASES):
@@ -73,6 +74,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientStream, "write", write)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "kind"),
     [(lost_byte, "law 1: bytes"), (lost_byte, "law 2"), (raising, "raises: KeyError"), (waiting, "hangs")],

@@ -42,6 +42,7 @@ def releases(count: int, *, in_turn: bool = False) -> None:
     assert not queue.size
 
 
+@pytest.mark.slow
 def test_a_release_looks_at_what_it_sends() -> None:
     """Not at all that waits, nor at all calls that are held."""
     assert lines_run(lambda: releases(400)) < GROWTH * lines_run(lambda: releases(200))
@@ -83,6 +84,7 @@ def flooding(count: int) -> list[bytes]:
     return answer(chunk({"role": "assistant", "tool_calls": parts}), chunk({}, "tool_calls"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [looping_choices, calls_by_turns, growing_by_turns, flooding])
 @pytest.mark.parametrize("joined", [False, True], ids=["framewise", "in one chunk"])
 def test_an_answer_costs_what_it_brings(make: object, joined: bool) -> None:
@@ -146,6 +148,7 @@ def reading(kit: DialectKit, form: Format, *, held: bool, begun: int) -> Guard |
     return reads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kit", [kit for kit in KITS if kit.name in ("openai-chat", "gemini", "ollama")],
                          ids=lambda kit: type(kit).__name__)  # fmt: skip
 @pytest.mark.parametrize("held", [True, False], ids=["guarded", "watched"])

@@ -555,6 +555,7 @@ def test_an_error_inside_lets_calls_run(monkeypatch: pytest.MonkeyPatch, caplog:
         go(detector(fail_closed=True), "a")
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     """A long run of long calls keeps what its limits say, and still finds the loop at its end."""
     one = detector(max_rounds=20)

@@ -138,6 +138,7 @@ def test_the_detectors_of_a_holdout_only_observe() -> None:
     assert results(seen) == [("same", "holdout")]
 
 
+@pytest.mark.slow
 def test_the_arm_of_a_detector() -> None:
     """By the name of its session; by chance for each that has none."""
     config = {"tool_call_loop": {"mode": "block", "holdout": 0.5}}

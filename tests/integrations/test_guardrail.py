@@ -318,6 +318,7 @@ async def test_an_error_in_callfuse_lets_the_request_pass(monkeypatch: pytest.Mo
     assert (await asked(guarded, question(history(4))))["action"] == "BLOCKED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 20])
 def test_a_long_history_is_judged_by_its_newest_rounds(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     """However long it is, no more rounds and calls are judged than the bounds say, and the newest one always is."""
@@ -399,6 +400,7 @@ def test_what_is_known_changes_no_answer(rounds: list[Any], mode: str, max_round
         assert opinion_of(asked, own, memory) == opinion_of(asked, own, None)
 
 
+@pytest.mark.slow
 def test_a_conversation_costs_what_is_new_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 questions each judges its newest round, and the whole window where that begins at another round."""
     judged, memory, own = [0], VerdictMemory(), LoopSettings(max_rounds=40)

@@ -78,6 +78,7 @@ def all_that_came(request: Request, replies: list[Reply], ladder: str, **more: A
     return (*outcome(Meeting(client, app, tuple(log))), guarded.counts._counts, kept)
 
 
+@pytest.mark.slow
 @every_dialect
 @more_examples(3)
 @given(data=st.data())

@@ -86,6 +86,7 @@ def messages(kit: DialectKit, body: bytes) -> Any:
     return json.loads(body)[kit.history_key]
 
 
+@pytest.mark.slow
 @every_dialect
 @streamed_and_whole
 def test_every_spelling(kit: DialectKit, stream: bool) -> None:

@@ -148,6 +148,7 @@ def test_a_flood(kit: DialectKit, stream: bool, history: History) -> None:
     assert sum("kind=flood" in text for _, _, text in met.log) == 1
 
 
+@pytest.mark.slow
 @every_dialect
 @CONVERSATIONS
 @pytest.mark.parametrize("calls", [equal(60), different(200)], ids=["equal", "different"])

@@ -57,6 +57,7 @@ def spoken(draw: st.DrawFn, kit: DialectKit, tag: str) -> Answer:
     return Answer((said,), draw(quirks(kit)), draw(st.booleans()), tag)
 
 
+@pytest.mark.slow
 @every_dialect
 @given(data=st.data())
 def test_when_a_call_leaves_changes_nothing_else(kit: DialectKit, data: st.DataObject) -> None:

@@ -46,6 +46,7 @@ def test_any_two_ways_to_cut_are_one(kit: DialectKit, data: st.DataObject) -> No
     assert outcome(meet(request, scripts(cuts=True), ladder)) == outcome(meet(request, scripts(cuts=False), ladder))
 
 
+@pytest.mark.slow
 @every_dialect
 @pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
 def test_a_keep_alive_behind_the_end(kit: DialectKit, ladder: str) -> None:

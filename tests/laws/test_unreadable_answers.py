@@ -37,6 +37,7 @@ def test_other_encodings_are_guarded(kit: DialectKit, encoding: str, ladder: str
     assert meet(ask(kit, spin(1), stream=False), replies, ladder).body == replies[0].body
 
 
+@pytest.mark.slow
 @every_dialect
 def test_log_probabilities_are_no_burden(kit: DialectKit) -> None:
     """However many there are, the call is withheld."""

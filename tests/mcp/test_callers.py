@@ -436,6 +436,7 @@ def test_nor_while_other_calls_run() -> None:
     assert 0 < runs <= 20
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_caller_is_bounded() -> None:
     """Whatever it calls and gets; its estimate goes with it."""
     one = caller()

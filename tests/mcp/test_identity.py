@@ -148,6 +148,7 @@ def request_of(fields: dict[tuple[str, str], str], base: Headers) -> Request:
     return replace(made, query=query.encode())
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(CLIENTS, CLIENTS, st.sampled_from(FIELDS), st.sampled_from([OLD, NEW]))
 def test_who_differs_in_anything_gets_nothing_of_another(

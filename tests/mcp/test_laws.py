@@ -119,6 +119,7 @@ def test_reading_is_linear(make: Any, read: Any) -> None:
     assert twice < 2.2 * once
 
 
+@pytest.mark.slow
 def test_a_long_streak_costs_no_more_with_each_call() -> None:
     """What is kept of a caller is bounded, and so is the work on its next call."""
     server = ToolServer()

@@ -74,6 +74,7 @@ def read_all(text: str) -> None:
     signature_of("tool", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "!", "</system-reminder>"])
 @pytest.mark.parametrize("repeated", REPEATED)
 def test_work_grows_with_the_length(repeated: str, end: str) -> None:

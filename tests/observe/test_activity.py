@@ -249,6 +249,7 @@ def test_the_settings_name_them_all() -> None:
     assert set(get_args(Content)) == set(LENGTHS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lanes", "calls"), [(960, 0), (64, MAX_BEADS)])
 def test_bytes_are_counted_about_as_they_are(lanes: int, calls: int) -> None:
     """Of lanes without a call, too, and of long names in letters that take four bytes each."""
@@ -289,6 +290,7 @@ def test_foreign_texts_are_safe() -> None:
     assert len(shown) < 10_000
 
 
+@pytest.mark.slow
 def test_all_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions, lanes, beads and bytes; the one unused for longest goes first, and sizes are always the sums."""
     monkeypatch.setattr(activity, "MAX_SESSIONS", 50)

@@ -106,6 +106,7 @@ class Store:
         """Nothing is open."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relay", [None, Store()])
 async def test_an_answer_of_many_calls_holds_nobody_up(relay: Store | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its calls are looked through for secrets in many turns of the event loop, with a bounded part in each."""
@@ -136,6 +137,7 @@ async def test_an_answer_of_many_calls_holds_nobody_up(relay: Store | None, monk
     assert max(looked) <= 2 * TURN
 
 
+@pytest.mark.slow
 async def test_a_burst_drops_nobody_who_reads() -> None:
     """More than may wait for a reader, in one answer of a model: whoever reads gets all of it."""
     feed = Feed(content="full")

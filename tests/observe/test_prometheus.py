@@ -184,6 +184,7 @@ def made_up(number: int) -> Iterator[Event]:
     yield events.Decided(there, 1.0)
 
 
+@pytest.mark.slow
 def test_texts_from_outside_make_no_series() -> None:
     """10,000 tools, models, sessions, errors and causes that are made up leave their number as it is after one, and
     nothing of them is kept."""

@@ -206,6 +206,7 @@ async def test_what_is_refused_is_tried_a_few_times(receiver: Receiver, status: 
     assert counts.of("webhook_dropped", "refused") == 1
 
 
+@pytest.mark.slow
 async def test_one_that_is_slow_is_asked_again(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a time; whoever emits waits for nothing."""
     monkeypatch.setattr(module, "TIMEOUT_S", 0.05)
@@ -222,6 +223,7 @@ async def test_one_that_is_slow_is_asked_again(receiver: Receiver, monkeypatch: 
     assert counts.of("webhook_failed", "timeout") == 1
 
 
+@pytest.mark.slow
 async def test_what_waits_is_bounded_and_counted(receiver: Receiver) -> None:
     """The oldest goes, and what is being sent stays."""
     async with sending(receiver) as (bus, webhook, counts):

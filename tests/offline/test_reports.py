@@ -175,6 +175,7 @@ def test_the_page_needs_nothing_else() -> None:
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
 
 
+@pytest.mark.slow
 def test_a_long_run_is_cut_and_says_so() -> None:
     """A page stays readable whatever the run."""
     run = run_of([["a"]] * (MAX_CELLS + 7), success=False)

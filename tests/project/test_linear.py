@@ -103,6 +103,7 @@ def _deep() -> Any:
     sys.setrecursionlimit(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name not in SHORT])
 def test_steps_grow_with_the_length(name: str) -> None:
     """Whatever piece of what it fits is repeated."""

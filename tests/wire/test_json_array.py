@@ -149,6 +149,7 @@ def test_no_byte_of_anything_is_lost(body: bytes, data: st.DataObject) -> None:
         assert payload is None or isinstance(payload, dict)
 
 
+@pytest.mark.slow
 def test_byte_by_byte() -> None:
     """A long element and the blanks before it in single bytes; a byte is not looked at again and again."""
     chunks = (b"[{}", b",", *[b" "] * 200_000, b'{"', *[b"x"] * 200_000, b'":1}')

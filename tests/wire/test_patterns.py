@@ -52,6 +52,7 @@ def full_of(begin: bytes, pattern: bytes, size: int) -> bytes:
     return begin + (pattern * (size // len(pattern) + 1))[:size]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_work_grows_with_the_bytes(name: str) -> None:
     """Of each byte value and short patterns, in one chunk and in small ones: linear, and a few calls a byte."""

@@ -90,6 +90,7 @@ def test_mixed_line_ends_are_cut_alike(body: bytes) -> None:
     assert framed(*bytewise(body)) == framed(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_a_long_frame_byte_by_byte(end: bytes) -> None:
     """A megabyte in single bytes comes out as the frames that it is; a byte is not looked at again and again."""

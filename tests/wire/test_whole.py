@@ -59,6 +59,7 @@ def test_what_another_may_read(body: bytes) -> None:
         WHOLE.payload(body)
 
 
+@pytest.mark.slow
 def test_log_probabilities() -> None:
     """They are left out where there are very many values, and only there; what is in strings is not meant."""
     few = {"logprobs": {"content": [1]}, "b": 1}
