@@ -1,6 +1,6 @@
 """Hundreds of streams at once through `callfuse serve`, some of which go wrong: what comes, and what is left behind.
 
-    python -m benchmarks.soak [--streams 500] [--seconds 60] [--share 0.01] [--seed 1] [--pause 0.2]
+    python -m benchmarks.soak [--streams 500] [--seconds 60] [--waves 1] [--share 0.01] [--seed 1] [--pause 0.2]
 
 Three processes on loopback: a scripted vendor (`callfuse.testing`), the command itself, and this one, which holds so
 many streams open for so many seconds, one after another on each connection's place. Most are healthy. Of each kind
@@ -15,7 +15,8 @@ below there is the given share:
 
 Checked are: each healthy stream has the vendor's bytes and its end; of a loop nothing but callfuse's text arrives; an
 answer that broke off has the vendor's bytes and no end. And, against a shorter load of the same shape: memory
-(`--most-mb`), tasks, sockets and descriptors of the server when all is over. Exit code 1 where anything is not so.
+(`--most-mb`), tasks, sockets and descriptors of the server when all is over, after several loads one after another
+(`--waves`), too. Exit code 1 where anything is not so.
 
 Everything ends by itself: the load after its time, the processes by an alarm.
 """
@@ -428,7 +429,7 @@ def is_error(line: str) -> bool:
 async def soak(options: argparse.Namespace) -> list[str]:
     """Run, print, and return what is not as it should be."""
     numbers = count()
-    life_s = options.seconds * (1 + WARM_SHARE) + GRACE_S
+    life_s = options.seconds * (options.waves + WARM_SHARE) + GRACE_S * options.waves
     wrong: list[str] = []
     async with (
         started(life_s, "--vendor", "--pause", str(options.pause)) as vendor,
@@ -437,7 +438,8 @@ async def soak(options: argparse.Namespace) -> list[str]:
         begun = await figures_of(server)
         print(f"at the start   {begun}", flush=True)
         rest: list[Figures] = []
-        for name, seconds in (("warm-up", options.seconds * WARM_SHARE), ("load", options.seconds)):
+        waves = [("load", options.seconds)] * options.waves
+        for name, seconds in (("warm-up", options.seconds * WARM_SHARE), *waves):
             load = Load(server.url, options.seed, options.share, numbers)
             await load.run(options.streams, seconds)
             rest.append(await at_rest(server, begun))
@@ -445,7 +447,7 @@ async def soak(options: argparse.Namespace) -> list[str]:
             print(f"               {load.most_open} streams at once; " + ", ".join(
                 f"{number} {kind}" for kind, number in load.done.most_common()), flush=True)  # fmt: skip
             wrong += [f"{number} streams, {text}" for text, number in load.faults.most_common()]
-        before, after = rest
+        before, after = rest[0], rest[-1]
         if after.rss_mb > before.rss_mb + options.most_mb:
             wrong.append(f"{after.rss_mb - before.rss_mb:.1f} MB more than after the warm-up")
         for name in ("descriptors", "sockets", "tasks"):
@@ -460,6 +462,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--waves", type=int, default=1, help="loads, one after another")
     parser.add_argument("--share", type=float, default=0.01, help="of each kind that goes wrong")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=0.2, help="seconds between two events of the vendor's")
@@ -468,8 +471,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--vendor", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--life-s", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if not (0 < options.streams <= MOST_STREAMS and 0 < options.seconds <= MOST_SECONDS and options.share * 6 < 1):
-        parser.error(f"at most {MOST_STREAMS} streams, {MOST_SECONDS:g} seconds and a share of 0.16")
+    of_all_s = options.seconds * options.waves
+    if not (0 < options.streams <= MOST_STREAMS and 0 < of_all_s <= MOST_SECONDS and options.share * 6 < 1):
+        parser.error(f"at most {MOST_STREAMS} streams, {MOST_SECONDS:g} seconds of all loads and a share of 0.16")
     if options.life_s:
         signal.alarm(options.life_s)  # whatever becomes of the one that has started it
     if options.vendor:

@@ -29,6 +29,27 @@ print(mallinfo().number_3 - before)
 first, and that of the tests has room."""
 
 
+SMALL_BLOCKS = """
+import time
+from pathlib import Path
+from callfuse.cli.heap import settle_heap, trim_heap
+
+def resident_kb():
+    return int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0])
+
+settle_heap()
+blocks = [bytes(10_000) for _ in range(4_000)]
+full = resident_kb()
+del blocks[:-1]
+trim_heap(0.05)
+ends_s = time.monotonic() + 20
+while resident_kb() > full - 30_000 and time.monotonic() < ends_s:
+    time.sleep(0.01)
+print(full - resident_kb())
+"""
+"""Prints by how many KB it shrinks once 40 MB in small blocks are free, of which the last one is not."""
+
+
 @pytest.mark.usefixtures("frozen_heap")
 def test_the_collector_runs_as_often_as_python_wants() -> None:
     """A high threshold would let cycles of libraries keep bodies: it counts objects, not bytes."""
@@ -43,3 +64,11 @@ def test_large_blocks_go_back_to_the_system() -> None:
         pytest.skip("malloc is not that of glibc 2.33 or later")
     done = subprocess.run([sys.executable, "-c", LARGE_BLOCKS], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "10\n"
+
+
+def test_what_is_free_between_small_blocks_goes_back_to_the_system() -> None:
+    """glibc by itself only gives back what is free at the end of its heap."""
+    if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("malloc is not that of glibc")
+    done = subprocess.run([sys.executable, "-c", SMALL_BLOCKS], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) > 30_000

@@ -16,14 +16,15 @@ def healthy(dialect: str) -> Plan:
 
 @pytest.mark.timeout(240)
 def test_a_small_soak() -> None:
-    """A dozen streams for two seconds, two thirds of which go wrong in some way."""
-    options = ["--streams", "12", "--seconds", "2", "--share", "0.1", "--pause", "0.01", "--seed", "10"]
+    """A dozen streams for two seconds, twice, two thirds of which go wrong in some way."""
+    options = ["--streams", "12", "--seconds", "2", "--waves", "2", "--share", "0.1", "--pause", "0.01", "--seed", "10"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.soak", *options], cwd=PROJECT, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("all is well\n")
     assert all(kind in done.stdout for kind in FAULTY)
+    assert done.stdout.count("after load") == 2
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "anthropic"])

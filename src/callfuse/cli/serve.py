@@ -30,7 +30,7 @@ from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
 from callfuse.admin.readiness import Readiness
 from callfuse.cli.greeting import admin_notice, greeting, hints
-from callfuse.cli.heap import settle_heap
+from callfuse.cli.heap import settle_heap, trim_heap
 from callfuse.cli.patience import PatientConfig
 from callfuse.cli.reload import HANGUP, Origin, ReloadingApp
 from callfuse.cli.upkeep import Upkeep
@@ -90,6 +90,7 @@ def create_app() -> App:
     """Build the app of a worker process from the setup that its parent has passed."""
     take_place(os.environ[FOLDER])
     settle_heap()
+    trim_heap()
     return build_app(decode_setup(os.environ[WORKER_CONFIG]))
 
 
@@ -125,6 +126,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     keep_in_memory()
     app = build_app(setup)
     settle_heap()
+    trim_heap()
     try:
         listener = open_listener(settings)
     except OSError as error:
