@@ -189,33 +189,34 @@ async def _exchange(app: CallFuseMiddleware, body: bytes) -> None:
     await app(scope_of(PATH, ((b"content-type", b"application/json"),)), receive, send)
 
 
-async def _run(way: Way) -> Cost:
+async def drive(way: Way, begin: Callable[[], object], end: Callable[[], object]) -> None:
+    """Send the exchanges of a way to a guarded app, and call `begin` and `end` around each that is measured."""
     app = _App()
     guarded = CallFuseMiddleware(app, {"tool_call_loop": way.config})
     exchanges = list(way.sessions())
     for one in exchanges[:-MEASURED]:
         app.answer = one.answer
         await _exchange(guarded, one.body)
-    profile = cProfile.Profile(builtins=False)
     for one in exchanges[-MEASURED:]:
         app.answer = one.answer
-        profile.enable()
+        begin()
         await _exchange(guarded, one.body)
-        profile.disable()
+        end()
+
+
+def measure(name: str) -> Cost:
+    """The cost of an exchange on one of the `WAYS`."""
+    profile = cProfile.Profile(builtins=False)
+    asyncio.run(drive(WAYS[name], profile.enable, profile.disable))
     functions: Counter[str] = Counter()
     files: set[str] = set()
     for entry in profile.getstats():
         code = entry.code
         if not isinstance(code, str) and code.co_filename.startswith(HOME):
-            name = code.co_filename.removeprefix(HOME)
-            files.add(name)
-            functions[f"{name}:{code.co_firstlineno} {code.co_name}"] += entry.callcount
+            file = code.co_filename.removeprefix(HOME)
+            files.add(file)
+            functions[f"{file}:{code.co_firstlineno} {code.co_name}"] += entry.callcount
     return Cost(round(functions.total() / MEASURED), len(files), functions)
-
-
-def measure(name: str) -> Cost:
-    """The cost of an exchange on one of the `WAYS`."""
-    return asyncio.run(_run(WAYS[name]))
 
 
 def main() -> None:
