@@ -88,7 +88,7 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
         Metrics().watch(fuse)
     if kind in ("page", "all"):
         feed = Feed()
-        View(feed)
+        View(feed, fuse.counts)
         fuse.bus.add(feed)
     if kind == "otel":
         traces = OtelTraces(provider=TRACES)

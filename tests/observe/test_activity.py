@@ -15,16 +15,15 @@ from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import outcome_of
 from callfuse.observe import activity, beads, events, fields
 from callfuse.observe.activity import MAX_LANES, Activity, Content
-from callfuse.observe.backlog import Backlog
 from callfuse.observe.beads import MAX_BEADS
 from callfuse.observe.content import LENGTHS
+from callfuse.observe.counts import Counts
 from callfuse.observe.events import Event, Where
 from callfuse.observe.kept import EventKeeper
 from callfuse.observe.labels import RESULTS
 from callfuse.observe.naming import CLASSES
 from callfuse.observe.rates import BUCKET_S, BUCKETS, Rates
 from callfuse.observe.reading import read_fields
-from callfuse.observe.ring import Entry
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
@@ -59,8 +58,8 @@ class Watched:
 
     def __init__(self, content: Content = "short") -> None:
         self.now = 1000.0
-        self.backlog = Backlog()
-        self.activity = Activity(content, lambda: self.now, "one", self.backlog.rates)
+        self.counts = Counts(lambda: self.now)
+        self.activity = Activity(content, lambda: self.now, "one", self.counts.rates)
         self.told = Activity(content, lambda: self.now, "one")
         self._keeper = EventKeeper(content, lambda: self.now)
 
@@ -81,9 +80,9 @@ class Watched:
     def take(self, event: Event) -> None:
         """Anything happens."""
         kept = self._keeper.keep(event)
-        self.backlog.take(event, kept, Entry((0, 0), kept))
-        self.activity.take_fields(kept.fields())
-        self.told.take_fields(json.loads(kept.data()), is_finished=True)
+        self.counts.take(event)
+        self.activity.take_fields(kept.unfinished())
+        self.told.take_fields(json.loads(kept.data), is_finished=True)
 
     def page(self, **asked: Any) -> dict[str, Any]:
         """The first page."""
@@ -108,7 +107,7 @@ class Watched:
 
 def tell(of: Activity, event: Event, content: str = "short") -> None:
     """Tell an activity of an event."""
-    of.take_fields(EventKeeper(content, lambda: 1000.0).keep(event).fields())
+    of.take_fields(EventKeeper(content, lambda: 1000.0).keep(event).unfinished())
 
 
 def test_a_bead_gathers_all_that_came_of_its_call() -> None:

@@ -160,4 +160,4 @@ def test_causes_from_outside_fill_no_memory() -> None:
         bus.emit(NotGuarded(f"cause {number}"))
     logging.getLogger("callfuse").setLevel(logging.NOTSET)
     assert counts.of("not_guarded") == 10_000
-    assert len(counts._counts) == len(log._counts._counts) <= 201
+    assert len(counts._counts[NotGuarded]) == len(log._known[NotGuarded]) <= 201

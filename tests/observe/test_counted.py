@@ -27,8 +27,9 @@ def test_a_row_counts_its_event(kind: type[Event]) -> None:
     row = TABLE[kind]
     names = [one.name for one in inspect.signature(kind).parameters.values() if one.default is one.empty]
     event = kind(**{name: GIVEN.get(name, "x") for name in names})
-    assert row.name or row.series or row.rate(event)
-    assert isinstance(row.label(event), str)
+    key = row.key(event)
+    assert row.name or row.series or row.rate(key)
+    assert isinstance(row.label(key), str)
     if row.series is not None:
-        name, *values = row.series(event)
+        name, *values = row.series(key)
         assert len(values) == len(COUNTERS[name].labels)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from callfuse.observe.counts import NAMES, Counts
+from callfuse.observe.events import AskFailed, FailedOpen, FuseReset, NotGuarded, NotWatched
 
 SETTINGS_PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -17,11 +18,14 @@ def test_they_print_themselves() -> None:
     """Names in order, their labels by frequency."""
     counts = Counts()
     assert str(counts) == "nothing is counted yet"
-    for label in ("steer", "block", "block"):
-        counts.add("findings", label)
-    counts.add("callback_errors")
-    assert str(counts) == "callback_errors: 1\nfindings: 3 (block 2, steer 1)"
-    assert repr(counts) == "<Counts: callback_errors: 1; findings: 3 (block 2, steer 1)>"
+    for cause in ("signed chain", "protocol", "protocol"):
+        counts.take(NotGuarded(cause))
+    counts.take(FuseReset(()))
+    assert str(counts) == "not_guarded: 3 (protocol 2, signed chain 1)\nresets: 1"
+    assert repr(counts) == "<Counts: not_guarded: 3 (protocol 2, signed chain 1); resets: 1>"
+    counts.take(AskFailed("of no row"))
+    assert (counts.of("not_guarded"), counts.of("not_guarded", "protocol"), counts.of("resets")) == (3, 2, 1)
+    assert counts.of("nothing") == counts.of("not_guarded", "disconnect") == 0
 
 
 @pytest.fixture
@@ -35,19 +39,33 @@ def eager_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("eager_threads")
 def test_threads_lose_no_event() -> None:
-    """Each event gets a number of its own, and new labels come while others read."""
+    """While new labels come, and others read."""
     counts = Counts()
 
-    def count(thread: int) -> set[int]:
+    def count(thread: int) -> None:
         for n in range(40):
-            counts.add("not_guarded", f"{thread} {n}")
+            counts.take(NotGuarded(f"{thread} {n}"))
             assert str(counts)
-        return {counts.add("fail_open") for _ in range(2000)}
+        for _ in range(2000):
+            counts.take(FailedOpen("error: particular"))
 
     with ThreadPoolExecutor(4) as threads:
-        numbers = list(threads.map(count, range(4)))
-    assert set[int]().union(*numbers) == set(range(1, 8001))
+        list(threads.map(count, range(4)))
+    assert counts.of("fail_open", "error") == counts.rates().totals()["fail_open"] == 8000
     assert counts.of("not_guarded") == 160
+
+
+def test_rates_are_of_the_time_in_which_events_came() -> None:
+    """Whenever somebody looks, and wherever a turn of the buckets falls."""
+    times = [1000.0, 1009.0, 1010.0, 1035.0]
+    clock = iter(times)
+    counts = Counts(lambda: next(clock))
+    for _ in times:
+        counts.take(NotWatched("content-type"))
+    clock = iter([1036.0, 1040.0, 1049.0])
+    assert counts.rates().series(1049.0)["not_watched"][-5:] == [2, 1, 0, 1, 0]
+    counts.take(NotWatched("content-type"))
+    assert counts.rates().series(1049.0)["not_watched"][-5:] == [2, 1, 0, 1, 1]
 
 
 def test_every_name_is_documented() -> None:

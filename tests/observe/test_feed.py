@@ -216,7 +216,7 @@ async def test_without_readers_no_task_runs() -> None:
 
 def test_the_ring_is_bounded_in_events_and_bytes() -> None:
     """What is dropped is told by its floor."""
-    ring = Ring((0, 0), most_events=3, most_bytes=100)
+    ring: Ring[Entry] = Ring((0, 0), most_events=3, most_bytes=100)
     for number in range(1, 6):
         ring.add(Entry((number, 0), b"x" * 10))
     assert (len(ring), ring.size, ring.floor) == (3, 30, (2, 0))

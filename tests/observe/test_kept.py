@@ -14,6 +14,7 @@ from callfuse.model.outcomes import outcome_of
 from callfuse.observe import events, kept
 from callfuse.observe.activity import Content
 from callfuse.observe.content import collected
+from callfuse.observe.counts import Counts
 from callfuse.observe.events import Event, Where
 from callfuse.observe.feed import Feed
 from callfuse.observe.fields import SAVED_CALLS, SAVED_TOKENS, TIME
@@ -83,7 +84,7 @@ def test_fields_are_the_same_later(content: str, text: str) -> None:
     """As if they were made where the event happens; of a finding with what it saved."""
     keeper = EventKeeper(content, lambda: 1000.0)
     for event in events_of(text):
-        later = keeper.keep(event).fields()
+        later = keeper.keep(event).unfinished()
         assert later.pop(TIME) == 1000.0
         assert ((SAVED_CALLS in later), SAVED_TOKENS in later) == (later.pop(SAVED_CALLS, 0) != 0,) * 2
         later.pop(SAVED_TOKENS, None)
@@ -110,7 +111,7 @@ def test_who_reads_nothing_pays_for_no_fields(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(kept, "collected", noted)
     feed = Feed()
-    View(feed)
+    View(feed, Counts())
     ordinary = [one for one in events_of("x" * 200) if type(one) in kept._LIGHTEN]
     for event in ordinary:
         feed.take(event)

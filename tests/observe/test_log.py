@@ -9,7 +9,6 @@ import pytest
 
 from callfuse.model import Finding, ToolCall
 from callfuse.observe import log
-from callfuse.observe.counts import Counts
 from callfuse.observe.events import NOWHERE, CourseMended, Event, FeedbackGiven, Where
 from callfuse.observe.log import LogSink
 from callfuse.policy.ladder import OnLoopError, Verdict
@@ -151,19 +150,6 @@ def test_no_credential_is_logged(kit: DialectKit, caplog: pytest.LogCaptureFixtu
     assert caplog.records
     for record in caplog.records:
         assert "secret" not in record.getMessage() + str(record.__dict__)
-
-
-def test_counts() -> None:
-    """By name and label, or over all labels."""
-    counts = Counts()
-    assert [counts.add("findings", "block"), counts.add("findings", "block"), counts.add("findings", "warn")] == [
-        1,
-        2,
-        1,
-    ]
-    assert counts.add("exchanges") == 1
-    assert (counts.of("findings"), counts.of("findings", "block"), counts.of("exchanges")) == (3, 2, 1)
-    assert counts.of("nothing") == counts.of("findings", "steer") == 0
 
 
 def test_feedback_has_a_line(caplog: pytest.LogCaptureFixture) -> None:

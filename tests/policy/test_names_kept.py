@@ -1,6 +1,7 @@
 """What is kept by names that clients write, of tools and models, is bounded in number and in length."""
 
 from callfuse.observe.counts import LONGEST_LABEL, Counts
+from callfuse.observe.events import NotAsked
 from callfuse.policy.presets import UNATTENDED
 from callfuse.policy.settings import LONGEST_NAME, LONGEST_OVERRIDES, NAMES_KEPT, SESSIONS_KEPT, LoopSettings
 from callfuse.policy.tiers import Overrides
@@ -35,7 +36,7 @@ def test_names_in_any_number() -> None:
 def test_labels_of_any_length() -> None:
     """A count's label is cut."""
     counts = Counts()
-    counts.add("not_asked", "x" * 10**6)
+    counts.take(NotAsked("x" * 10**6))
     assert counts.of("not_asked", "x" * LONGEST_LABEL) == 1
 
 

@@ -12,6 +12,7 @@ from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import outcome_of
 from callfuse.observe import events, view
 from callfuse.observe.bus import Bus
+from callfuse.observe.counts import Counts
 from callfuse.observe.events import Event, Where
 from callfuse.observe.feed import Feed
 from callfuse.observe.ring import Choice
@@ -32,7 +33,7 @@ class Worker:
     def __init__(self, url: str) -> None:
         self.passed = 0.0
         self.feed = Feed(relay=open_relay(url, timeout_s=0.25, bus=Bus(Observed())))
-        self.view = View(self.feed, passed=lambda: self.passed)
+        self.view = View(self.feed, Counts(), passed=lambda: self.passed)
 
     def call(self, number: int = 0) -> ToolCall:
         """The model makes a call here."""

@@ -105,7 +105,8 @@ class AdminApp:
         self._metrics = _metrics_of(middleware) if metrics is None else metrics
         self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(middleware.bus)
-        live = LivePage(middleware, self._access, View(self._feed, middleware.resolved.config.admin.content))
+        view = View(self._feed, middleware.counts, middleware.resolved.config.admin.content)
+        live = LivePage(middleware, self._access, view)
         guardrail = GuardrailEndpoint(middleware, self._access, os.environ)
         self._app = Starlette(
             routes=[

@@ -99,7 +99,7 @@ class Activity:
 
     `content`: what is kept of arguments and results. `clock`: Unix seconds. `server`: which activity it is, for readers
     that say what they have of it; None for one that there is once. Others of the same name were told the same. `rates`:
-    those that somebody else counts; None for those of the events that it takes.
+    reads those that somebody else counts; None for those of the events that it takes.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Activity:
         content: Content = "short",
         clock: Callable[[], float] = time,
         server: str | None = None,
-        rates: Rates | None = None,
+        rates: Callable[[], Rates] | None = None,
     ) -> None:
         self.server = secrets.token_hex(4) if server is None else server
         self._content = content
@@ -116,8 +116,8 @@ class Activity:
         self._sessions: OrderedDict[str, SessionActivity] = OrderedDict()
         self._found: WeakValueDictionary[str, Bead] = WeakValueDictionary()
         self._early: OrderedDict[tuple[str, ...], tuple[float, dict[str, Any]]] = OrderedDict()
-        self._rates = Rates() if rates is None else rates
-        self._is_counting = rates is None
+        self._rates = Rates()
+        self._read_rates = rates
         self._size = self._version = self._beads = 0
 
     @property
@@ -180,7 +180,8 @@ class Activity:
 
     def rates(self) -> dict[str, Any]:
         """Totals since the start, and amounts in buckets of `bucket_s` seconds, the oldest first."""
-        totals, series = self._rates.totals(), self._rates.series(self._clock())
+        rates = self._rates if self._read_rates is None else self._read_rates()
+        totals, series = rates.totals(), rates.series(self._clock())
         return {"server": self.server, "bucket_s": BUCKET_S, "totals": totals, "series": series}
 
     @staticmethod
@@ -380,7 +381,7 @@ class Activity:
             session.count(name)
 
     def _rate(self, told: Told, name: str, amount: float = 1) -> None:
-        if self._is_counting:
+        if self._read_rates is None:
             self._rates.add(name, told.now, amount)
 
     def _evidence(self, told: Told) -> dict[str, Any]:

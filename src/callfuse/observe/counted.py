@@ -1,7 +1,8 @@
 """What is counted of each event: one table for the counts of a process, for metrics and for the page's rates.
 
-`Counts` (`observe/counts.py`) counts by labels that may be any text, metrics (`observe/metrics.py`) by those of closed
-sets (`observe/labels.py`), and rates (`observe/rates.py`) over time. Each reads its own column here.
+`Counts` (`observe/counts.py`) counts each event once, by the key of its row: all that any reader tells apart. Each
+reader has a column that makes its own of a key: a label that may be any text, the series of a metric with labels of
+closed sets (`observe/labels.py`), the name of a rate.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +12,8 @@ from callfuse.observe import events, labels
 from callfuse.observe.events import Event, FindingSeen
 from callfuse.policy.holdout import HOLDOUT
 
+Key = tuple[str, ...]
+"""What tells events of one kind apart."""
 Series = tuple[str, ...]
 """The name of a counter among the metrics, and a value for each of its labels."""
 
@@ -28,84 +31,98 @@ def rate_of_course(result: str) -> str:
     return f"then_{labels.one_of(labels.RESULTS, result)}"
 
 
-def _limit_of(event: FindingSeen) -> str:
-    return "hard" if event.verdict.finding.hard else "soft"
-
-
-def _no_label(_: Event) -> str:
+def _no_label(_: Key) -> str:
     return ""
+
+
+def _first(key: Key) -> str:
+    return key[0]
 
 
 class Row(NamedTuple):
     """What is counted of events of one kind.
 
-    `name`: in `Counts`, empty if it is not counted there; `label`: of an event. `series`: of an event among
-    the metrics; None without a counter. `rate`: the name of an event among the rates, empty if it does not count there.
+    `key`: of an event; the columns are of a key. `name`: in `Counts`, empty if it is not shown there, with its `label`.
+    `series`: among the metrics; None without a counter. `rate`: its name among the rates, empty if it has none.
     """
 
+    key: Callable[[Any], Key] = lambda _: ()
     name: str = ""
-    label: Callable[[Any], str] = _no_label
-    series: Callable[[Any], Series] | None = None
-    rate: Callable[[Any], str] = _no_label
+    label: Callable[[Key], str] = _no_label
+    series: Callable[[Key], Series] | None = None
+    rate: Callable[[Key], str] = _no_label
+
+
+def _key_of_finding(event: FindingSeen) -> Key:
+    limit = "hard" if event.verdict.finding.hard else "soft"
+    return (event.verdict.finding.kind, limit, event.action, event.arm, "again" if event.again else "")
 
 
 TABLE: Final[Mapping[type[Event], Row]] = {
     events.ExchangeEnded: Row(
-        series=lambda event: ("exchanges", event.where.dialect, labels.outcome_of(event)),
+        lambda event: (event.where.dialect, labels.outcome_of(event)),
+        series=lambda key: ("exchanges", *key),
         rate=lambda _: "exchanges",
     ),
     events.CallSeen: Row(
-        series=lambda event: ("tool_calls", event.where.dialect, event.action),
+        lambda event: (event.where.dialect, event.action),
+        series=lambda key: ("tool_calls", *key),
         rate=lambda _: "calls",
     ),
     events.HoldEnded: Row(rate=lambda _: "holds"),
     FindingSeen: Row(
+        _key_of_finding,
         "findings",
-        lambda event: HOLDOUT if event.arm == HOLDOUT else event.action,
-        lambda event: ("findings", event.verdict.finding.kind, _limit_of(event), event.action),
-        lambda event: "" if event.again else "findings",
+        lambda key: HOLDOUT if key[3] == HOLDOUT else key[2],
+        lambda key: ("findings", *key[:3]),
+        lambda key: "" if key[4] else "findings",
     ),
-    events.ActionTaken: Row(rate=lambda event: rate_of_rung(event.rung)),
+    events.ActionTaken: Row(lambda event: (event.rung,), rate=lambda key: rate_of_rung(key[0])),
     events.CourseMended: Row(
+        lambda event: (event.arm, event.result),
         "mitigations",
-        lambda event: f"{event.arm} {event.result}".lstrip(),
-        lambda event: ("mitigations", event.result, labels.arm_of(event.arm)),
-        lambda event: rate_of_course(event.result),
+        lambda key: " ".join(key).lstrip(),
+        lambda key: ("mitigations", key[1], labels.arm_of(key[0])),
+        lambda key: rate_of_course(key[1]),
     ),
     events.FeedbackGiven: Row(
+        lambda event: (event.kind, event.found),
         "feedback",
-        lambda event: f"{event.kind} {event.found}".rstrip(),
-        lambda event: ("feedback", event.kind),
+        lambda key: " ".join(key).rstrip(),
+        lambda key: ("feedback", key[0]),
         lambda _: "feedback",
     ),
     events.FailedOpen: Row(
+        lambda event: (event.kind,),
         "fail_open",
-        lambda event: event.kind,
-        lambda event: ("fail_open", labels.fail_open_cause(event.kind)),
+        _first,
+        lambda key: ("fail_open", labels.fail_open_cause(key[0])),
         lambda _: "fail_open",
     ),
     events.NotGuarded: Row(
-        "not_guarded", lambda event: event.cause, lambda event: ("not_guarded", event.cause), lambda _: "not_guarded"
+        lambda event: (event.cause,), "not_guarded", _first, lambda key: ("not_guarded", *key), lambda _: "not_guarded"
     ),
     events.NotWatched: Row(
-        "not_watched", lambda event: event.cause, lambda event: ("not_watched", event.cause), lambda _: "not_watched"
+        lambda event: (event.cause,), "not_watched", _first, lambda key: ("not_watched", *key), lambda _: "not_watched"
     ),
-    events.NotAsked: Row("not_asked", lambda event: event.part),
-    events.Refused: Row("refused", lambda event: event.what),
-    events.FuseBlown: Row("blown", lambda event: event.where.dialect, lambda _: ("blown",), lambda _: "blown"),
-    events.FuseReset: Row("resets"),
+    events.NotAsked: Row(lambda event: (event.part,), "not_asked", _first),
+    events.Refused: Row(lambda event: (event.what,), "refused", _first),
+    events.FuseBlown: Row(
+        lambda event: (event.where.dialect,), "blown", _first, lambda _: ("blown",), lambda _: "blown"
+    ),
+    events.FuseReset: Row(name="resets"),
     events.LedgerDropped: Row(
-        "ledger_dropped", lambda event: event.limit, lambda event: ("ledger_dropped", event.limit)
+        lambda event: (event.limit,), "ledger_dropped", _first, lambda key: ("ledger_dropped", *key)
     ),
-    events.CommandsRun: Row("commands", lambda event: "refused" if event.refused else "run"),
-    events.HeaderIgnored: Row("ignored_headers", lambda event: event.header if event.known else "unknown"),
-    events.CallbackFailed: Row("callback_errors", series=lambda _: ("callback_errors",)),
-    events.DeliveryFailed: Row("webhook_failed", lambda event: event.cause),
-    events.DeliveryDropped: Row("webhook_dropped", lambda event: event.why),
+    events.CommandsRun: Row(lambda event: ("refused" if event.refused else "run",), "commands", _first),
+    events.HeaderIgnored: Row(lambda event: (event.header if event.known else "unknown",), "ignored_headers", _first),
+    events.CallbackFailed: Row(name="callback_errors", series=lambda _: ("callback_errors",)),
+    events.DeliveryFailed: Row(lambda event: (event.cause,), "webhook_failed", _first),
+    events.DeliveryDropped: Row(lambda event: (event.why,), "webhook_dropped", _first),
     events.StoreFailed: Row(
-        "store_errors", lambda event: event.operation, lambda event: ("store_errors", event.operation)
+        lambda event: (event.operation,), "store_errors", _first, lambda key: ("store_errors", *key)
     ),
-    events.StoreWithoutLoop: Row("store_errors", lambda _: "loop", lambda _: ("store_errors", labels.OTHER)),
-    events.StoreSkipped: Row("store_skipped", lambda event: event.operation),
+    events.StoreWithoutLoop: Row(lambda _: ("loop",), "store_errors", _first, lambda _: ("store_errors", labels.OTHER)),
+    events.StoreSkipped: Row(lambda event: (event.operation,), "store_skipped", _first),
 }
 """Events of other kinds are not counted."""

@@ -1,21 +1,25 @@
-"""Count events by name and label, for tests and for hosts that export metrics."""
+"""Count events: the one table of a process, of which logs, the rates of the page, tests and hosts read."""
 
 from collections import Counter
+from collections.abc import Callable, Collection
 from threading import Lock
+from time import time
 from typing import Final
 
-from callfuse.observe.counted import TABLE
-from callfuse.observe.events import Event
+from callfuse.observe.counted import TABLE, Key
+from callfuse.observe.events import Event, FindingSeen, HoldEnded
+from callfuse.observe.labels import OTHER
+from callfuse.observe.rates import BUCKET_S, Rates
+from callfuse.observe.saved import Saved, tokens_of
 
 MAX_LABELS = 200
-"""Pairs of name and label that are counted apart, so that labels from outside cannot fill the memory."""
+"""Keys of one kind that are counted apart, so that labels from outside cannot fill the memory."""
 LONGEST_LABEL = 100
 """Characters of a label; the rest is cut."""
 
-
-_LABELS: Final = {kind: (row.name, row.label) for kind, row in TABLE.items() if row.name}
-NAMES: Final = frozenset([name for name, _ in _LABELS.values()])
-"""All names that are counted."""
+_KEYS: Final = {kind: row.key for kind, row in TABLE.items()}
+NAMES: Final = frozenset([row.name for row in TABLE.values() if row.name])
+"""All names that are shown."""
 
 
 class Counts:
@@ -26,41 +30,52 @@ class Counts:
     counts.of("findings")           # all of a name
     counts.of("findings", "block")  # those with a label
 
-    A sink of events (`observe/bus.py`).
+    A sink of events (`observe/bus.py`). `clock`: Unix seconds, for the rates.
     """
 
-    kinds: Final = frozenset(_LABELS)
+    kinds: Final = frozenset(_KEYS)
 
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
+    def __init__(self, clock: Callable[[], float] = time) -> None:
+        self._counts: dict[type[Event], dict[Key, int]] = {kind: {} for kind in _KEYS}
+        self._clock = clock
+        self._saved = Saved()
+        self._rates = Rates()
+        self._rated: Counter[str] = Counter()
+        self._turn = 0.0
         self._lock = Lock()
-
-    def add(self, name: str, label: str = "") -> int:
-        """Count one event; returns the new count. A new label beyond `MAX_LABELS` counts as `other`."""
-        label = label[:LONGEST_LABEL]
-        with self._lock:
-            if (name, label) not in self._counts and len(self._counts) >= MAX_LABELS:
-                label = "other"
-            self._counts[name, label] += 1
-            return self._counts[name, label]
 
     def take(self, event: Event) -> None:
         """Count an event."""
-        self.count(event)
+        kind = type(event)
+        key_of = _KEYS.get(kind)
+        if key_of is None:
+            return
+        key, now, counts = key_of(event), self._clock(), self._counts[kind]
+        with self._lock:
+            if now >= self._turn:
+                self._rate(now)
+            if key not in counts:
+                key = bounded(key, counts)
+            counts[key] = counts.get(key, 0) + 1
+            if isinstance(event, HoldEnded):
+                self._rates.add("held_s", now, event.seconds)
+            elif isinstance(event, FindingSeen) and (saved := self._saved.by(event)):
+                self._rates.add("saved_calls", now, round(saved, 3))
+                self._rates.add("saved_tokens", now, tokens_of(event.verdict, saved))
 
-    def count(self, event: Event) -> int:
-        """Count an event; returns how many of its name and label there are now, 0 for a kind that is not counted."""
-        name, label = _LABELS.get(type(event), ("", None))
-        return self.add(name, label(event)) if label is not None else 0
+    def rates(self) -> Rates:
+        """The rates of what the page shows, up to now."""
+        with self._lock:
+            self._rate(self._clock())
+        return self._rates
 
     def __str__(self) -> str:
         """A line for each name: its count, and those of its labels, the most frequent first."""
-        counts = self._copy()
+        shown = self._shown()
         lines = []
-        for name in sorted({name for name, _ in counts}):
-            labels = [(label, n) for (mine, label), n in counts.most_common() if mine == name and label]
-            shown = ", ".join(f"{label} {n}" for label, n in labels)
-            lines.append(f"{name}: {_sum_of(counts, name)}{f' ({shown})' if shown else ''}")
+        for name in sorted({name for name, _ in shown}):
+            labels = [f"{label} {n}" for (mine, label), n in shown.most_common() if mine == name and label]
+            lines.append(f"{name}: {_sum_of(shown, name)}" + (f" ({', '.join(labels)})" if labels else ""))
         return "\n".join(lines) or "nothing is counted yet"
 
     def __repr__(self) -> str:
@@ -69,12 +84,35 @@ class Counts:
 
     def of(self, name: str, label: str | None = None) -> int:
         """The count of a name with one label, or with all labels (None)."""
-        return _sum_of(self._copy(), name, label)
+        return _sum_of(self._shown(), name, label)
 
-    def _copy(self) -> Counter[tuple[str, str]]:
-        """The counts at this moment: a dict that grows must not be iterated over."""
+    def _shown(self) -> Counter[tuple[str, str]]:
+        """The counts at this moment, by name and label."""
+        found: Counter[tuple[str, str]] = Counter()
         with self._lock:
-            return self._counts.copy()
+            for kind, counts in self._counts.items():
+                row = TABLE[kind]
+                for key, count in counts.items() if row.name else ():
+                    found[row.name, row.label(key)] += count
+        return found
+
+    def _rate(self, now: float) -> None:
+        """Add what was counted since the last turn to the rates of that time, and begin the next one at `now`."""
+        counted: Counter[str] = Counter()
+        for kind, counts in self._counts.items():
+            for key, count in counts.items():
+                counted[TABLE[kind].rate(key)] += count
+        for name, count in (counted - self._rated).items():
+            if name:
+                self._rates.add(name, self._turn - BUCKET_S, count)
+        self._rated = counted
+        self._turn = (now // BUCKET_S + 1) * BUCKET_S
+
+
+def bounded(key: Key, known: Collection[Key]) -> Key:
+    """A key as it may be kept: its labels cut; one of `other` labels beyond `MAX_LABELS`."""
+    key = tuple([label[:LONGEST_LABEL] for label in key])
+    return key if key in known or len(known) < MAX_LABELS else (OTHER,) * len(key)
 
 
 def _sum_of(counts: Counter[tuple[str, str]], name: str, label: str | None = None) -> int:

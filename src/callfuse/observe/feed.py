@@ -12,8 +12,9 @@ reader that does not read has a queue of its own, which is bounded; over that it
 Where processes share a store, events go through it (`Relay`), and each process reads those of all from there. While the
 store is down each feeds its own, and says so.
 
-What the live page shows (`observe/activity.py`) is made of the same events when somebody looks: without a store, those
-of the `Backlog`; with one by a `Follower`, which is given the events of all processes meanwhile (`observe/view.py`).
+What the live page shows (`observe/activity.py`) is made of the same events when somebody looks: without a store, of
+those that wait for it here; with one by a `Follower`, which is given those of all processes meanwhile
+(`observe/view.py`).
 """
 
 import asyncio
@@ -25,7 +26,6 @@ from threading import Lock
 from typing import Final, Protocol
 
 from callfuse.observe.background import Background
-from callfuse.observe.backlog import Backlog
 from callfuse.observe.events import Event
 from callfuse.observe.kept import WEIGHT, EventKeeper, KeptEvent
 from callfuse.observe.naming import CLASSES
@@ -46,6 +46,9 @@ TURN: Final = 32 * 1024
 turn of the event loop: 10 ms at most. One answer of a model may have thousands of calls."""
 LEAST: Final = 128
 """What an event counts there at least, so that a turn has 256 of them."""
+MOST_UNSEEN: Final = 50_000
+MOST_UNSEEN_BYTES: Final = 32 * 1024 * 1024
+"""Events that wait until somebody looks at the live page, and their bytes, about; the oldest are dropped."""
 MOST_UNSENT: Final = 5000
 """Events that wait for the store; the oldest are dropped."""
 
@@ -190,7 +193,7 @@ async def _written_in_turns(events: Sequence[KeptEvent]) -> list[bytes]:
     data: list[bytes] = []
     size = 0
     for kept in events:
-        data.append(kept.data())
+        data.append(kept.data)
         size += len(data[-1])
         if size > TURN:
             size = 0
@@ -214,16 +217,16 @@ class Feed:
         most_readers: int = 100,
         relay: Relay | None = None,
         clock: Callable[[], float] = time.time,
-        ring: Ring | None = None,
+        ring: Ring[Entry] | None = None,
     ) -> None:
         self._keeper = EventKeeper(content, clock)
         self._most_readers = most_readers
         self._relay = relay
         self._read: EventId | None = None
-        self._ring = Ring((int(1000 * clock()), 0)) if ring is None else ring
+        self._ring: Ring[Entry] = Ring((int(1000 * clock()), 0)) if ring is None else ring
         self._lock = Lock()
         self._exchanging = asyncio.Lock()
-        self._backlog: Backlog | None = None
+        self._unseen: Ring[KeptEvent] | None = None
         self._readers: set[Reader | Follower] = set()
         self._new: deque[Entry] = deque()
         self._unsent: deque[KeptEvent] = deque(maxlen=MOST_UNSENT)
@@ -240,19 +243,22 @@ class Feed:
         """Whether it has the events of all processes that share a store."""
         return self._relay is not None
 
-    def fill(self, backlog: Backlog) -> None:
-        """Add each event of this process to a backlog from now on."""
-        self._backlog = backlog
+    def take_unseen(self) -> list[KeptEvent]:
+        """The events of this process since the last time, oldest first; of many the newest. They are kept for that from
+        the first time on."""
+        with self._lock:
+            unseen, self._unseen = self._unseen, Ring((0, 0), MOST_UNSEEN, MOST_UNSEEN_BYTES)
+        return list(unseen or ())
 
     def take(self, event: Event) -> None:
         """Keep an event, for readers now and later."""
         kept = self._keeper.keep(event)
         with self._lock:
             if self._relay is None:
-                entry = Entry(self._ring.next_id(kept.time), kept)
-                self._keep(entry)
-                if self._backlog is not None:
-                    self._backlog.take(event, kept, entry)
+                kept.id = self._ring.next_id(kept.time)
+                self._keep(kept)
+                if self._unseen is not None:
+                    self._unseen.add(kept)
             else:
                 self._unsent.append(kept)
         if self._readers or self._relay is not None:

@@ -2,8 +2,8 @@
 
     keeper = EventKeeper("short")
     kept = keeper.keep(event)   # where it happens: a few microseconds
-    kept.fields()               # where it is read: the fields of `collected`, with its time and what it saved
-    kept.data()                 # the same as JSON in one line, secrets starred
+    kept.unfinished()           # where it is read: the fields of `collected`, with its time and what it saved
+    kept.data                   # the same as JSON in one line, secrets starred
 
 Most events are never read, and to make their fields takes longer than all else that is done about them. What a kept
 event holds is bounded: arguments, results and texts for the model are cut to what the setting `admin.content` shows. An
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from callfuse.model import ToolCall
 from callfuse.model.secrets import MARGIN
@@ -22,30 +22,39 @@ from callfuse.observe import events
 from callfuse.observe.content import LENGTHS, collected, finished, length_of
 from callfuse.observe.events import Event, FindingSeen
 from callfuse.observe.fields import SAVED_CALLS, SAVED_TOKENS, TIME, TOLD, Value
+from callfuse.observe.ring import Entry
 from callfuse.observe.saved import Saved, tokens_of
 from callfuse.wire.jsontext import dumps
 
 WEIGHT: Final = 600
 """Bytes that an event takes in memory without its texts."""
+EMPTY: Final = 49
+"""Bytes of a text without characters."""
 MOST_NAMES: Final = 4000
 """Bytes of texts with which an event is kept as it is, without arguments and text for the model: those are cut."""
 Light = tuple[Event, int]
 """An event as it is kept, and its bytes."""
 
 
-class KeptEvent(NamedTuple):
+class KeptEvent(Entry):
     """An event, or the fields of one with long texts. `size`: the bytes that it takes in memory, about. `time`: when it
     happened, in Unix seconds. `content`: the setting. `saved`, `tokens`: what it saved, by the estimate of
     `observe/saved.py`."""
 
-    event: Event | dict[str, Value]
-    size: int
-    time: float
-    content: str
-    saved: float = 0.0
-    tokens: int = 0
+    __slots__ = ("content", "event", "saved", "time", "tokens")
 
-    def fields(self) -> dict[str, Value]:
+    def __init__(self, event: Event | dict[str, Value], size: int, time: float, content: str) -> None:
+        self.id = (0, 0)  # until it is in a ring
+        self.is_own = False
+        self.size = size
+        self._data = self._fields = None
+        self.event = event
+        self.time = time
+        self.content = content
+        self.saved = 0.0
+        self.tokens = 0
+
+    def unfinished(self) -> dict[str, Value]:
         """The fields of the event, to be finished by `finished`."""
         fields = collected(self.event, self.content) if isinstance(self.event, Event) else dict(self.event)
         fields[TIME] = round(self.time, 3)
@@ -54,9 +63,8 @@ class KeptEvent(NamedTuple):
             fields[SAVED_TOKENS] = self.tokens
         return fields
 
-    def data(self) -> bytes:
-        """The fields as JSON in one line, as they may be shown."""
-        return dumps(finished(self.fields(), self.content))
+    def _write(self) -> bytes:
+        return dumps(finished(self.unfinished(), self.content))
 
 
 class EventKeeper:
@@ -70,16 +78,15 @@ class EventKeeper:
 
     def keep(self, event: Event) -> KeptEvent:
         """Keep an event that happens now."""
-        now = self.now()
         lighten = _LIGHTEN.get(type(event))
         light = lighten(event, self._content) if lighten is not None else None
         what, size = light or _fields_of(event, self._content)
+        kept = KeptEvent(what, size, self.now(), self._content)
         if isinstance(event, FindingSeen) and event.verdict.withholds:
             with self._lock:
                 saved = self._saved.by(event)
-            tokens = tokens_of(event.verdict, saved) if saved else 0
-            return KeptEvent(what, size, now, self._content, round(saved, 3), tokens)
-        return KeptEvent(what, size, now, self._content)
+            kept.saved, kept.tokens = round(saved, 3), tokens_of(event.verdict, saved) if saved else 0
+        return kept
 
 
 def _fields_of(event: Event, content: str) -> tuple[dict[str, Value], int]:
@@ -89,7 +96,8 @@ def _fields_of(event: Event, content: str) -> tuple[dict[str, Value], int]:
 
 
 def _bytes_of(*texts: str) -> int:
-    return sum(map(str.__sizeof__, texts))
+    """The bytes of texts together, about: a tenth of the time that each by itself takes."""
+    return EMPTY * len(texts) + "".join(texts).__sizeof__()
 
 
 def _light_call(call: ToolCall, content: str) -> ToolCall:

@@ -23,7 +23,8 @@ ACTIONS: Final = frozenset({*map(str, Rung), ALLOW, "none"})
 """What was done about a call: a rung, `allow` of a callback, `none` without a finding."""
 UPSTREAM_ERROR: Final = "upstream_error"
 """Of an exchange: the upstream answered with a status of 400 or more, so there were no calls to look at."""
-OUTCOMES: Final = frozenset(one.replace(" ", "_") for one in (*MODES, *ENDINGS)) - {"complete"} | {UPSTREAM_ERROR}
+_OUTCOMES: Final = {one: one.replace(" ", "_") for one in (*MODES, *ENDINGS) if one != "complete"}
+OUTCOMES: Final = frozenset(_OUTCOMES.values()) | {UPSTREAM_ERROR}
 """Of an exchange: what callfuse did with it, or how it ended if not well."""
 VERDICTS: Final = frozenset({"soft", "hard"})
 """By which of its limits a finding was made."""
@@ -90,9 +91,9 @@ def one_of(values: Collection[str], value: str) -> str:
 def outcome_of(event: ExchangeEnded) -> str:
     """What became of an exchange."""
     found = event.mode if event.ending == "complete" else event.ending
-    if found in ("guarded", "watched", "passed") and event.status >= _FAILED:
+    if event.status >= _FAILED and found in ("guarded", "watched", "passed"):
         return UPSTREAM_ERROR
-    return one_of(OUTCOMES, found.replace(" ", "_"))
+    return _OUTCOMES.get(found, OTHER)
 
 
 def fail_open_cause(kind: str) -> str:

@@ -7,13 +7,15 @@ the ledger, and the steps of the guard, frame by frame.
 
 import logging
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Any, Final
 
 from callfuse.boundary import Boundary
 from callfuse.model import ToolCall
 from callfuse.model.secrets import star_secrets
 from callfuse.observe import events
-from callfuse.observe.counts import Counts
+from callfuse.observe.counted import TABLE, Key
+from callfuse.observe.counts import bounded
 from callfuse.observe.events import CourseMended, Event, FeedbackGiven, FindingSeen, SettingsChanged, action_of
 from callfuse.observe.fields import text as shown
 from callfuse.observe.printable import plain
@@ -267,15 +269,26 @@ class LogSink:
     kinds: Final = frozenset((*_LINES, *_LINES_ONCE))
 
     def __init__(self) -> None:
-        self._counts = Counts()
+        self._known: dict[type[Event], set[Key]] = {kind: set() for kind in _LINES_ONCE}
+        self._lock = Lock()
 
     def take(self, event: Event) -> None:
         """Write the line of an event."""
-        line = _LINES.get(type(event))
-        if line is None and self._counts.count(event) == 1:
-            line = _LINES_ONCE.get(type(event))
+        kind = type(event)
+        line = _LINES.get(kind)
+        if line is None and kind in _LINES_ONCE and self._is_first(event):
+            line = _LINES_ONCE[kind]
         if line is not None:
             line(event)
+
+    def _is_first(self, event: Event) -> bool:
+        """Whether no event that is counted with this one has come before."""
+        known = self._known[type(event)]
+        with self._lock:
+            key = bounded(TABLE[type(event)].key(event), known)
+            is_first = key not in known
+            known.add(key)
+            return is_first
 
 
 def _finding(event: FindingSeen) -> None:

@@ -135,7 +135,7 @@ GAUGES: Final[Mapping[str, Shown]] = {
 }
 """By name: `callfuse_held_bytes` for Prometheus, `callfuse.held` for OpenTelemetry."""
 
-_COUNTED: Final = {kind: row.series for kind, row in TABLE.items() if row.series is not None}
+_COUNTED: Final = {kind: (row.key, row.series) for kind, row in TABLE.items() if row.series is not None}
 _STORE: Final[Mapping[type[Event], int]] = {events.StoreDown: 0, events.StoreUp: 1}
 
 
@@ -200,7 +200,8 @@ class MetricSink:
         """Count or measure an event."""
         kind = type(event)
         if kind in _COUNTED:
-            self._add(_COUNTED[kind](event))
+            key_of, series_of = _COUNTED[kind]
+            self._add(series_of(key_of(event)))
         elif isinstance(event, events.HoldEnded):
             self._measure_hold(event.seconds)
         elif isinstance(event, events.Decided):

@@ -4,9 +4,6 @@ from collections import defaultdict, deque
 from threading import Lock
 from typing import Final
 
-from callfuse.observe.counted import TABLE
-from callfuse.observe.events import Event, HoldEnded
-
 BUCKET_S: Final = 10
 """Seconds of a bucket."""
 BUCKETS: Final = 90
@@ -21,17 +18,6 @@ class Rates:
         self._totals: defaultdict[str, float] = defaultdict(float)
         self._buckets: deque[tuple[int, defaultdict[str, float]]] = deque(maxlen=BUCKETS)
         self._lock = Lock()
-
-    def take(self, event: Event, now: float, saved: float = 0.0, tokens: float = 0.0) -> None:
-        """Count an event, and the calls and tokens that it saved."""
-        row = TABLE.get(type(event))
-        if row is not None and (name := row.rate(event)):
-            self.add(name, now)
-        if isinstance(event, HoldEnded):
-            self.add("held_s", now, event.seconds)
-        if saved:
-            self.add("saved_calls", now, saved)
-            self.add("saved_tokens", now, tokens)
 
     def add(self, name: str, now: float, amount: float = 1) -> None:
         """Add an amount to a name."""

@@ -9,15 +9,15 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from callfuse.observe.fields import SESSION
-from callfuse.observe.kept import KeptEvent
 from callfuse.observe.naming import is_chosen, texts_of
 from callfuse.wire.jsontext import NotJSON, loads
 
 MOST_EVENTS: Final = 5000
 MOST_BYTES: Final = 8 * 1024 * 1024
+"""The newest events that a reader is given when it comes, and their bytes, about."""
 
 EventId = tuple[int, int]
 ID_HINT: Final = "use an id of this feed, as in 1767225600123-0"
@@ -39,26 +39,28 @@ def number_of(id_: EventId) -> int:
 
 
 class Entry:
-    """An event of the feed. `written`: its fields as JSON in one line, the event's name first, or the event as it is
-    kept until somebody first reads it. `is_own`: no other process has it, although they share a store."""
+    """An event of the feed: its fields as JSON in one line, the event's name first. `size`: what it counts in a ring.
+    `is_own`: no other process has it, although they share a store."""
 
-    __slots__ = ("_data", "_fields", "id", "is_own", "size", "written")
+    __slots__ = ("_data", "_fields", "id", "is_own", "size")
 
-    def __init__(self, id_: EventId, written: bytes | KeptEvent, *, is_own: bool = False) -> None:
+    def __init__(self, id_: EventId, data: bytes, *, is_own: bool = False) -> None:
         self.id = id_
-        self.written = written
         self.is_own = is_own
-        self.size = len(written) if isinstance(written, bytes) else written.size
-        """What it counts in a ring."""
-        self._data: bytes | None = None
+        self.size = len(data)
+        self._data: bytes | None = data
         self._fields: dict[str, Any] | None = None
 
     @property
     def data(self) -> bytes:
         """The fields as JSON in one line."""
         if self._data is None:
-            self._data = self.written if isinstance(self.written, bytes) else self.written.data()
+            self._data = self._write()
         return self._data
+
+    def _write(self) -> bytes:
+        """The data of one that is kept in another form until somebody reads it (`observe/kept.py`)."""
+        raise NotImplementedError
 
     @classmethod
     def read(cls, id_: str, data: bytes) -> "Entry | None":
@@ -76,6 +78,9 @@ class Entry:
         """The event as it is sent."""
         name = self.data.partition(b':"')[2].partition(b'"')[0]
         return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, name, self.data)
+
+
+E = TypeVar("E", bound=Entry)
 
 
 def _read(data: bytes) -> dict[str, Any]:
@@ -109,7 +114,7 @@ def write(entries: Iterable[Entry], choice: Choice) -> bytes:
     return b"".join([entry.frame() for entry in entries if choice.takes(entry)])
 
 
-class Ring:
+class Ring(Generic[E]):
     """The last events, at most `most_events` with `most_bytes` of data. `floor`: what is older may be missing."""
 
     __slots__ = ("_entries", "_last", "_most_bytes", "_most_events", "_size", "floor")
@@ -118,10 +123,10 @@ class Ring:
         self.floor = self._last = floor
         self._most_events = most_events
         self._most_bytes = most_bytes
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[E] = deque()
         self._size = 0
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[E]:
         """The events, oldest first."""
         return iter(self._entries)
 
@@ -139,7 +144,7 @@ class Ring:
         now, (last, number) = int(1000 * time), self._last
         return (now, 0) if now > last else (last, number + 1)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: E) -> None:
         """Add an event, and drop the oldest while there are too many."""
         if entry.id > self._last:
             self._last = entry.id
@@ -155,7 +160,7 @@ class Ring:
         self._entries.clear()
         self._size, self.floor = 0, floor
 
-    def after(self, id_: EventId) -> tuple[list[Entry], bool]:
+    def after(self, id_: EventId) -> tuple[list[E], bool]:
         """The events behind an id, and whether some between may be missing."""
         entries = list(self._entries)
         return entries[bisect_right(entries, id_, key=lambda entry: entry.id) :], id_ < self.floor

@@ -1,12 +1,12 @@
 """What the live page is shown: the activity of this process, or of all processes that share a store.
 
-    view = View(feed)
+    view = View(feed, counts)
     activity = await view.look()     # for each request of a page
 
-Without a store the events of this process wait in a `Backlog` until somebody looks. With one, an activity that nobody
-looks at is not kept: it is made of the last events of all processes when somebody comes, and goes on with what the feed
-reads while somebody looks, and for a while after. Each process then shows the same under the same name, with the same
-ids: they were told the same events. While the store is down each shows its own.
+Without a store the events of this process wait as they are until somebody looks, and are only counted. With one, an
+activity that nobody looks at is not kept: it is made of the last events of all processes when somebody comes, and goes
+on with what the feed reads while somebody looks, and for a while after. Each process then shows the same under the same
+name, with the same ids: they were told the same events. While the store is down each shows its own.
 """
 
 import asyncio
@@ -19,9 +19,8 @@ from typing import Final
 from anyio import to_thread
 
 from callfuse.observe.activity import Activity, Content
-from callfuse.observe.backlog import Backlog
+from callfuse.observe.counts import Counts
 from callfuse.observe.feed import Feed
-from callfuse.observe.kept import KeptEvent
 from callfuse.observe.reading import read_fields
 from callfuse.observe.ring import Choice, Entry, number_of
 
@@ -34,12 +33,13 @@ NOBODY: Final = "nobody yet"
 
 
 class View:
-    """The activity of a feed. `content`: the setting of the feed. `clock`: Unix seconds; `passed`: seconds from any
-    start. `alone`: other processes have events, too, but the store is down."""
+    """The activity of a feed. `counts`: those of this process. `content`: the setting of the feed. `clock`: Unix
+    seconds; `passed`: seconds from any start. `alone`: other processes have events, too, but the store is down."""
 
     def __init__(
         self,
         feed: Feed,
+        counts: Counts,
         content: Content = "short",
         clock: Callable[[], float] = time.time,
         passed: Callable[[], float] = time.monotonic,
@@ -54,12 +54,9 @@ class View:
         self._taking = Lock()
         self._is_stale = False
         self._waiting: deque[Entry] = deque()
-        self._backlog = Backlog()
-        if feed.is_shared:
-            self._activity = Activity(content, clock)
-        else:
-            self._activity = Activity(content, clock, rates=self._backlog.rates)
-            feed.fill(self._backlog)
+        self._activity = Activity(content, clock, rates=None if feed.is_shared else counts.rates)
+        if not feed.is_shared:
+            feed.take_unseen()
 
     async def look(self, server: str = "", since: int = 0) -> Activity:
         """The activity, up to date. `server`, `since`: its name and version as somebody knows it, perhaps from another
@@ -79,9 +76,8 @@ class View:
     def _take_own(self) -> None:
         """Take what has happened in this process since somebody looked; some thousand events take a while."""
         with self._taking:  # so that of two threads none takes what is newer first
-            for entry in self._backlog.drain():
-                if isinstance(entry.written, KeptEvent):
-                    self._activity.take_fields(entry.written.fields(), number_of(entry.id))
+            for kept in self._feed.take_unseen():
+                self._activity.take_fields(kept.unfinished(), number_of(kept.id))
 
     def _known(self) -> int:
         """The number of the last event that has come."""
