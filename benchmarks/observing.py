@@ -29,7 +29,7 @@ from benchmarks.driving import timed
 from callfuse import CallFuseMiddleware
 from callfuse.observe.bus import Bus
 from callfuse.observe.feed import Feed
-from callfuse.observe.json_lines import JsonFormatter
+from callfuse.observe.json_lines import JsonHandler
 from callfuse.observe.otel import OtelMetrics, OtelTraces
 from callfuse.observe.prometheus import Metrics
 from callfuse.observe.view import View
@@ -59,17 +59,16 @@ GOALS_US = {"text": 15.0, "a call": 15.0, "a held call": 60.0, "a blocked call":
 
 
 @contextmanager
-def logging_to(formatter: logging.Formatter | None) -> Iterator[None]:
-    """The loggers of `callfuse serve`, written to memory; None: at WARNING, as in a host."""
-    handler = logging.StreamHandler(io.StringIO())
+def logging_to(handler: logging.Handler | None) -> Iterator[None]:
+    """The loggers of `callfuse serve`, with its handler; None: at WARNING, as in a host, written to memory."""
+    level = logging.WARNING if handler is None else logging.INFO
+    handler = logging.StreamHandler(io.StringIO()) if handler is None else handler
     loggers = [logging.getLogger(name) for name in ("callfuse", "callfuse.access")]
-    if formatter is not None:
-        handler.setFormatter(formatter)
     levels = [logger.level for logger in loggers]
     loggers[0].addHandler(handler)
     loggers[0].propagate = False
     for logger in loggers:
-        logger.setLevel(logging.WARNING if formatter is None else logging.INFO)
+        logger.setLevel(level)
     try:
         yield
     finally:
@@ -98,14 +97,26 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
     return fuse
 
 
-FORMATS: dict[str, Callable[[], logging.Formatter | None]] = {
+def as_text() -> logging.Handler:
+    """The handler of `callfuse serve`, but to memory."""
+    handler = logging.StreamHandler(io.StringIO())
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    return handler
+
+
+def as_json() -> logging.Handler:
+    """The same for `log_format: json`."""
+    return JsonHandler(io.StringIO())
+
+
+HANDLERS: dict[str, Callable[[], logging.Handler | None]] = {
     "off": lambda: None,
     "quiet": lambda: None,
     "page": lambda: None,
-    "text": lambda: logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"),
-    "json": JsonFormatter,
+    "text": as_text,
+    "json": as_json,
     "metrics": lambda: None,
-    "all": JsonFormatter,
+    "all": as_json,
     "otel": lambda: None,
 }
 
@@ -113,7 +124,7 @@ FORMATS: dict[str, Callable[[], logging.Formatter | None]] = {
 async def one_round(app: Streaming, kind: str, body: bytes, exchanges: int) -> float:
     """Seconds of CPU time that an exchange takes on average."""
     fuse = guard(app, kind)
-    with logging_to(FORMATS[kind]()):
+    with logging_to(HANDLERS[kind]()):
         spent = 0.0
         for number in range(exchanges):
             spent += await timed(fuse, PATH, body, [(b"x-session-id", b"session-%d" % (number % SESSIONS))])
@@ -126,11 +137,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--exchanges", type=int, default=200)
     options = parser.parse_args(arguments)
-    names = ("off", *(f"+ {kind}" for kind in FORMATS if kind != "off"), "goal")
+    names = ("off", *(f"+ {kind}" for kind in HANDLERS if kind != "off"), "goal")
     print(f"{'us an exchange':<16}{''.join(f'{name:>9}' for name in names)}")
     for name, (deltas, finish, repeats) in ANSWERS.items():
         app, body = Streaming(chat_chunks(deltas, finish=finish)), request(PATH, repeats=repeats)
-        times: dict[str, list[float]] = {kind: [] for kind in FORMATS}
+        times: dict[str, list[float]] = {kind: [] for kind in HANDLERS}
         for _ in range(options.rounds):
             for kind, found in times.items():
                 found.append(asyncio.run(one_round(app, kind, body, options.exchanges)))

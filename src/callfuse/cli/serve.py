@@ -40,7 +40,7 @@ from callfuse.config.serve import ServeSettings
 from callfuse.dialects import error_body
 from callfuse.observe.access import ACCESS
 from callfuse.observe.bus import Sink
-from callfuse.observe.json_lines import JsonFormatter
+from callfuse.observe.json_lines import JsonFormatter, JsonHandler
 from callfuse.observe.prometheus import FOLDER, Metrics, keep_in_memory, take_place
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
@@ -263,7 +263,9 @@ def log_config(settings: ServeSettings) -> dict[str, Any]:
     """Make the `logging` configuration; at debug with uvicorn's own steps and each request."""
     level = settings.log_level.upper()
     detail = "INFO" if level == "DEBUG" else "WARNING"
-    line = {"()": JsonFormatter} if settings.log_format == "json" else {"format": LOG_LINE}
+    is_json = settings.log_format == "json"
+    line = {"()": JsonFormatter} if is_json else {"format": LOG_LINE}
+    handler = {"()": JsonHandler} if is_json else {"class": "logging.StreamHandler"}
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -272,7 +274,7 @@ def log_config(settings: ServeSettings) -> dict[str, Any]:
             "without_query": {"()": QueryFilter},
             "without_noise": {"()": NoiseFilter},
         },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+        "handlers": {"stderr": handler | {"formatter": "line", "stream": "ext://sys.stderr"}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},
         "loggers": {
             "callfuse": {"level": level},

@@ -39,19 +39,19 @@ def access(event: ExchangeEnded) -> None:
     """Log an exchange. In place of what is not known stands `-`."""
     where = event.where
     fields: dict[str, object] = {
-        "dialect": where.dialect,
-        "backend": where.backend,
-        "model": text(where.model) or "-",
         "session_id": where.session,
         "session_source": where.source,
         "lane": where.lane or "-",
+        "backend": where.backend,
+        "model": text(where.model) or "-",
+        "dialect": where.dialect,
+        "action": event.action or "-",
         "status": event.status or "-",
         "guard": _guard(event),
         "mode": event.mode,
         "cause": plain(event.cause),
         "ending": event.ending,
         "calls": event.calls,
-        "action": event.action or "-",
         "ms": round(1000 * event.seconds),
         "held_ms": round(1000 * event.held_seconds),
     }
@@ -61,6 +61,8 @@ def access(event: ExchangeEnded) -> None:
 
 def _guard(event: ExchangeEnded) -> str:
     """What callfuse did, or why it did nothing, and how the exchange ended if not well."""
+    if event.guarded and event.ending == "complete":
+        return event.mode
     wanted = "guarded" if event.mode == "passed" else event.mode
     said = event.mode if event.guarded else plain(f"not {wanted}: {event.cause}")
     return said if event.ending == "complete" else f"{said}, {event.ending}"

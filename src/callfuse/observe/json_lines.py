@@ -6,11 +6,11 @@
 
 import json
 import logging
+import time
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, TextIO
 
 import orjson
 
@@ -31,21 +31,60 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record, without its end."""
-        second, millisecond = divmod(int(1000 * record.created), 1000)
-        line: dict[str, object] = {
-            "time": f"{_moment(second)}.{millisecond:03}Z",
-            "level": record.levelname,
-            "logger": record.name,
-        }
         if record.name.partition(".")[0] == OWN:  # whose lines are starred where they are made
-            line["message"] = record.getMessage()[:LONGEST]
+            line = _head(record.created, record.levelname, record.name, record.getMessage()[:LONGEST])
             given = record.__dict__
             line |= {name: value for key, name in _NAMES if (value := given.get(key, "")) not in _UNKNOWN}
         else:
-            line["message"] = star_secrets(record.getMessage(), LONGEST)
+            message = star_secrets(record.getMessage(), LONGEST)
+            line = _head(record.created, record.levelname, record.name, message)
         if record.exc_info:
             line["exception"] = star_secrets(self.formatException(record.exc_info), LONGEST)
         return _encode(line)
+
+
+class JsonHandler(logging.StreamHandler[TextIO]):
+    """Writes records to a stream, each as a line of JSON."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream)
+        self.setFormatter(JsonFormatter())
+
+    def write(self, logger: str, level: int, message: str, fields: Mapping[str, object]) -> None:
+        """Write the line of a record that would have these fields, in the order of `OF_LOG`. Raises OSError where the
+        stream cannot be written to."""
+        line = _head(time.time(), logging.getLevelName(level), logger, message[:LONGEST])
+        for key, value in fields.items():
+            if key in OF_LOG and value not in _UNKNOWN:
+                line[OF_LOG[key]] = value
+        text = _encode(line) + self.terminator
+        self.acquire()
+        try:
+            self.stream.write(text)
+            self.flush()
+        finally:
+            self.release()
+
+
+def only_handler(logger: logging.Logger, level: int) -> JsonHandler | None:
+    """The `JsonHandler` that gets all of a record of this level, where nobody else sees or changes it; else None."""
+    only: logging.Handler | None = None
+    at: logging.Logger | None = logger
+    while at is not None:
+        for handler in at.handlers:
+            if only is not None:
+                return None
+            only = handler
+        at = at.parent if at.propagate else None
+    if not isinstance(only, JsonHandler) or only.filters or logger.filters or only.level > level:
+        return None
+    return only if logging.getLogRecordFactory() is logging.LogRecord else None
+
+
+def _head(created: float, level: str, logger: str, message: str) -> dict[str, object]:
+    """How every line begins. `created`: Unix seconds."""
+    second, millisecond = divmod(int(1000 * created), 1000)
+    return {"time": f"{_moment(second)}.{millisecond:03}Z", "level": level, "logger": logger, "message": message}
 
 
 @lru_cache(1)
@@ -56,8 +95,8 @@ def _moment(second: int) -> str:
 
 def _encode(line: Mapping[str, object]) -> str:
     """An object as one line of ASCII."""
-    with suppress(TypeError):  # a lone surrogate, or an integer beyond 64 bits
+    try:
         encoded = orjson.dumps(line, default=str)  # a third of the time, but it writes UTF-8
-        if encoded.isascii():
-            return encoded.decode()
-    return _ENCODER.encode(line)
+    except TypeError:  # a lone surrogate, or an integer beyond 64 bits
+        return _ENCODER.encode(line)
+    return encoded.decode() if encoded.isascii() else _ENCODER.encode(line)

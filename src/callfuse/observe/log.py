@@ -18,6 +18,7 @@ from callfuse.observe.counted import TABLE, Key
 from callfuse.observe.counts import bounded
 from callfuse.observe.events import CourseMended, Event, FeedbackGiven, FindingSeen, SettingsChanged, action_of
 from callfuse.observe.fields import text as shown
+from callfuse.observe.json_lines import only_handler
 from callfuse.observe.printable import plain
 from callfuse.policy.ladder import OnLoopError, Verdict
 
@@ -53,9 +54,13 @@ _BLOWN: Final = (
 def write(to: logging.Logger, level: int, line: str, fields: dict[str, object]) -> None:
     """Write a line of these fields, which also stand beside it, to a logger that takes the level.
 
-    The record is made here: `logger.log` looks for its caller, and asks of each field whether it is the record's own,
-    which takes 10 us of 25.
+    A record is made only where somebody else may see it, and here: `logger.log` looks for its caller, and asks of each
+    field whether it is the record's own. So a line takes 6 us as JSON of `callfuse serve`, 12 us else, and not 25.
     """
+    handler = only_handler(to, level)
+    if handler is not None:
+        handler.write(to.name, level, line % fields, fields)
+        return
     record = to.makeRecord(to.name, level, __file__, 0, line, (fields,), None, "write")
     record.__dict__.update(fields)
     to.handle(record)
@@ -89,21 +94,21 @@ def finding(
         "session_id": session,
         "session_source": source,
         "lane": lane,
+        "backend": backend,
+        "model": shown(model),
+        "dialect": dialect,
         "tool": shown(found.tool),
+        "finding_id": finding_id,
+        "kind": str(found.kind),
         "count": found.count,
         "max_repeats": found.threshold,
         "ttl": f"{found.window_s:g}",
-        "model": shown(model),
-        "backend": backend,
-        "action": action_of(verdict),
-        "signature": plain(start),
-        "kind": str(found.kind),
-        "dialect": dialect,
-        "confidence": found.confidence,
         "hard": found.hard,
+        "confidence": found.confidence,
+        "action": action_of(verdict),
         "blocks": blocks,
-        "finding_id": finding_id,
         "arm": arm,
+        "signature": plain(start),
     }
     more = _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""
