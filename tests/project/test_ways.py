@@ -7,11 +7,11 @@ import pytest
 from benchmarks.ways import WAYS, measure
 
 CEILINGS = {
-    "short": (330, 58),
-    "agent": (815, 68),
-    "longer": (1275, 75),
-    "call": (768, 68),
-    "coalesced": (655, 68),
+    "short": (325, 58),
+    "agent": (805, 68),
+    "longer": (1272, 75),
+    "call": (757, 68),
+    "coalesced": (647, 68),
     "held": (3300, 90),
     "blocked": (10850, 107),
 }

@@ -6,6 +6,7 @@ closed sets (`observe/labels.py`), the name of a rate.
 """
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from callfuse.observe import events, labels
@@ -60,12 +61,12 @@ def _key_of_finding(event: FindingSeen) -> Key:
 
 TABLE: Final[Mapping[type[Event], Row]] = {
     events.ExchangeEnded: Row(
-        lambda event: (event.where.dialect, labels.outcome_of(event)),
+        attrgetter("where.dialect", "outcome"),
         series=lambda key: ("exchanges", *key),
         rate=lambda _: "exchanges",
     ),
     events.CallSeen: Row(
-        lambda event: (event.where.dialect, event.action),
+        attrgetter("where.dialect", "action"),
         series=lambda key: ("tool_calls", *key),
         rate=lambda _: "calls",
     ),
@@ -79,14 +80,14 @@ TABLE: Final[Mapping[type[Event], Row]] = {
     ),
     events.ActionTaken: Row(lambda event: (event.rung,), rate=lambda key: rate_of_rung(key[0])),
     events.CourseMended: Row(
-        lambda event: (event.arm, event.result),
+        attrgetter("arm", "result"),
         "mitigations",
         lambda key: " ".join(key).lstrip(),
         lambda key: ("mitigations", key[1], labels.arm_of(key[0])),
         lambda key: rate_of_course(key[1]),
     ),
     events.FeedbackGiven: Row(
-        lambda event: (event.kind, event.found),
+        attrgetter("kind", "found"),
         "feedback",
         lambda key: " ".join(key).rstrip(),
         lambda key: ("feedback", key[0]),

@@ -57,6 +57,12 @@ ENDINGS: Final = ("complete", "broke off", "client gone", "error")
 """How exchanges end. `error`: the app, or the server's `send`, has raised. An answer that was not held is `complete`
 wherever its app has returned."""
 
+UPSTREAM_ERROR: Final = "upstream_error"
+"""Of an exchange: the upstream answered with a status of 400 or more, so there were no calls to look at."""
+FAILED: Final = 400
+OUTCOMES: Final = {one: one.replace(" ", "_") for one in (*MODES, *ENDINGS) if one != "complete"}
+"""Of an exchange: what callfuse did with it, or how it ended if not well; each as one word."""
+
 
 class Where(NamedTuple):
     """Where an exchange belongs, as logs and callbacks name it. `source`: what named the session."""
@@ -120,6 +126,15 @@ class ExchangeEnded(Event):
     def guarded(self) -> bool:
         """Whether callfuse has looked for loops in it."""
         return not self.cause
+
+    @property
+    def outcome(self) -> str:
+        """What became of it, in one word of `OUTCOMES`: its mode, or its ending if that is not well."""
+        if self.ending != "complete":
+            return OUTCOMES.get(self.ending, "other")
+        if self.status >= FAILED and self.mode in ("guarded", "watched", "passed"):
+            return UPSTREAM_ERROR
+        return OUTCOMES.get(self.mode, "other")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from typing import Final
 from callfuse.detect.registry import KINDS as KINDS_OF_LOOPS
 from callfuse.dialects import DIALECTS as ALL_DIALECTS
 from callfuse.dialects import UNREAD
-from callfuse.observe.events import ENDINGS, MODES, ExchangeEnded
+from callfuse.observe import events
+from callfuse.observe.events import UPSTREAM_ERROR
 from callfuse.policy.ladder import ALLOW
 from callfuse.policy.rungs import Rung
 
@@ -21,10 +22,7 @@ DIALECTS: Final = frozenset(one.name for one in ALL_DIALECTS) | {MCP}
 KINDS: Final = frozenset(KINDS_OF_LOOPS)
 ACTIONS: Final = frozenset({*map(str, Rung), ALLOW, "none"})
 """What was done about a call: a rung, `allow` of a callback, `none` without a finding."""
-UPSTREAM_ERROR: Final = "upstream_error"
-"""Of an exchange: the upstream answered with a status of 400 or more, so there were no calls to look at."""
-_OUTCOMES: Final = {one: one.replace(" ", "_") for one in (*MODES, *ENDINGS) if one != "complete"}
-OUTCOMES: Final = frozenset(_OUTCOMES.values()) | {UPSTREAM_ERROR}
+OUTCOMES: Final = frozenset({*events.OUTCOMES.values(), UPSTREAM_ERROR})
 """Of an exchange: what callfuse did with it, or how it ended if not well."""
 VERDICTS: Final = frozenset({"soft", "hard"})
 """By which of its limits a finding was made."""
@@ -62,7 +60,6 @@ STAGES: Final = (
 )
 """The steps of an exchange that can fail (`asgi/fail_open.py`)."""
 ERROR: Final = "error"
-_FAILED: Final = 400
 LIMITS: Final = frozenset({"choices", "max_hold_s", "max_held_bytes", "max_response_bytes", "max_total_bytes"})
 BROKEN: Final = frozenset(
     {"broken guard", "error in the stream", "malformed frame", "malformed stream", "unreadable JSON"}
@@ -86,14 +83,6 @@ DROPS: Final = frozenset({"lane", "max_ledger_bytes", "max_sessions"})
 def one_of(values: Collection[str], value: str) -> str:
     """The value if it is one of these, else `other`."""
     return value if value in values else OTHER
-
-
-def outcome_of(event: ExchangeEnded) -> str:
-    """What became of an exchange."""
-    found = event.mode if event.ending == "complete" else event.ending
-    if event.status >= _FAILED and found in ("guarded", "watched", "passed"):
-        return UPSTREAM_ERROR
-    return _OUTCOMES.get(found, OTHER)
 
 
 def fail_open_cause(kind: str) -> str:
