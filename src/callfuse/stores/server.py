@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha1
 from typing import Any, Final
 
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -54,9 +54,10 @@ class RedisServer:
             if address.cluster:
                 self._client = RedisCluster.from_url(address.url, **options)
             else:
-                self._client = Redis.from_url(address.url, **options)
-                self._client.connection_pool.make_connection()  # checks the options, without IO
-                most = min(most, self._client.connection_pool.max_connections)
+                pool: Any = ConnectionPool.from_url(address.url, **options)
+                pool.make_connection()  # checks the options, without IO
+                self._client = _Node(pool)
+                most = min(most, pool.max_connections)
         if boundary.error is not None:
             why = address.without_secrets(str(boundary.error))
             raise ConfigError(f"store = {address.label!r}: redis-py does not take this URL: {why}")
@@ -73,8 +74,8 @@ class RedisServer:
                 if closed != self._closed:
                     raise
             # Idle connections may have been closed by the server. Running a script twice does no harm.
-            if isinstance(self._client, Redis):
-                await self._client.connection_pool.disconnect(inuse_connections=False)
+            if isinstance(self._client, _Node):
+                await self._client.drop_idle()
             return await self._run(script, keys, arguments)
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
@@ -87,6 +88,54 @@ class RedisServer:
         """Close all connections; scripts that are running fail."""
         self._closed += 1
         await self._client.aclose()
+
+
+class _Node:
+    """Runs commands on one server, over connections that redis-py makes and reads. With its pool and client a command
+    takes twice the time, for retries, callbacks and metrics that nothing here asks for."""
+
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+        self._connections: set[Any] = set()
+        self._idle: list[Any] = []
+
+    async def execute_command(self, *arguments: str | bytes | int) -> Any:
+        """Run a command and return its answer."""
+        connection = self._idle.pop() if self._idle else self._pool.make_connection()
+        self._connections.add(connection)
+        is_free = False
+        try:
+            await connection.send_packed_command(_packed(arguments))
+            answer = await connection.read_response()
+            is_free = True
+        except ResponseError:  # an answer, too
+            is_free = True
+            raise
+        finally:
+            if is_free:
+                self._idle.append(connection)
+            else:  # an answer may still come; redis-py has closed it
+                self._connections.discard(connection)
+        return answer
+
+    async def drop_idle(self) -> None:
+        """Close the connections that run no command."""
+        idle, self._idle = self._idle, []
+        self._connections.difference_update(idle)
+        await asyncio.gather(*(connection.disconnect() for connection in idle))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(connection.disconnect() for connection in self._connections))
+
+
+def _packed(arguments: Sequence[str | bytes | int]) -> bytes:
+    """A command as it is sent."""
+    parts = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        text = argument if isinstance(argument, bytes) else str(argument).encode()
+        parts.append(b"$%d\r\n%b\r\n" % (len(text), text))
+    return b"".join(parts)
 
 
 def is_refusal(error: Exception) -> bool:
