@@ -12,8 +12,8 @@ from callfuse.observe.labels import OTHER
 from callfuse.observe.rates import BUCKET_S, Rates
 from callfuse.observe.saved import Saved, tokens_of
 
-MAX_LABELS = 200
-"""Keys of one kind that are counted apart, so that labels from outside cannot fill the memory."""
+MAX_KEYS: Final = 1000
+"""Keys of one kind of event that are counted apart, so that labels from outside cannot fill the memory."""
 LONGEST_LABEL = 100
 """Characters of a label; the rest is cut."""
 
@@ -41,7 +41,7 @@ class Counts:
         self._saved = Saved()
         self._rates = Rates()
         self._rated: Counter[str] = Counter()
-        self._turn = 0.0
+        self._ends = 0.0
         self._lock = Lock()
 
     def take(self, event: Event) -> None:
@@ -52,10 +52,10 @@ class Counts:
             return
         key, now, counts = key_of(event), self._clock(), self._counts[kind]
         with self._lock:
-            if now >= self._turn:
+            if now >= self._ends:
                 self._rate(now)
             if key not in counts:
-                key = bounded(key, counts)
+                key = bounded(key, counts, MAX_KEYS)
             counts[key] = counts.get(key, 0) + 1
             if isinstance(event, HoldEnded):
                 self._rates.add("held_s", now, event.seconds)
@@ -97,22 +97,22 @@ class Counts:
         return found
 
     def _rate(self, now: float) -> None:
-        """Add what was counted since the last turn to the rates of that time, and begin the next one at `now`."""
+        """Add what was counted since the last time to the rates of the bucket then, and begin that of `now`."""
         counted: Counter[str] = Counter()
         for kind, counts in self._counts.items():
             for key, count in counts.items():
                 counted[TABLE[kind].rate(key)] += count
         for name, count in (counted - self._rated).items():
             if name:
-                self._rates.add(name, self._turn - BUCKET_S, count)
+                self._rates.add(name, self._ends - BUCKET_S, count)
         self._rated = counted
-        self._turn = (now // BUCKET_S + 1) * BUCKET_S
+        self._ends = (now // BUCKET_S + 1) * BUCKET_S
 
 
-def bounded(key: Key, known: Collection[Key]) -> Key:
-    """A key as it may be kept: its labels cut; one of `other` labels beyond `MAX_LABELS`."""
+def bounded(key: Key, known: Collection[Key], most: int) -> Key:
+    """A key as it may be kept: its labels cut; one of `other` labels if it is new and `most` are known."""
     key = tuple([label[:LONGEST_LABEL] for label in key])
-    return key if key in known or len(known) < MAX_LABELS else (OTHER,) * len(key)
+    return key if key in known or len(known) < most else (OTHER,) * len(key)
 
 
 def _sum_of(counts: Counter[tuple[str, str]], name: str, label: str | None = None) -> int:

@@ -30,6 +30,8 @@ MAX_CALLS_TEXT: Final = 2000
 """Characters of call ids in the DEBUG line of a verdict."""
 MAX_CAUSE: Final = 500
 """Characters of a cause."""
+MAX_CAUSES: Final = 200
+"""Causes of one kind of event that are told, each once."""
 
 _LINE: Final = (
     "Tool call loop detected in session %(session_id)s: tool=%(tool)s, repeats=%(count)d/%(max_repeats)d, "
@@ -290,7 +292,7 @@ class LogSink:
         """Whether no event that is counted with this one has come before."""
         known = self._known[type(event)]
         with self._lock:
-            key = bounded(TABLE[type(event)].key(event), known)
+            key = bounded(TABLE[type(event)].key(event), known, MAX_CAUSES)
             is_first = key not in known
             known.add(key)
             return is_first
