@@ -101,7 +101,7 @@ def test_openai_chat_signatures(model: str, signed: bool, stands_in: bool) -> No
 def joined(asked: Request, first: Any, second: Any) -> Any:
     """Two whole answers as one, the second of another model."""
     texts = json.dumps(first).encode(), json.dumps(second).encode()
-    return json.loads(asked.splice_whole(*texts, usage="last", foreign=True))
+    return json.loads(asked.writer(usage="last").splice_whole(*texts, foreign=True))
 
 
 def test_openai_chat_whole() -> None:

@@ -224,6 +224,19 @@ class Writer(Protocol):
         ...
 
 
+class AnswerWriter(Writer, Protocol):
+    """A dialect's writer. It also changes whole answers, of which the client has got nothing."""
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the calls at these (choice, call) places. `blocks`: as in `thin`."""
+        ...
+
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """Two whole answers as one: the first has lost its calls, the second continues it. `foreign`: as in
+        `next_answer`."""
+        ...
+
+
 class CannotReplay(ValueError):
     """The model cannot be asked again, because a turn or request cannot be rebuilt. `part`: which part, for the
     counts."""
@@ -350,8 +363,8 @@ class Request(Protocol):
         forbidden. Raises CannotReplay if the vendor would not accept the result."""
         ...
 
-    def writer(self, *, usage: str) -> Writer:
-        """A writer for the stream that answers this request. `usage`: the setting, `last` or `sum`."""
+    def writer(self, *, usage: str) -> AnswerWriter:
+        """A writer for the answer to this request. `usage`: the setting, `last` or `sum`."""
         ...
 
     def own_answer(self, text: str) -> bytes:
@@ -377,15 +390,6 @@ class Request(Protocol):
     def own_text(self, at: int) -> str | None:
         """The text of the assistant message at this position if it is callfuse's own, else empty; None for other
         roles."""
-        ...
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the calls at these (choice, call) places. `blocks`: as in `Writer.thin`."""
-        ...
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one: the first has lost its calls, the second continues it. `foreign`: as in
-        `Writer.next_answer`."""
         ...
 
 

@@ -1,8 +1,8 @@
 """Reads and writes the answers of one exchange, streamed or whole, through one interface.
 
-A whole answer is a stream of one frame. Its codec provides a reader and a writer on top of the dialect's functions for
-whole bodies (`read_whole`, `thin_whole`, `splice_whole`, `model_turn_of_whole`, `own_answer`), so that guard and
-observer need not know which of the two they handle.
+A whole answer is a stream of one frame. Its codec provides a reader and a writer on top of what the dialect and its
+writer do with whole bodies (`read_whole`, `model_turn_of_whole`, `own_answer`; `thin_whole`, `splice_whole`), so that
+guard and observer need not know which of the two they handle.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -229,7 +229,10 @@ class WholeWriter(Writer):
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The body without the withheld calls, with the blocks' texts."""
         (frame,) = frames
-        return self._request.thin_whole(as_utf8(frame.raw), _places(withheld), blocks)
+        return self._thin(as_utf8(frame.raw), _places(withheld), blocks)
+
+    def _thin(self, body: bytes, places: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        return self._request.writer(usage=self._usage).thin_whole(body, places, blocks)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """Empty: the body is kept for the next answer to continue."""
@@ -244,7 +247,7 @@ class WholeWriter(Writer):
         self._first = None
         if self._taken is not None:
             body, places = self._taken
-            self._first = self._request.thin_whole(body, places, {})
+            self._first = self._thin(body, places, {})
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """The next answer and those before it as one body. Raises NotJSON if it is not an answer of the dialect."""
@@ -252,7 +255,8 @@ class WholeWriter(Writer):
             raise NotJSON("no answer of the dialect")
         if self._first is None:
             return frame
-        return self._request.splice_whole(self._first, as_utf8(frame), usage=self._usage, foreign=self._foreign)
+        writer = self._request.writer(usage=self._usage)
+        return writer.splice_whole(self._first, as_utf8(frame), foreign=self._foreign)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The kept body with the blocks' texts. An answer of callfuse's own if there is none, or if this is the second
@@ -261,7 +265,7 @@ class WholeWriter(Writer):
         if taken is None:
             return self._request.own_answer("\n\n".join(block.text for block in blocks.values()))
         body, places = taken
-        return self._request.thin_whole(body, places, blocks)
+        return self._thin(body, places, blocks)
 
 
 def _places(withheld: Iterable[OpenCall]) -> list[tuple[int, int]]:

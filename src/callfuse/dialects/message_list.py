@@ -6,12 +6,12 @@ own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from callfuse.dialects.addresses import model_in
-from callfuse.dialects.base import AskOptions, Attempt, Block, Note, Reply, Writer
+from callfuse.dialects.base import AnswerWriter, AskOptions, Attempt, Note, Reply
 from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.history import (
     Pairing,
@@ -141,8 +141,8 @@ class MessageList(RequestWithTools):
     # Writing answers: implemented by dialects.
 
     @abstractmethod
-    def writer(self, *, usage: str) -> Writer:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+    def writer(self, *, usage: str) -> AnswerWriter:
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
 
     @abstractmethod
     def own_answer(self, text: str) -> bytes:
@@ -151,14 +151,6 @@ class MessageList(RequestWithTools):
     @abstractmethod
     def _own_stream(self, text: str) -> bytes:
         """A streamed answer with this text."""
-
-    @abstractmethod
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-
-    @abstractmethod
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
 
     # Shared by all.
 

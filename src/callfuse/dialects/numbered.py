@@ -1,22 +1,23 @@
-"""Base class for writers of streams whose parts are numbered: Anthropic, Converse, Interactions, Cohere.
+"""Base classes for answers whose parts are numbered: Anthropic, Converse, Interactions, Cohere.
 
 Each event of a content block (a step, a call, a citation) has the block's number, and the numbers have no gap, neither
 when a call is withheld nor when another answer goes on. Some vendors number kinds of parts separately: each is a
-series of its own. What is not changed keeps its bytes.
+series of its own. Where there is only one, a whole answer is a list of the same parts. What is not changed keeps its
+bytes.
 """
 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
-from callfuse.dialects.base import Block, Frame, OpenCall
-from callfuse.dialects.edits import index_without
+from callfuse.dialects.base import NO_EVENTS, AnswerWriter, Block, Event, Frame, OpenCall, Reader, What
+from callfuse.dialects.edits import index_without, raw_elements, raw_list
 from callfuse.dialects.shapes import index_of
 from callfuse.dialects.usage import Usage
 from callfuse.wire import Format, Payload
 from callfuse.wire.editor import FrameEditor
-from callfuse.wire.jsontext import Edit, Path, dumps
+from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
 
 BLOCKS: Final = "blocks"
 """The series of vendors that have only one."""
@@ -41,14 +42,59 @@ class NumberedPart(NamedTuple):
         return index_of(self.written)
 
 
-class NumberedWriter(ABC):
-    """Continues one client's stream. See `base.Writer`.
+class NumberedReader(Reader):
+    """Assembles the calls of one streamed answer. `_by_index`: those that have not ended, by the number of their
+    part."""
+
+    __slots__ = ("_by_index",)
+
+    def __init__(self, *, trace: bool = False) -> None:
+        super().__init__(trace=trace)
+        self._by_index: dict[int, OpenCall] = {}
+
+    def _open(self, number: Any, id_: Any, name: Any, arguments: str = "") -> Sequence[Event]:
+        """The event for the start of a call."""
+        index = index_of(number)
+        call = OpenCall(0, index, str(id_ or ""), str(name or ""))
+        if arguments:
+            call.pieces.append(arguments)
+        self.calls.append(call)
+        self._by_index[index] = call
+        return (Event(What.OPENED, 0, call),)
+
+    def _close(self, number: Any) -> Sequence[Event]:
+        """The event for the end of a part, if it is a call."""
+        call = self._by_index.pop(index_of(number), None)
+        if call is None:
+            return NO_EVENTS
+        call.closed = True
+        return (Event(What.CLOSED, 0, call),)
+
+
+class FinishReasons(NamedTuple):
+    """How a vendor's answers end.
+
+    `place`: in the event that ends a stream, the key of the object with the finish. `key`: the key of the finish, in
+    that object and in a whole answer. `stopped`, `called`: the finish of an answer without and with calls. `own`: the
+    finishes that a block replaces; others, such as that of a limit, stay.
+    """
+
+    place: str
+    key: str
+    stopped: str
+    called: str
+    own: tuple[str | None, ...]
+
+
+class NumberedWriter(AnswerWriter, ABC):
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`.
 
     `_next`: by series, the number of the next part that the client gets. `_allotted`: the same with the parts of the
     next answer, of which some may still wait. `_numbers`: those parts by their own series and number, mapped to their
     number in the client's stream; None for a part that is left out.
     """
 
+    ending: ClassVar[FinishReasons]
     calls: ClassVar = BLOCKS
     """The series that calls are in."""
     must_begin: ClassVar = False
@@ -79,10 +125,6 @@ class NumberedWriter(ABC):
         """Whether an event ends the answer, so that a block's text comes before it."""
 
     @abstractmethod
-    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
-        """The edits that make the end of an answer that of a blocked one."""
-
-    @abstractmethod
     def _closes(self, frame: Frame) -> bool:
         """Whether a frame does not leave before another answer: it has the finish, the usage or the end."""
 
@@ -95,7 +137,7 @@ class NumberedWriter(ABC):
         """The events of a text of callfuse's own."""
 
     @abstractmethod
-    def _end(self, block: Block | None, *, called: bool) -> bytes:
+    def _end(self, reason: str) -> bytes:
         """The finish with the usage of all answers, and the end."""
 
     @property
@@ -140,7 +182,8 @@ class NumberedWriter(ABC):
                 pieces.append(self._keep(frame.raw, payload, block))
             else:
                 pieces += [self._last_text(payload, block.text)] if is_due else []
-                pieces.append(self._editor.edit(frame.raw, self._end_edits(payload, block)))
+                place = self.ending.place
+                pieces.append(self._editor.edit(frame.raw, self._finish_edits(payload.get(place), block, place)))
                 is_due = False
         return b"".join(pieces)
 
@@ -155,6 +198,16 @@ class NumberedWriter(ABC):
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
         """A held event that neither has a number nor ends a blocked answer. `block`: the answer is blocked."""
         return frame
+
+    def _finish_edits(self, holder: Any, block: Block, *path: str) -> list[Edit]:
+        """The edits that give the object at `path`, which has the finish of an answer, that of a blocked one."""
+        key = self.ending.key
+        is_own = isinstance(holder, dict) and holder.get(key) in self.ending.own
+        return [Edit((*path, key), dumps(self._finish_of(block)))] if is_own else []
+
+    def _finish_of(self, block: Block) -> str:
+        """The finish of a blocked answer."""
+        return self.ending.stopped
 
     def _last_text(self, payload: Payload, text: str) -> bytes:
         """A block's text, before the event that ends its answer."""
@@ -209,4 +262,68 @@ class NumberedWriter(ABC):
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' texts, the finish with the usage of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
-        return b"".join((*pieces, self._end(next(iter(blocks.values()), None), called=called)))
+        reason = self.ending.called if called else self.ending.stopped
+        for block in blocks.values():
+            reason = self._finish_of(block)
+        return b"".join((*pieces, self._end(reason)))
+
+
+class BlocksWriter(NumberedWriter):
+    """For vendors whose parts are one series: a whole answer has a list of them."""
+
+    parts: ClassVar[Path]
+    """Where a whole answer has the list."""
+    identity: ClassVar[tuple[str, ...]] = ()
+    """Keys of a whole answer that stay those of the first."""
+
+    @staticmethod
+    @abstractmethod
+    def is_call(part: Any, /) -> bool:
+        """Whether a part is a call for the client."""
+
+    @staticmethod
+    @abstractmethod
+    def is_text(part: Any, /) -> bool:
+        """Whether a part is text, which may have to fit a schema."""
+
+    @staticmethod
+    @abstractmethod
+    def is_reasoning(part: Any, /) -> bool:
+        """Whether a part is reasoning, which is valid for one model only."""
+
+    @staticmethod
+    @abstractmethod
+    def own_part(text: str, /) -> Payload:
+        """A part with a text of callfuse's own."""
+
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the calls at these (choice, call) places. A block adds its text and ends the turn."""
+        payload = loads(body)
+        calls = [at for at, part in enumerate(self._parts_in(payload)) if self.is_call(part)]
+        edits = [Edit((*self.parts, calls[place]), None) for _, place in withheld]
+        if block := blocks.get(0):
+            edits.append(Edit((*self.parts, END), dumps(self.own_part(block.text))))
+            edits += self._finish_edits(payload, block)
+        return apply(body, edits)
+
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """The second answer with the first one's identity, the first one's parts in front (not its texts, if they must
+        fit a schema), and the usage of both. Its reasoning is left out as in a stream."""
+        one, other = loads(first), loads(second)
+        edits = [Edit((key,), dumps(one[key])) for key in self.identity if key in one and key in other]
+        before = zip(raw_elements(first, self.parts), self._parts_in(one), strict=True)
+        parts = [raw for raw, part in before if not (self._structured and self.is_text(part))]
+        may_reason = not (foreign or (self.reasons_once and parts))
+        new = zip(raw_elements(second, self.parts), self._parts_in(other), strict=True)
+        parts += [raw for raw, part in new if may_reason or not self.is_reasoning(part)]
+        edits.append(Edit(self.parts, raw_list(parts)))
+        if total := self._usage.of_both(one.get("usage"), other.get("usage")):
+            edits.append(Edit(("usage",), dumps(total)))
+        return apply(second, edits)
+
+    def _parts_in(self, payload: Payload) -> Sequence[Any]:
+        """The parts of a whole answer. Raises LookupError or TypeError if it has no list of them."""
+        found: Any = payload
+        for key in self.parts:
+            found = found[key]
+        return cast(Sequence[Any], found)

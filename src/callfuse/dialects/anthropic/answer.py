@@ -9,26 +9,24 @@ Written answers keep three rules of the vendor: content blocks are numbered with
 thinking of two answers in one message is refused.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 import orjson
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, Frame, What, WholeChoice
 from callfuse.dialects.edits import raw_at, raw_elements, raw_list, raw_object
-from callfuse.dialects.numbered import NumberedPart, NumberedWriter
+from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart, NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import EVENTS, Format, Payload
 from callfuse.wire.events import typed_event
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+from callfuse.wire.jsontext import Edit, dumps
 
 CUTTING: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded"})
 """Stop reasons after which the last call may be incomplete."""
-OWN_REASONS: Final = ("tool_use", "end_turn", None)
-"""Stop reasons, or none, that a block replaces; `max_tokens`, `refusal` and the like stay."""
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks with signatures that are valid for one model only."""
 _TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "compaction_delta": "content"}
@@ -55,14 +53,13 @@ def names_of(block: Payload) -> tuple[str, str]:
     return str(block.get("id") or ""), str(block.get("name") or "")
 
 
-class MessagesReader(Reader):
+class MessagesReader(NumberedReader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_index", "_has_reason")
+    __slots__ = ("_has_reason",)
 
     def __init__(self, *, trace: bool = False) -> None:
         super().__init__(trace=trace)
-        self._by_index: dict[int, OpenCall] = {}
         self._has_reason = False
 
     def read(self, payload: Payload) -> Sequence[Event]:
@@ -78,7 +75,7 @@ class MessagesReader(Reader):
         if kind == "content_block_start":
             return self._start(payload)
         if kind == "content_block_stop":
-            return self._close(payload)
+            return self._close(payload.get("index"))
         if kind == "message_delta":
             return self._finish(object_of(payload.get("delta")).get("stop_reason"))
         if kind == "message_stop":
@@ -87,14 +84,6 @@ class MessagesReader(Reader):
             self._by_index.clear()
             return (Event(What.BROKE),) if self.calls else NO_EVENTS
         return (Event(What.BROKE),) if kind == "error" else NO_EVENTS
-
-    def _close(self, payload: Payload) -> Sequence[Event]:
-        """The event for the end of a block, if it is a call."""
-        call = self._by_index.pop(index_of(payload.get("index")), None)
-        if call is None:
-            return NO_EVENTS
-        call.closed = True
-        return (Event(What.CLOSED, 0, call),)
 
     def _finish(self, reason: Any) -> Sequence[Event]:
         """The event for a stop reason, if there is one."""
@@ -115,13 +104,8 @@ class MessagesReader(Reader):
         block = payload.get("content_block")
         if not is_client_call(block):
             return NO_EVENTS
-        index = index_of(payload.get("index"))
-        call = OpenCall(0, index, *names_of(block))
-        if block.get("input"):
-            call.pieces.append(dumps(block["input"]).decode())
-        self.calls.append(call)
-        self._by_index[index] = call
-        return (Event(What.OPENED, 0, call),)
+        begun = dumps(block["input"]).decode() if block.get("input") else ""
+        return self._open(payload.get("index"), block.get("id"), block.get("name"), begun)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
@@ -155,11 +139,6 @@ def is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text"
 
 
-def _usage(*, summed: bool) -> Usage:
-    """Usage under Anthropic's names."""
-    return Usage("input_tokens", "output_tokens", summed=summed)
-
-
 class Channel(NamedTuple):
     """How a stream comes, and how events of callfuse's own are written."""
 
@@ -171,14 +150,20 @@ EVENT_CHANNEL: Final = Channel(EVENTS, typed_event)
 """Server-sent events, each named by its payload's `type`."""
 
 
-class MessagesWriter(NumberedWriter):
-    """Continues one client's stream. See `base.Writer`."""
+class MessagesWriter(BlocksWriter):
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
+    ending = FinishReasons("delta", "stop_reason", "end_turn", "tool_use", ("tool_use", "end_turn", None))
     must_begin = True
     reasons_once = True
+    parts = ("content",)
+    identity = ("id", "model")
+    is_call = staticmethod(is_client_call)
+    is_text = staticmethod(is_text)
+    is_reasoning = staticmethod(thinks)
 
     def __init__(self, *, structured: bool, summed: bool, channel: Channel = EVENT_CHANNEL) -> None:
-        super().__init__(channel.form, _usage(summed=summed), structured=structured)
+        super().__init__(channel.form, Usage("input_tokens", "output_tokens", summed=summed), structured=structured)
         self._write = channel.write
 
     def _part_of(self, payload: Payload) -> NumberedPart | None:
@@ -203,14 +188,9 @@ class MessagesWriter(NumberedWriter):
     def _closes(self, frame: Frame) -> bool:
         return frame.payload is not None and self._is_end(frame.payload)
 
-    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
-        delta = payload.get("delta")
-        is_own = isinstance(delta, dict) and delta.get("stop_reason") in OWN_REASONS
-        return [Edit(("delta", "stop_reason"), b'"end_turn"')] if is_own else []
-
     def _last_text(self, payload: Payload, text: str) -> bytes:
         """A block's text, and the stop reason if the answer has come to its end without one."""
-        return self._text(text) + (self._delta() if payload.get("type") == "message_stop" else b"")
+        return self._text(text) + (self._delta(self.ending.stopped) if payload.get("type") == "message_stop" else b"")
 
     def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
         kind = payload.get("type")
@@ -222,15 +202,20 @@ class MessagesWriter(NumberedWriter):
             return self._editor.edit(frame, [Edit(("usage",), dumps(total))])
         return frame
 
-    def _end(self, block: Block | None, *, called: bool) -> bytes:
-        return self._delta("tool_use" if called else "end_turn") + self._write({"type": "message_stop"})
+    def _end(self, reason: str) -> bytes:
+        return self._delta(reason) + self._write({"type": "message_stop"})
 
-    def _delta(self, reason: str = "end_turn") -> bytes:
+    def _delta(self, reason: str) -> bytes:
         """A `message_delta` with the stop reason and the usage of all answers."""
         delta = {"stop_reason": reason, "stop_sequence": None}
         return self._write(
             {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()}
         )
+
+    @staticmethod
+    def own_part(text: str) -> Payload:
+        """A block with a text of callfuse's own."""
+        return {"type": "text", "text": text}
 
     def _text(self, text: str) -> bytes:
         index = self._take_number()
@@ -238,40 +223,12 @@ class MessagesWriter(NumberedWriter):
             map(
                 self._write,
                 (
-                    {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": ""}},
+                    {"type": "content_block_start", "index": index, "content_block": self.own_part("")},
                     {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}},
                     {"type": "content_block_stop", "index": index},
                 ),
             )
         )
-
-
-def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The message without the calls at these (choice, call) places. A block adds its text and ends the turn."""
-    payload = loads(body)
-    calls = [at for at, block in enumerate(payload["content"]) if is_client_call(block)]
-    edits = [Edit(("content", calls[place]), None) for _, place in withheld]
-    if block := blocks.get(0):
-        edits.append(Edit(("content", END), dumps({"type": "text", "text": block.text})))
-        if payload.get("stop_reason") in OWN_REASONS:
-            edits.append(Edit(("stop_reason",), b'"end_turn"'))
-    return apply(body, edits)
-
-
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
-    """The second message with the first one's id and model, the first one's blocks in front (not its texts, if they
-    must fit a schema), and the usage of both."""
-    one, other = loads(first), loads(second)
-    edits = [Edit((key,), dumps(one[key])) for key in ("id", "model") if key in one and key in other]
-    before = zip(raw_elements(first, ("content",)), one["content"], strict=True)
-    blocks = [raw for raw, block in before if not (structured and is_text(block))]
-    may_think = not (blocks or foreign)
-    new = zip(raw_elements(second, ("content",)), other["content"], strict=True)
-    blocks += [raw for raw, block in new if may_think or not thinks(block)]
-    edits.append(Edit(("content",), raw_list(blocks)))
-    if total := _usage(summed=summed).of_both(one.get("usage"), other.get("usage")):
-        edits.append(Edit(("usage",), dumps(total)))
-    return apply(second, edits)
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:

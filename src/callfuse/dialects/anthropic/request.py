@@ -1,6 +1,6 @@
 """Requests of Anthropic messages: reads rounds and tools, and writes changed bodies."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -9,8 +9,6 @@ from callfuse.dialects.anthropic.answer import (
     Channel,
     MessagesWriter,
     is_direct,
-    splice_whole,
-    thin_whole,
     thinks,
 )
 from callfuse.dialects.base import Block, Reply
@@ -130,7 +128,7 @@ class MessagesRequest(ResultBlocks):
         return []
 
     def writer(self, *, usage: str) -> MessagesWriter:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return MessagesWriter(structured=self.structured, summed=usage == "sum", channel=self._channel)
 
     def own_answer(self, text: str) -> bytes:
@@ -152,14 +150,6 @@ class MessagesRequest(ResultBlocks):
     def _own_stream(self, text: str) -> bytes:
         begun = self._channel.write({"type": "message_start", "message": self._own_head()})
         return begun + self.writer(usage="last").close({0: Block(text)})
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)
 
 
 def _added_tool(block: Any) -> Any:

@@ -1,32 +1,30 @@
-"""Answers of Bedrock's Converse: reads their calls, changes whole ones, rebuilds the model's turn.
+"""Answers of Bedrock's Converse: reads their calls, rebuilds the model's turn.
 
 Only calls that the client executes are read; a tool use of type `server_tool_use` has run already. Blocks that stay
 keep their bytes. A payload of a stream is an object with the event's type as its only key, as boto3 has it. Content
 blocks are numbered; a block of text or reasoning begins with its first delta, only a tool use has an event of its own.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import orjson
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, OpenCall, Reader, What, WholeChoice
-from callfuse.dialects.edits import raw_at, raw_elements, raw_list, raw_object
+from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, What, WholeChoice
+from callfuse.dialects.edits import raw_at, raw_list, raw_object
+from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, plain_text_of
-from callfuse.dialects.usage import Usage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.aws_events import EXCEPTION
-from callfuse.wire.jsontext import END, Edit, ExactValues, apply, dumps, loads
+from callfuse.wire.jsontext import ExactValues
 
 CUTTING: Final = frozenset(
     {"max_tokens", "content_filtered", "guardrail_intervened", "model_context_window_exceeded", "malformed_tool_use"}
 )
 """Stop reasons after which the last call may be incomplete."""
-OWN_REASONS: Final = frozenset({"tool_use", "end_turn"})
-"""Stop reasons that a block replaces; `max_tokens` and the like stay."""
 CONTENT: Final = ("output", "message", "content")
 SERVER_TOOL: Final = "server_tool_use"
 """The type of a tool use that Bedrock runs itself."""
@@ -49,18 +47,19 @@ def tool_uses(content: Any) -> Iterator[tuple[int, Payload]]:
     """The client's tool uses in content blocks, each with the block's index."""
     for at, block in enumerate(content if isinstance(content, list) else ()):
         use = block.get("toolUse") if isinstance(block, dict) else None
-        if isinstance(use, dict) and use.get("type") != SERVER_TOOL:
+        if is_client_use(use):
             yield at, use
 
 
-class ConverseReader(Reader):
+def is_client_use(use: Any) -> TypeGuard[Payload]:
+    """Whether a tool use is a call for the client."""
+    return isinstance(use, dict) and use.get("type") != SERVER_TOOL
+
+
+class ConverseReader(NumberedReader):
     """Assembles the calls of one streamed answer. It ends with its metadata, or with its body."""
 
-    __slots__ = ("_by_index",)
-
-    def __init__(self, *, trace: bool = False) -> None:
-        super().__init__(trace=trace)
-        self._by_index: dict[int, OpenCall] = {}
+    __slots__ = ()
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one payload."""
@@ -72,13 +71,12 @@ class ConverseReader(Reader):
                 call.pieces.append(plain_text_of(object_of(use).get("input")))
             return NO_EVENTS
         if kind == "contentBlockStart":
-            return self._open(said)
-        if kind == "contentBlockStop":
-            call = self._by_index.pop(index_of(said.get("contentBlockIndex")), None)
-            if call is None:
+            use = object_of(said.get("start")).get("toolUse")
+            if not is_client_use(use):
                 return NO_EVENTS
-            call.closed = True
-            return (Event(What.CLOSED, 0, call),)
+            return self._open(said.get("contentBlockIndex"), use.get("toolUseId"), use.get("name"))
+        if kind == "contentBlockStop":
+            return self._close(said.get("contentBlockIndex"))
         if kind == "messageStop":
             if is_one_of(said.get("stopReason"), CUTTING):
                 return (Event(What.CUT, 0, self.cut_call()),)
@@ -87,17 +85,6 @@ class ConverseReader(Reader):
             return (Event(What.ENDED),)
         restarts = kind == "messageStart" and bool(self.calls)
         return (Event(What.BROKE),) if restarts or kind == EXCEPTION else NO_EVENTS
-
-    def _open(self, said: Payload) -> Sequence[Event]:
-        """The event for the start of a block, if it is a call for the client."""
-        use = object_of(said.get("start")).get("toolUse")
-        if not isinstance(use, dict) or use.get("type") == SERVER_TOOL:
-            return NO_EVENTS
-        index = index_of(said.get("contentBlockIndex"))
-        call = OpenCall(0, index, str(use.get("toolUseId") or ""), str(use.get("name") or ""))
-        self.calls.append(call)
-        self._by_index[index] = call
-        return (Event(What.OPENED, 0, call),)
 
 
 def event_in(payload: Payload | None) -> tuple[str, Payload]:
@@ -127,35 +114,6 @@ def model_turn_of_whole(body: bytes) -> bytes:
     if message.startswith(b"{"):
         return message
     raise CannotReplay("message")
-
-
-def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The answer without the calls at these (choice, call) places. A block adds its text and ends the turn."""
-    payload = loads(body)
-    places = [at for at, _ in tool_uses(_content_of(payload))]
-    edits = [Edit((*CONTENT, places[place]), None) for _, place in withheld]
-    if block := blocks.get(0):
-        edits.append(Edit((*CONTENT, END), dumps({"text": block.text})))
-        if is_one_of(payload.get("stopReason"), OWN_REASONS):
-            edits.append(Edit(("stopReason",), b'"end_turn"'))
-    return apply(body, edits)
-
-
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
-    """The second answer with the first one's blocks in front (not its texts, if they must fit a schema), and the usage
-    of both. Its reasoning is left out if the first has blocks, or if it is from another model (`foreign`)."""
-    one, other = loads(first), loads(second)
-    before = zip(raw_elements(first, CONTENT), _content_of(one) or (), strict=True)
-    blocks = [raw for raw, block in before if not (structured and isinstance(block, dict) and "text" in block)]
-    may_reason = not (blocks or foreign)
-    for raw, block in zip(raw_elements(second, CONTENT), _content_of(other) or (), strict=True):
-        if may_reason or not reasons(block):
-            blocks.append(raw)
-    edits = [Edit(CONTENT, raw_list(blocks))]
-    usage = Usage("inputTokens", "outputTokens", "totalTokens", summed=summed)
-    if total := usage.of_both(one.get("usage"), other.get("usage")):
-        edits.append(Edit(("usage",), dumps(total)))
-    return apply(second, edits)
 
 
 def reasons(block: Any) -> bool:

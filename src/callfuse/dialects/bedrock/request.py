@@ -1,11 +1,11 @@
 """Requests of Bedrock's Converse. The path names the model and whether the answer is streamed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from callfuse.dialects.addresses import model_in
 from callfuse.dialects.base import Block, CannotReplay, Reply
-from callfuse.dialects.bedrock.answer import calls_of, reasons, splice_whole, thin_whole
+from callfuse.dialects.bedrock.answer import calls_of, reasons
 from callfuse.dialects.bedrock.writer import ConverseWriter
 from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of
 from callfuse.dialects.history import without_parts
@@ -95,7 +95,7 @@ class ConverseRequest(ResultBlocks):
         return []
 
     def writer(self, *, usage: str) -> ConverseWriter:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return ConverseWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
@@ -109,11 +109,3 @@ class ConverseRequest(ResultBlocks):
     def _own_stream(self, text: str) -> bytes:
         begun = event({"messageStart": {"role": "assistant"}})
         return begun + self.writer(usage="last").close({0: Block(text)})
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)

@@ -7,10 +7,9 @@ own only. What is not changed keeps its bytes.
 
 from typing import Any
 
-from callfuse.dialects.base import Block, Frame
-from callfuse.dialects.bedrock.answer import OWN_REASONS, event_in, reasons
-from callfuse.dialects.numbered import NumberedPart, NumberedWriter
-from callfuse.dialects.shapes import is_one_of, object_of
+from callfuse.dialects.base import Frame
+from callfuse.dialects.bedrock.answer import CONTENT, event_in, is_client_use, reasons
+from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart
 from callfuse.dialects.usage import Usage
 from callfuse.wire import AWS_EVENTS, Payload
 from callfuse.wire.aws_events import event
@@ -21,10 +20,13 @@ _INDEX = "contentBlockIndex"
 _NO_TOKENS = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
 
 
-class ConverseWriter(NumberedWriter):
-    """Continues one client's stream. See `base.Writer`."""
+class ConverseWriter(BlocksWriter):
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
+    ending = FinishReasons("messageStop", "stopReason", "end_turn", "tool_use", ("tool_use", "end_turn"))
     reasons_once = True
+    parts = CONTENT
+    is_reasoning = staticmethod(reasons)
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
         usage = Usage("inputTokens", "outputTokens", "totalTokens", summed=summed)
@@ -34,8 +36,8 @@ class ConverseWriter(NumberedWriter):
         kind, said = event_in(payload)
         if kind not in _BLOCK_EVENTS:
             return None
-        is_reasoning = reasons(said.get("delta"))
-        return NumberedPart(said.get(_INDEX), (kind, _INDEX), is_text=_is_text(said), is_reasoning=is_reasoning)
+        delta = said.get("delta")
+        return NumberedPart(said.get(_INDEX), (kind, _INDEX), is_text=self.is_text(delta), is_reasoning=reasons(delta))
 
     def _counts_in(self, payload: Payload) -> Any:
         kind, said = event_in(payload)
@@ -47,11 +49,6 @@ class ConverseWriter(NumberedWriter):
     def _closes(self, frame: Frame) -> bool:
         return event_in(frame.payload)[0] in ("messageStop", "metadata")
 
-    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
-        kind, said = event_in(payload)
-        is_own = is_one_of(said.get("stopReason"), OWN_REASONS)
-        return [Edit((kind, "stopReason"), b'"end_turn"')] if is_own else []
-
     def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
         kind, said = event_in(payload)
         if kind == "messageStart":
@@ -59,16 +56,27 @@ class ConverseWriter(NumberedWriter):
         total = self._usage.see(said.get("usage") or {}) if kind == "metadata" else None
         return self._editor.edit(frame, [Edit((kind, "usage"), dumps(total))] if total else [])
 
-    def _end(self, block: Block | None, *, called: bool) -> bytes:
-        finish = event({"messageStop": {"stopReason": "tool_use" if called else "end_turn"}})
+    def _end(self, reason: str) -> bytes:
+        finish = event({"messageStop": {"stopReason": reason}})
         usage = _NO_TOKENS | self._usage.total()
         return finish + event({"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}})
 
     def _text(self, text: str) -> bytes:
         at = {_INDEX: self._take_number()}
-        return event({"contentBlockDelta": at | {"delta": {"text": text}}}) + event({"contentBlockStop": at})
+        delta = {"delta": self.own_part(text)}
+        return event({"contentBlockDelta": at | delta}) + event({"contentBlockStop": at})
 
+    @staticmethod
+    def is_call(part: Any) -> bool:
+        """Whether a content block is a call for the client."""
+        return isinstance(part, dict) and is_client_use(part.get("toolUse"))
 
-def _is_text(said: Payload) -> bool:
-    """Whether an event brings a piece of text."""
-    return "text" in object_of(said.get("delta"))
+    @staticmethod
+    def is_text(part: Any) -> bool:
+        """Whether a content block, or a delta of one, is text."""
+        return isinstance(part, dict) and "text" in part
+
+    @staticmethod
+    def own_part(text: str) -> Payload:
+        """A content block with a text of callfuse's own."""
+        return {"text": text}

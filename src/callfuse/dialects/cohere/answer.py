@@ -8,7 +8,7 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, What, WholeChoice
 from callfuse.dialects.edits import (
     index_without,
     message_at,
@@ -17,7 +17,7 @@ from callfuse.dialects.edits import (
     raw_list,
     remove_elements,
 )
-from callfuse.dialects.numbered import NumberedPart, NumberedWriter
+from callfuse.dialects.numbered import FinishReasons, NumberedPart, NumberedReader, NumberedWriter
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
@@ -28,8 +28,6 @@ from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 CUTTING: Final = frozenset({"MAX_TOKENS", "ERROR", "TIMEOUT"})
 """Finish reasons after which the last call may be incomplete."""
-OWN_REASONS: Final = frozenset({"TOOL_CALL", "COMPLETE"})
-"""Finish reasons that a block replaces; `MAX_TOKENS` and the like stay."""
 THINKING: Final = "thinking"
 """The type of a content block that is the model's reasoning."""
 _TEXTS: Final = frozenset({"text", THINKING})
@@ -46,14 +44,10 @@ _ABOUT: Final = ("delta", "message", "citations", "content_index")
 """Where a citation has the number of the content that it refers to."""
 
 
-class CohereReader(Reader):
+class CohereReader(NumberedReader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_index",)
-
-    def __init__(self, *, trace: bool = False) -> None:
-        super().__init__(trace=trace)
-        self._by_index: dict[int, OpenCall] = {}
+    __slots__ = ()
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one payload."""
@@ -64,25 +58,14 @@ class CohereReader(Reader):
                 call.pieces.append(plain_text_of(function_of(payload).get("arguments")))
             return NO_EVENTS
         if kind == "tool-call-start":
-            return (Event(What.OPENED, 0, self._open(payload)),)
+            function = function_of(payload)
+            begun = plain_text_of(function.get("arguments"))
+            return self._open(payload.get("index"), part_of(payload).get("id"), function.get("name"), begun)
         if kind == "tool-call-end":
-            call = self._by_index.pop(index_of(payload.get("index")), None)
-            if call is None:
-                return NO_EVENTS
-            call.closed = True
-            return (Event(What.CLOSED, 0, call),)
+            return self._close(payload.get("index"))
         if kind == "message-end":
             return self._end(delta_of(payload).get("finish_reason"))
         return NO_EVENTS
-
-    def _open(self, payload: Payload) -> OpenCall:
-        index = index_of(payload.get("index"))
-        function = function_of(payload)
-        call = OpenCall(0, index, str(part_of(payload).get("id") or ""), str(function.get("name") or ""))
-        call.pieces.append(plain_text_of(function.get("arguments")))
-        self.calls.append(call)
-        self._by_index[index] = call
-        return call
 
     def _end(self, reason: Any) -> Sequence[Event]:
         """The events for the end. A call that has not ended counts as cut off, whatever the finish reason."""
@@ -153,14 +136,10 @@ class NestedUsage(Usage):
         return super().total() | {key: counts for key, counts in nested.items() if counts}
 
 
-def finish_of(block: Block) -> str:
-    """The finish reason of a blocked answer."""
-    return block.finish.upper() if block.finish else "COMPLETE"
-
-
 class CohereWriter(NumberedWriter):
-    """Continues one client's stream. See `base.Writer`."""
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
+    ending = FinishReasons("delta", "finish_reason", "COMPLETE", "TOOL_CALL", ("TOOL_CALL", "COMPLETE"))
     calls = _CALLS
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
@@ -197,9 +176,8 @@ class CohereWriter(NumberedWriter):
     def _closes(self, frame: Frame) -> bool:
         return sse.is_done(frame.raw) if frame.payload is None else self._is_end(frame.payload)
 
-    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
-        is_own = is_one_of(delta_of(payload).get("finish_reason"), OWN_REASONS)
-        return [Edit(("delta", "finish_reason"), dumps(finish_of(block)))] if is_own else []
+    def _finish_of(self, block: Block) -> str:
+        return block.finish.upper() if block.finish else self.ending.stopped
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
         """An event as it is: a plan that leaves now stands before the next answer's."""
@@ -240,10 +218,9 @@ class CohereWriter(NumberedWriter):
         edits = [Edit(at.path, dumps(to)) for at, to in ((about, place), (part, number)) if at.written != to]
         return self._editor.edit(frame, edits)
 
-    def _end(self, block: Block | None, *, called: bool) -> bytes:
-        finish = finish_of(block) if block else "TOOL_CALL" if called else "COMPLETE"
+    def _end(self, reason: str) -> bytes:
         usage = self._usage.total()
-        delta = {"finish_reason": finish} | ({"usage": usage} if usage else {})
+        delta = {"finish_reason": reason} | ({"usage": usage} if usage else {})
         return typed_event({"type": "message-end", "delta": delta}) + sse.event(sse.DONE)
 
     def _text(self, text: str) -> bytes:
@@ -259,48 +236,45 @@ class CohereWriter(NumberedWriter):
             )
         )
 
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """The answer without the calls at these (choice, call) places, with the block's text."""
+        payload: Payload = loads(body)
+        message = payload["message"]
+        calls = [at for at, call in enumerate(list_of(message.get("tool_calls"))) if type(call) is dict]
+        gone = [calls[place] for _, place in withheld]  # what is no object is no call, and goes with the last of them
+        whole = len(gone) == len(calls)
+        edits = remove_elements(("message", "tool_calls"), gone, len(gone) if whole else len(calls))
+        if block := blocks.get(0):
+            said = dumps({"type": "text", "text": block.text})
+            if isinstance(message.get("content"), list):
+                edits.append(Edit(("message", "content", END), said))
+            else:
+                edits.append(Edit(("message", "content"), raw_list([said])))
+            edits += self._finish_edits(payload, block)
+        return apply(body, edits)
 
-def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The answer without the calls at these (choice, call) places, with the block's text."""
-    payload: Payload = loads(body)
-    message = payload["message"]
-    calls = [at for at, call in enumerate(list_of(message.get("tool_calls"))) if type(call) is dict]
-    gone = [calls[place] for _, place in withheld]  # what is no object is no call, and goes with the last of them
-    whole = len(gone) == len(calls)
-    edits = remove_elements(("message", "tool_calls"), gone, len(gone) if whole else len(calls))
-    if block := blocks.get(0):
-        said = dumps({"type": "text", "text": block.text})
-        if isinstance(message.get("content"), list):
-            edits.append(Edit(("message", "content", END), said))
-        else:
-            edits.append(Edit(("message", "content"), raw_list([said])))
-        if is_one_of(payload.get("finish_reason"), OWN_REASONS):
-            edits.append(Edit(("finish_reason",), dumps(finish_of(block))))
-    return apply(body, edits)
-
-
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
-    """The second answer with the first one's id, the first one's plan and content in front (not its texts, if they must
-    fit a schema), and the usage of both."""
-    if foreign:
-        second = _without(second, is_thinking)
-    if structured:
-        first = _without(first, _is_text)
-    one: Payload = loads(first)
-    other: Payload = loads(second)
-    edits = [Edit(("id",), dumps(one["id"]))] if "id" in one and "id" in other else []
-    if plan := one["message"].get("tool_plan"):
-        edits.append(Edit(("message", "tool_plan"), prepend_to_string(plan)))
-    before = raw_elements(first, ("message", "content"))
-    if before:
-        edits.append(Edit(("message", "content"), raw_list(before + raw_elements(second, ("message", "content")))))
-    cited = raw_elements(first, ("message", "citations"))
-    if cited or (before and other["message"].get("citations")):
-        shifted = [_shift_citation(raw, len(before)) for raw in raw_elements(second, ("message", "citations"))]
-        edits.append(Edit(("message", "citations"), raw_list(cited + shifted)))
-    if total := NestedUsage(summed=summed).of_both(one.get("usage"), other.get("usage")):
-        edits.append(Edit(("usage",), dumps(total)))
-    return apply(second, edits)
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """The second answer with the first one's id, the first one's plan and content in front (not its texts, if they
+        must fit a schema), and the usage of both."""
+        if foreign:
+            second = _without(second, is_thinking)
+        if self._structured:
+            first = _without(first, _is_text)
+        one: Payload = loads(first)
+        other: Payload = loads(second)
+        edits = [Edit(("id",), dumps(one["id"]))] if "id" in one and "id" in other else []
+        if plan := one["message"].get("tool_plan"):
+            edits.append(Edit(("message", "tool_plan"), prepend_to_string(plan)))
+        before = raw_elements(first, ("message", "content"))
+        if before:
+            edits.append(Edit(("message", "content"), raw_list(before + raw_elements(second, ("message", "content")))))
+        cited = raw_elements(first, ("message", "citations"))
+        if cited or (before and other["message"].get("citations")):
+            shifted = [_shift_citation(raw, len(before)) for raw in raw_elements(second, ("message", "citations"))]
+            edits.append(Edit(("message", "citations"), raw_list(cited + shifted)))
+        if total := self._usage.of_both(one.get("usage"), other.get("usage")):
+            edits.append(Edit(("usage",), dumps(total)))
+        return apply(second, edits)
 
 
 def is_thinking(block: Any) -> bool:

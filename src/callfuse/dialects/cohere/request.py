@@ -1,10 +1,9 @@
 """Requests of Cohere's chat. Histories are as in OpenAI chat completions; answers and tool choice are not."""
 
-from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from callfuse.dialects.base import Block
-from callfuse.dialects.cohere.answer import CohereWriter, splice_whole, thin_whole
+from callfuse.dialects.cohere.answer import CohereWriter
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, dumps
@@ -21,7 +20,7 @@ class CohereRequest(ChatRequest):
     _name_keys: ClassVar[tuple[str, ...]] = ()
 
     def writer(self, *, usage: str) -> CohereWriter:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return CohereWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
@@ -35,14 +34,6 @@ class CohereRequest(ChatRequest):
         writer = self.writer(usage="last")
         writer.note_sent({"type": "message-end", "delta": {"usage": _NO_TOKENS}})
         return begun + writer.close({0: Block(text)})
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)
 
     def _forbid_calls(self) -> list[Edit]:
         return [Edit(("tool_choice",), b'"NONE"')]

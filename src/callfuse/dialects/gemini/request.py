@@ -5,11 +5,11 @@ matched to calls by id if both have one, else by name and order.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Note
+from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Note
 from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
@@ -279,19 +279,9 @@ class GeminiRequest(RequestWithTools):
         return edits
 
     def writer(self, *, usage: str) -> GeminiWriter:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
-        return self._writer(Channel(is_array=self.is_array), usage)
-
-    def _writer(self, channel: Channel | None, usage: str = "last") -> GeminiWriter:
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        channel = Channel(is_array=self.is_array)
         return GeminiWriter(channel, model=self.model, structured=self.structured, summed=usage == "sum")
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return self._writer(None).thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
-        return self._writer(None, usage).splice_whole(first, second, foreign=foreign)
 
     def own_answer(self, text: str) -> bytes:
         """An answer with this text."""

@@ -8,7 +8,7 @@ which the vendor also ends its streams.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import Block, Entry, Frame, OpenCall
+from callfuse.dialects.base import AnswerWriter, Block, Entry, Frame, OpenCall
 from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
 from callfuse.dialects.gemini.answer import (
     STOPS,
@@ -72,15 +72,15 @@ def _sum(one: Any, other: Any, either: Any) -> Any:
     return either
 
 
-class GeminiWriter:
-    """Continues one client's stream, and writes changed whole answers (`*_whole`). See `base.Writer`.
+class GeminiWriter(AnswerWriter):
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`.
 
-    A choice is a candidate's `index`; in whole answers its place. `channel`: None for whole answers.
+    A choice is a candidate's `index`; in whole answers its place.
     """
 
-    def __init__(self, channel: Channel | None, *, model: str, structured: bool, summed: bool) -> None:
-        self._channel = channel or Channel(is_array=False)
-        self._is_whole = channel is None
+    def __init__(self, channel: Channel, *, model: str, structured: bool, summed: bool) -> None:
+        self._channel = channel
+        self._is_whole = False
         self._model = model
         self._structured = structured
         self._head: Payload = {}
@@ -284,6 +284,7 @@ class GeminiWriter:
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the calls at these (candidate, call) places."""
+        self._is_whole = True
         payload: Payload = loads(body)
         self._note_head(payload)
         reader = GeminiReader(trace=True)
@@ -296,6 +297,7 @@ class GeminiWriter:
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
         """The second answer with the first one's head, the first one's parts in front (not its texts, if they must fit
         a schema), and the usage of both. Raises NotJSON if the second's first candidate is no object."""
+        self._is_whole = True
         one, other = loads(first), loads(second)
         if not raw_at(second, ("candidates", 0)).startswith(b"{") and other.get("candidates"):
             raise NotJSON("no candidate")

@@ -1,22 +1,23 @@
-"""Answers of the Interactions API: reads their calls, changes whole ones, rebuilds the model's turn.
+"""Answers of the Interactions API: reads their calls, rebuilds the model's turn.
 
 An answer is a row of numbered steps: thoughts, outputs, calls, and what Google's own tools did. Only `function_call` is
 for the client. Its arguments come as an object in the step's start, as pieces of JSON, or not at all.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import orjson
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, What, WholeChoice
 from callfuse.dialects.edits import raw_elements, raw_list, raw_object
-from callfuse.dialects.interactions.steps import CALL, OUTPUT, THOUGHT, call_of, is_of, own_step
+from callfuse.dialects.interactions.steps import CALL, call_of, is_of
+from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import Counts, Usage, count_of, sum_of
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
+from callfuse.wire.jsontext import dumps
 
 CUTTING: Final = frozenset({"incomplete", "failed", "cancelled", "budget_exceeded", "requires_continuation"})
 """Statuses after which the last call may be incomplete."""
@@ -26,14 +27,10 @@ _TOTALS: Final = ("total_input_tokens", "total_output_tokens", "total_thought_to
 STEP_EVENTS: Final = frozenset({"step.start", "step.delta", "step.stop"})
 
 
-class InteractionsReader(Reader):
+class InteractionsReader(NumberedReader):
     """Assembles the calls of one streamed answer."""
 
-    __slots__ = ("_by_index",)
-
-    def __init__(self, *, trace: bool = False) -> None:
-        super().__init__(trace=trace)
-        self._by_index: dict[int, OpenCall] = {}
+    __slots__ = ()
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one payload."""
@@ -46,30 +43,21 @@ class InteractionsReader(Reader):
                     call.pieces.append(plain_text_of(delta.get("arguments")))
             return NO_EVENTS
         if kind == "step.start":
-            return self._open(payload)
+            return self._start(payload)
         if kind == "step.stop":
-            call = self._by_index.pop(index_of(payload.get("index")), None)
-            if call is None:
-                return NO_EVENTS
-            call.closed = True
-            return (Event(What.CLOSED, 0, call),)
+            return self._close(payload.get("index"))
         if kind == "interaction.completed":
             return self._end(object_of(payload.get("interaction")).get("status"))
         restarts = kind == "interaction.created" and bool(self.calls)
         return (Event(What.BROKE),) if restarts or kind == "error" else NO_EVENTS
 
-    def _open(self, payload: Payload) -> Sequence[Event]:
+    def _start(self, payload: Payload) -> Sequence[Event]:
         """The event for the start of a step, if it is a call for the client."""
         step = payload.get("step")
         if not is_of(step, CALL):
             return NO_EVENTS
-        index = index_of(payload.get("index"))
-        call = OpenCall(0, index, str(step.get("id") or ""), str(step.get("name") or ""))
-        if step.get("arguments"):
-            call.pieces.append(dumps(step["arguments"]).decode())
-        self.calls.append(call)
-        self._by_index[index] = call
-        return (Event(What.OPENED, 0, call),)
+        begun = dumps(step["arguments"]).decode() if step.get("arguments") else ""
+        return self._open(payload.get("index"), step.get("id"), step.get("name"), begun)
 
     def _end(self, status: Any) -> Sequence[Event]:
         """The events for the end."""
@@ -120,33 +108,6 @@ class InteractionsUsage(Usage):
         if "total_tokens" in counts:
             counts["total_tokens"] = sum(count_of(counts.get(key)) for key in _TOTALS)
         return counts
-
-
-def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The interaction without the calls at these (choice, call) places. A block adds its text and completes it."""
-    payload = loads(body)
-    calls = [at for at, step in enumerate(payload["steps"]) if is_of(step, CALL)]
-    edits = [Edit(("steps", calls[place]), None) for _, place in withheld]
-    if block := blocks.get(0):
-        edits.append(Edit(("steps", END), dumps(own_step(block.text))))
-        if payload.get("status") == CALLED:
-            edits.append(Edit(("status",), dumps(COMPLETED)))
-    return apply(body, edits)
-
-
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
-    """The second interaction with the first one's id, and its steps in front (not its outputs, if they must fit a
-    schema), and the usage of both."""
-    one, other = loads(first), loads(second)
-    edits = [Edit((key,), dumps(one[key])) for key in ("id", "model") if key in one and key in other]
-    before = zip(raw_elements(first, ("steps",)), one["steps"], strict=True)
-    steps = [raw for raw, step in before if not (structured and is_of(step, OUTPUT))]
-    new = zip(raw_elements(second, ("steps",)), other["steps"], strict=True)
-    steps += [raw for raw, step in new if not (foreign and is_of(step, THOUGHT))]
-    edits.append(Edit(("steps",), raw_list(steps)))
-    if total := InteractionsUsage(summed=summed).of_both(one.get("usage"), other.get("usage")):
-        edits.append(Edit(("usage",), dumps(total)))
-    return apply(second, edits)
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:

@@ -3,7 +3,7 @@
 The input is a text, a list of contents, or a list of steps. A chain goes on by `previous_interaction_id`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from callfuse.dialects.history import (
     is_own_or_reminder,
     texts,
 )
-from callfuse.dialects.interactions.answer import COMPLETED, splice_whole, thin_whole
+from callfuse.dialects.interactions.answer import COMPLETED
 from callfuse.dialects.interactions.steps import (
     CALL,
     OUTPUT,
@@ -161,7 +161,7 @@ class InteractionsRequest(ItemList):
         return [Edit(_CHOICE, b'"auto"')] if choice == "any" and few else []
 
     def writer(self, *, usage: str) -> InteractionsWriter:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return InteractionsWriter(structured=self.structured, summed=usage == "sum", model=self.model)
 
     def own_answer(self, text: str) -> bytes:
@@ -200,14 +200,6 @@ class InteractionsRequest(ItemList):
         if is_of(step, USER):
             return None
         return own_text(step.get("content")) if is_of(step, OUTPUT) else ""
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)
 
     def resume(self, known: Continuation) -> bytes:
         """The body adapted to what the vendor stored: it continues the last interaction, with a result for each call

@@ -8,8 +8,8 @@ from typing import Any
 
 from callfuse.dialects.base import Block, Frame
 from callfuse.dialects.interactions.answer import CALLED, COMPLETED, STEP_EVENTS, InteractionsUsage
-from callfuse.dialects.interactions.steps import OUTPUT, THOUGHT, is_of
-from callfuse.dialects.numbered import NumberedPart, NumberedWriter
+from callfuse.dialects.interactions.steps import CALL, OUTPUT, THOUGHT, is_of, own_step
+from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart
 from callfuse.dialects.shapes import is_one_of, object_of
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.jsontext import Edit, dumps
@@ -18,8 +18,13 @@ _UPDATE = "interaction.status_update"
 _END = "interaction.completed"
 
 
-class InteractionsWriter(NumberedWriter):
-    """Continues one client's stream. See `base.Writer`."""
+class InteractionsWriter(BlocksWriter):
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
+
+    ending = FinishReasons("interaction", "status", COMPLETED, CALLED, (CALLED,))
+    parts = ("steps",)
+    identity = ("id", "model")
+    own_part = staticmethod(own_step)
 
     def __init__(self, *, structured: bool, summed: bool, model: str) -> None:
         super().__init__(EVENTS, InteractionsUsage(summed=summed), structured=structured)
@@ -35,9 +40,8 @@ class InteractionsWriter(NumberedWriter):
         if not is_one_of(payload.get("event_type"), STEP_EVENTS):
             return None
         step = payload.get("step")
-        return NumberedPart(
-            payload.get("index"), ("index",), is_text=is_of(step, OUTPUT), is_reasoning=is_of(step, THOUGHT)
-        )
+        index = payload.get("index")
+        return NumberedPart(index, ("index",), is_text=self.is_text(step), is_reasoning=self.is_reasoning(step))
 
     def _counts_in(self, payload: Payload) -> Any:
         return object_of(payload.get("interaction")).get("usage")
@@ -49,10 +53,6 @@ class InteractionsWriter(NumberedWriter):
         if frame.payload is None:
             return sse.is_done(frame.raw)
         return frame.payload.get("event_type") in (_END, _UPDATE)
-
-    def _end_edits(self, payload: Payload, block: Block) -> list[Edit]:
-        is_own = object_of(payload.get("interaction")).get("status") == CALLED
-        return [Edit(("interaction", "status"), dumps(COMPLETED))] if is_own else []
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
         """Of a blocked answer, an event that says that it has called is left out."""
@@ -75,10 +75,9 @@ class InteractionsWriter(NumberedWriter):
         total = self._usage.see(interaction.get("usage"))
         return [*edits, Edit(("interaction", "usage"), dumps(total))] if total else edits
 
-    def _end(self, block: Block | None, *, called: bool) -> bytes:
+    def _end(self, reason: str) -> bytes:
         usage = self._usage.total()
-        status = {"status": CALLED if called else COMPLETED}
-        interaction = self._head | status | ({"usage": usage} if usage else {})
+        interaction = self._head | {"status": reason} | ({"usage": usage} if usage else {})
         return event({"event_type": _END, "interaction": interaction})
 
     def _text(self, text: str) -> bytes:
@@ -90,6 +89,21 @@ class InteractionsWriter(NumberedWriter):
                 event({"event_type": "step.stop"} | at),
             )
         )
+
+    @staticmethod
+    def is_call(part: Any) -> bool:
+        """Whether a step is a call for the client."""
+        return is_of(part, CALL)
+
+    @staticmethod
+    def is_text(part: Any) -> bool:
+        """Whether a step is an output, which may have to fit a schema."""
+        return is_of(part, OUTPUT)
+
+    @staticmethod
+    def is_reasoning(part: Any) -> bool:
+        """Whether a step is a thought."""
+        return is_of(part, THOUGHT)
 
 
 def event(payload: Payload) -> bytes:

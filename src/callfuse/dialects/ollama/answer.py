@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from callfuse.dialects.base import (
     NO_EVENTS,
+    AnswerWriter,
     Block,
     CannotReplay,
     Entry,
@@ -32,7 +33,6 @@ from callfuse.dialects.edits import (
     message_at,
     prepend_to_string,
     raw_at,
-    remove_elements,
 )
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import is_one_of, list_of, object_of
@@ -133,13 +133,8 @@ def _counts_of(payload: Payload) -> Counts:
     return {key: payload[key] for key in COUNTS if key in payload}
 
 
-def _usage(*, summed: bool) -> Usage:
-    """Usage under Ollama's names."""
-    return Usage("prompt_eval_count", "eval_count", summed=summed)
-
-
-class OllamaWriter:
-    """Continues one client's stream. See `base.Writer`."""
+class OllamaWriter(AnswerWriter):
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
         self._structured = structured
@@ -147,7 +142,7 @@ class OllamaWriter:
         self._said: set[str] = set()
         self._break_due: set[str] = set()
         self._foreign = False
-        self._usage = _usage(summed=summed)
+        self._usage = Usage("prompt_eval_count", "eval_count", summed=summed)
         self._editor = FrameEditor(NDJSON)
 
     @property
@@ -182,8 +177,7 @@ class OllamaWriter:
                     edits.append(Edit(("message", "content"), append_to_string(block.text, dumps_ascii)))
                 else:
                     pieces.append(self._text(block.text))
-                if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
-                    edits.append(Edit(("done_reason",), dumps_ascii(block.finish or "stop")))
+                edits += _finish_edits(payload, block)
             if not (edits and _is_empty(payload, edits)):
                 self.note_sent(payload)
                 pieces.append(self._editor.edit(frame.raw, edits))
@@ -249,6 +243,35 @@ class OllamaWriter:
         end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": finish}
         return b"".join((*pieces, self._line(end | self._usage.total())))
 
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """The answer without the calls at these (choice, call) places, with the block's text."""
+        payload: Payload = loads(body)
+        reader = OllamaReader(trace=True)
+        reader.read(payload)
+        gone = [place for _, place in withheld]
+        frame = Frame(body, payload, tuple(reader.entries))
+        edits = list(_removal_edits(frame, {reader.calls[place] for place in gone}, gone))
+        if block := blocks.get(0):
+            edits += [Edit(("message", "content"), append_to_string(block.text)), *_finish_edits(payload, block)]
+        return apply(body, edits)
+
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """The second answer with the first one's model name, the first one's texts in front (not its content, if that
+        must fit a schema), and the counts of both. Its thinking is left out if it is from another model (`foreign`)."""
+        if foreign:
+            second = apply(second, [Edit(("message", "thinking"), None)])
+        one, other = loads(first), loads(second)
+        edits = []
+        if "model" in one and "model" in other:
+            edits.append(Edit(("model",), raw_at(first, ("model",))))
+        for key in ("thinking",) if self._structured else TEXTS:
+            before = one["message"].get(key)
+            if isinstance(before, str) and before:
+                edits.append(Edit(("message", key), prepend_to_string(before)))
+        total = self._usage.of_both(_counts_of(one), _counts_of(other))
+        edits += [Edit((key,), dumps(value)) for key, value in total.items() if other.get(key) != value]
+        return apply(second, edits)
+
     def _text(self, text: str) -> bytes:
         """A line with a text of callfuse's own."""
         content = f"\n\n{text}" if "content" in self._said else text
@@ -273,6 +296,12 @@ def _removal_edits(frame: Frame, withheld: set[OpenCall], gone: Sequence[int]) -
             yield Edit((*entry.path, "function", "index"), lower_index(shift))
 
 
+def _finish_edits(payload: Payload, block: Block) -> Iterable[Edit]:
+    """The edit that makes the end of an answer that of a blocked one."""
+    if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
+        yield Edit(("done_reason",), dumps_ascii(block.finish or "stop"))
+
+
 def _reopen_edits(payload: Payload) -> Iterable[Edit]:
     """The edits that turn the last line of an answer into one in the middle."""
     yield Edit(("done",), b"false")
@@ -288,53 +317,6 @@ def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
     gone = {edit.path for edit in edits if edit.raw is None}
     message = object_of(payload.get("message"))
     return not any(value and key != "role" and ("message", key) not in gone for key, value in message.items())
-
-
-def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """The answer without the calls at these (choice, call) places, with the block's text."""
-    payload: Payload = loads(body)
-    gone = [place for _, place in withheld]
-    calls = list_of(payload["message"].get("tool_calls"))
-    edits = remove_elements(("message", "tool_calls"), gone, len(calls))
-    edits += _renumber_edits(calls, gone)
-    if block := blocks.get(0):
-        edits.append(Edit(("message", "content"), append_to_string(block.text)))
-        if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
-            edits.append(Edit(("done_reason",), dumps(block.finish or "stop")))
-    return apply(body, edits)
-
-
-def _renumber_edits(calls: Sequence[Any], gone: Sequence[int]) -> list[Edit]:
-    """The edits that renumber the calls that stay, if they have an index."""
-    edits = []
-    shift = 0
-    left = set(gone)
-    for place, call in enumerate(calls):
-        if place in left:
-            shift += 1
-        elif shift and isinstance(parts_of(call)[2].get("index"), int):
-            index = call["function"]["index"] - shift
-            edits.append(Edit(("message", "tool_calls", place, "function", "index"), dumps(index)))
-    return edits
-
-
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool, structured: bool) -> bytes:
-    """The second answer with the first one's model name, the first one's texts in front (not its content, if that must
-    fit a schema), and the counts of both. Its thinking is left out if it is from another model (`foreign`)."""
-    if foreign:
-        second = apply(second, [Edit(("message", "thinking"), None)])
-    one: Payload = loads(first)
-    other: Payload = loads(second)
-    edits = []
-    if "model" in one and "model" in other:
-        edits.append(Edit(("model",), raw_at(first, ("model",))))
-    for key in ("thinking",) if structured else TEXTS:
-        before = one["message"].get(key)
-        if isinstance(before, str) and before:
-            edits.append(Edit(("message", key), prepend_to_string(before)))
-    total = _usage(summed=summed).of_both(_counts_of(one), _counts_of(other))
-    edits += [Edit((key,), dumps(value)) for key, value in total.items() if other.get(key) != value]
-    return apply(second, edits)
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:

@@ -3,13 +3,13 @@
 Newer clients name the call of a result by id, others by the tool's name, old ones only by the order.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of
 from callfuse.dialects.message_list import Key, KeyedResult, ResultMessages
-from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of, splice_whole, thin_whole
+from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of
 from callfuse.dialects.shapes import is_one_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
@@ -79,7 +79,7 @@ class OllamaRequest(ResultMessages):
         return ()
 
     def writer(self, *, usage: str) -> OllamaWriter:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return OllamaWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
@@ -92,11 +92,3 @@ class OllamaRequest(ResultMessages):
         writer = self.writer(usage="last")
         writer.note_sent({"model": self.model, "created_at": NO_TIME})
         return writer.close({0: Block(text)})
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign, structured=self.structured)

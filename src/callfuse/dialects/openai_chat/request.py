@@ -1,14 +1,14 @@
 """Requests of OpenAI chat completions."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Block, Reply, Writer
+from callfuse.dialects.base import AnswerWriter, Block, Reply
 from callfuse.dialects.declared import DescribedTool, described, described_under, entries, name_of
 from callfuse.dialects.history import is_own_or_reminder
 from callfuse.dialects.message_list import KeyedResult, ResultMessages
 from callfuse.dialects.openai_chat.answer import calls_of
-from callfuse.dialects.openai_chat.writer import ChatWriter, splice_whole, thin_whole, without_reasoning
+from callfuse.dialects.openai_chat.writer import ChatWriter, without_reasoning
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
@@ -116,8 +116,8 @@ class ChatRequest(ResultMessages):
                 edits.append(Edit((key,), b'"auto"'))
         return edits
 
-    def writer(self, *, usage: str) -> Writer:
-        """A writer for the stream that answers this request."""
+    def writer(self, *, usage: str) -> AnswerWriter:
+        """A writer for the answer to this request."""
         options = self._payload.get("stream_options")
         wants_usage = isinstance(options, dict) and options.get("include_usage") is True
         return ChatWriter(structured=self.structured, wants_usage=wants_usage, summed=usage == "sum")
@@ -140,23 +140,6 @@ class ChatRequest(ResultMessages):
     def _own_choices(self) -> range:
         """As many as are asked for; the vendor knows no more than 128."""
         return range(min(max(self.choices, 1), _MOST_CHOICES))
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks, structured=self.structured)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one; of texts that must fit a schema only the second's."""
-        if self.structured:
-            first = apply(first, _without_text(loads(first)))
-        return splice_whole(first, second, summed=usage == "sum", foreign=foreign)
-
-
-def _without_text(answer: Payload) -> Iterator[Edit]:
-    """The edits that remove the texts of a whole answer."""
-    for at, choice in enumerate(answer.get("choices") or ()):
-        if "content" in (choice.get("message") or {}):
-            yield Edit(("choices", at, "message", "content"), b"null")
 
 
 def _role(message: Any) -> Any:

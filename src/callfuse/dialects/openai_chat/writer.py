@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.base import Block, Entry, Frame, OpenCall
+from callfuse.dialects.base import AnswerWriter, Block, Entry, Frame, OpenCall
 from callfuse.dialects.edits import (
     append_to_string,
     break_before,
@@ -18,11 +18,12 @@ from callfuse.dialects.edits import (
     raw_elements,
     raw_list,
 )
+from callfuse.dialects.openai_chat.answer import says_nothing
 from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, text_of
-from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins, survivor_without
+from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins
 from callfuse.dialects.usage import Usage
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.editor import FrameEditor
@@ -37,15 +38,12 @@ REASONING: Final = (*REASONING_TEXTS, *REASONING_LISTS)
 """Keys of a message that hold reasoning, which no other model takes back."""
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
 """Types of content parts that do."""
+_MESSAGE: Final = ("choices", 0, "message")
 
 
-def _usage(*, summed: bool) -> Usage:
-    """OpenAI's names for token counts."""
-    return Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
-
-
-class ChatWriter:
-    """Continues one client's stream. Keeps what it needs to know of what was sent: identity, roles, text, usage."""
+class ChatWriter(AnswerWriter):
+    """Continues one client's stream, and changes whole answers. Keeps what it needs to know of what was sent: identity,
+    roles, text, usage."""
 
     def __init__(self, *, structured: bool, wants_usage: bool, summed: bool) -> None:
         self._structured = structured
@@ -59,7 +57,7 @@ class ChatWriter:
         self._details_due = True
         self._called: set[int] = set()
         self._foreign = False
-        self._usage = _usage(summed=summed)
+        self._usage = Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
         self._editor = FrameEditor(EVENTS)
 
     @property
@@ -92,21 +90,15 @@ class ChatWriter:
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
         chunks = [_Chunk(frame, choice_parts(frame.payload)) for frame in frames]
-        lost = _Withheld(withheld)
         ends = _ends([chunk.parts for chunk in chunks], blocks)
-        several = _has_several_choices(chunks)
-        model = _model_of(chunks)
-        unsigned = stand_ins([chunk.frame for chunk in chunks], withheld, lambda call: is_signed(call.extra), model)
-        signed_now = _heirs(chunks, withheld, model)
+        several = len({part.number for chunk in chunks for part in chunk.parts}) > 1
         pieces: list[bytes] = []
         left = dict(blocks)
-        for at, (frame, parts) in enumerate(chunks):
+        for at, ((frame, parts, _), edits) in enumerate(zip(chunks, _thin_edits(chunks, withheld), strict=True)):
             if frame.payload is None:
                 pieces.append(frame.raw)
                 continue
             self._see_head(frame.payload)
-            edits = [*_removal_edits(frame, lost), *_detail_edits(parts, lost, signed_now)]
-            edits += [Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(frame), ())]
             for place in ends.get(at, ()):
                 part = next(part for part in parts if part.place == place)
                 block = blocks[part.number]
@@ -150,7 +142,8 @@ class ChatWriter:
             self._usage.see(frame.payload.get("usage"))
             self._see_head(frame.payload)
             parts = choice_parts(frame.payload)
-            edits = [*_removal_edits(frame, lost), *_detail_edits(parts, lost, {})]
+            chunk = _Chunk(frame, parts)
+            edits = [*_removal_edits(chunk, lost), *_detail_edits(chunk, lost, {})]
             for part in parts:
                 if part.choice.get("finish_reason"):
                     edits.append(Edit(("choices", part.place, "finish_reason"), b"null"))
@@ -194,6 +187,45 @@ class ChatWriter:
             pieces.append(sse.event(dumps(self._head | {"choices": [], "usage": usage})))
         return b"".join((*pieces, sse.event(sse.DONE)))
 
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """The answer without the calls at (choice, call); a blocked choice says why, and stops."""
+        payload: Payload = loads(body)
+        chunk = _as_chunk(body, payload)
+        calls = {(entry.call.choice, entry.call.index): entry.call for entry in chunk.frame.entries}
+        [edits] = _thin_edits([chunk], {calls[place] for place in withheld})
+        key = "refusal" if self._structured else "content"
+        for at, block in blocks.items():
+            choice = payload["choices"][at]
+            if not isinstance(choice, dict):  # none of a model's, and nothing can be said in it
+                continue
+            path = ("choices", at)
+            if object_of(choice.get("message")):
+                edits.append(Edit((*path, "message", key), append_to_string(block.text)))
+            else:
+                edits.append(Edit((*path, "message"), dumps({"role": "assistant", "content": None, key: block.text})))
+            edits += _finish_edits(choice, path, block)
+        return apply(body, edits)
+
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """The second answer with the first one's identity, its reasoning and text in front (no text that must fit a
+        schema), and the usage of both. Raises NotJSON if the second has no message."""
+        if not raw_at(second, _MESSAGE).startswith(b"{"):
+            raise NotJSON("no message")
+        one: Payload = loads(first)
+        if foreign:
+            second = _with_reasoning_of(first, second, str(one.get("model") or ""))
+        other: Payload = loads(second)
+        edits = [Edit((key,), raw_at(first, (key,))) for key in HEAD if key in one and key in other]
+        said, says = one["choices"][0]["message"], other["choices"][0]["message"]
+        texts: list[str] = [] if self._structured else ["content"]
+        texts += () if foreign else REASONING_TEXTS
+        before = {key: text for key in texts if isinstance(text := said.get(key), str) and text}
+        edits += [Edit((*_MESSAGE, key), prepend_to_string(text)) for key, text in before.items()]
+        edits += () if foreign else _first_reasoning(first, second, says)
+        if total := self._usage.of_both(one.get("usage"), other.get("usage")):
+            edits.append(Edit(("usage",), dumps(total)))
+        return apply(second, edits)
+
     def _splice_edits(self, path: Path, number: int, delta: Payload) -> list[Edit]:
         """The edits that make a delta of the next answer fit into this stream."""
         edits: list[Edit] = []
@@ -236,28 +268,26 @@ class ChatWriter:
         return self._editor.edit(frame.raw, edits)
 
     def _is_empty(self, payload: Payload, parts: Iterable[ChoicePart], edits: Sequence[Edit]) -> bool:
-        """Whether a chunk is empty once the edits are made."""
+        """Whether a chunk is empty once the edits are made. A role that the client has is nothing."""
         gone = {edit.path for edit in edits if edit.raw is None or edit.raw == b"null"}
         if payload.get("usage") and ("usage",) not in gone:
             return False
-        return all(self._is_empty_part(part, gone) for part in parts)
-
-    def _is_empty_part(self, part: ChoicePart, gone: set[Path]) -> bool:
-        """Whether nothing is left of a choice without what is gone; a role that the client has is nothing."""
-        path: Path = ("choices", part.place)
-        if part.choice.get("finish_reason") and (*path, "finish_reason") not in gone:
-            return False
-        known_role = "role" if part.number in self._roles else ""
-        return not any(
-            value and key != known_role and (*path, "delta", key) not in gone for key, value in part.delta.items()
-        )
+        for place, number, choice, delta in parts:
+            if choice.get("finish_reason") and ("choices", place, "finish_reason") not in gone:
+                return False
+            known_role = "role" if number in self._roles else ""
+            for key, value in delta.items():
+                if value and key != known_role and ("choices", place, "delta", key) not in gone:
+                    return False
+        return True
 
 
 class _Chunk(NamedTuple):
-    """A held chunk, with its choices."""
+    """A held chunk, with its choices. `key`: where a choice has what it says."""
 
     frame: Frame
     parts: list[ChoicePart]
+    key: str = "delta"
 
 
 class _Withheld:
@@ -308,24 +338,35 @@ def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
     return [Edit((*path, "finish_reason"), dumps(block.finish or "stop"))]
 
 
-def _model_of(chunks: Iterable[_Chunk]) -> str:
-    """The model that has answered."""
-    payloads = (chunk.frame.payload for chunk in chunks)
-    return next((str(payload["model"]) for payload in payloads if payload and payload.get("model")), "")
+def _thin_edits(chunks: Sequence[_Chunk], withheld: set[OpenCall]) -> list[list[Edit]]:
+    """For each chunk, the edits that take the withheld calls out of it."""
+    payloads = (chunk.frame.payload or {} for chunk in chunks)
+    model = next((str(payload["model"]) for payload in payloads if payload.get("model")), "")
+    unsigned = stand_ins([chunk.frame for chunk in chunks], withheld, lambda call: is_signed(call.extra), model)
+    signed_now = _heirs(chunks, withheld, model)
+    lost = _Withheld(withheld)
+    return [
+        [
+            *_removal_edits(chunk, lost),
+            *_detail_edits(chunk, lost, signed_now),
+            *(Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(chunk.frame), ())),
+        ]
+        for chunk in chunks
+    ]
 
 
-def _removal_edits(frame: Frame, withheld: _Withheld) -> list[Edit]:
+def _removal_edits(chunk: _Chunk, withheld: _Withheld) -> list[Edit]:
     """The edits that take the withheld calls' parts out of a chunk and count the others anew."""
     edits: list[Edit] = []
     lists: dict[Path, list[Entry]] = {}
     lost = withheld.calls
-    for entry in frame.entries:
+    for entry in chunk.frame.entries:
         if entry.path[-1] != "function_call":
             lists.setdefault(entry.path[:-1], []).append(entry)
         elif entry.call in lost:
             edits.append(Edit(entry.path, None))
-        if entry.call in lost:
-            edits += _copy_edits(frame.payload or {}, entry.path[:2])
+        if entry.call in lost and chunk.key == "delta":
+            edits += _copy_edits(chunk.frame.payload or {}, entry.path[:2])
     for path, parts in lists.items():
         if lost.issuperset([entry.call for entry in parts]):
             edits.append(Edit(path, None))
@@ -336,6 +377,14 @@ def _removal_edits(frame: Frame, withheld: _Withheld) -> list[Edit]:
             elif entry.call.numbered and (shift := withheld.count_before(entry.call)):
                 edits.append(Edit((*entry.path, "index"), lower_index(shift)))
     return edits
+
+
+def _detail_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, str]) -> Iterator[Edit]:
+    """The edits that take the details of withheld calls out of a chunk; the calls in `signed_now` inherit one."""
+    for part in chunk.parts:
+        if part.delta.get(DETAILS):
+            gone, heir = withheld.ids(part.number), signed_now.get(part.number, "")
+            yield from without_details(part.delta, ("choices", part.place, chunk.key), gone, heir)
 
 
 def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dict[int, str]:
@@ -349,14 +398,6 @@ def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dic
     return {call.choice: call.id for call in chosen}
 
 
-def _detail_edits(parts: Iterable[ChoicePart], withheld: _Withheld, signed_now: Mapping[int, str]) -> Iterator[Edit]:
-    """The edits that take the details of withheld calls out of a chunk; the calls in `signed_now` inherit one."""
-    for part in parts:
-        if part.delta.get(DETAILS):
-            path = ("choices", part.place, "delta")
-            yield from without_details(part.delta, path, withheld.ids(part.number), signed_now.get(part.number, ""))
-
-
 def _copy_edits(payload: Payload, path: Path) -> list[Edit]:
     """Writer repeats a chunk's delta as its `message`: the calls go there too."""
     message = payload[str(path[0])][path[1]].get("message")
@@ -364,108 +405,37 @@ def _copy_edits(payload: Payload, path: Path) -> list[Edit]:
     return [Edit((*path, "message", "tool_calls"), b"null")] if is_copied else []
 
 
-def _has_several_choices(chunks: Iterable[_Chunk]) -> bool:
-    return len({part.number for chunk in chunks for part in chunk.parts}) > 1
-
-
-def thin_whole(
-    body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block], *, structured: bool
-) -> bytes:
-    """The answer without the calls at (choice, call); a blocked choice says why, and stops."""
-    edits: list[Edit] = []
-    payload = loads(body)
-    model = str(payload.get("model") or "")
-    gone: dict[int, list[int]] = {}
-    for where, place in withheld:
-        gone.setdefault(where, []).append(place)
-    for at in sorted({*gone, *blocks}):
-        choice = payload["choices"][at]
-        if not isinstance(choice, dict):  # none of a model's, and nothing can be said in it
-            continue
-        path = ("choices", at)
+def _as_chunk(body: bytes, payload: Payload) -> _Chunk:
+    """A whole answer as one chunk. Its choices and calls are numbered by their places; the legacy call is the last."""
+    parts: list[ChoicePart] = []
+    entries: list[Entry] = []
+    for at, choice in enumerate(map(object_of, list_of(payload.get("choices")))):
         message = object_of(choice.get("message"))
-        edits += _call_edits(message, (*path, "message"), gone.get(at, ()), model)
-        if block := blocks.get(at):
-            key = "refusal" if structured else "content"
-            if message:
-                edits.append(Edit((*path, "message", key), append_to_string(block.text)))
-            else:
-                edits.append(Edit((*path, "message"), dumps({"role": "assistant", "content": None, key: block.text})))
-            edits += _finish_edits(choice, path, block)
-    return apply(body, edits)
+        parts.append(ChoicePart(at, at, choice, message))
+        path = ("choices", at, "message")
+        calls = [(place, part) for place, part in enumerate(list_of(message.get("tool_calls"))) if type(part) is dict]
+        for index, (place, part) in enumerate(calls):
+            call = OpenCall(at, index, text_of(part.get("id")), numbered=False)
+            call.extra = part
+            entries.append(Entry((*path, "tool_calls", place), call))
+        if not says_nothing(message.get("function_call")):
+            entries.append(Entry((*path, "function_call"), OpenCall(at, len(calls), numbered=False)))
+    return _Chunk(Frame(body, payload, tuple(entries)), parts, "message")
 
 
-def _call_edits(message: Payload, path: Path, gone: Sequence[int], model: str) -> Iterator[Edit]:
-    """The edits that take the calls at these places out of a message; the legacy call counts as the last. What is no
-    object in the list of calls is none, and goes with the last of them."""
-    listed = list_of(message.get("tool_calls"))
-    places = [at for at, call in enumerate(listed) if type(call) is dict]
-    calls = [listed[at] for at in places]
-    lost = set(gone)
-    withheld = [place in lost for place in range(len(calls))]
-    if all(withheld) and calls:
-        yield Edit((*path, "tool_calls"), None)
-    else:
-        yield from [Edit((*path, "tool_calls", places[at]), None) for at, is_gone in enumerate(withheld) if is_gone]
-    chosen = survivor_without([is_signed(call) for call in calls], withheld, model)
-    if chosen is not None:
-        yield Edit((*path, "tool_calls", places[chosen], "extra_content"), add_stand_in)
-    if any(place >= len(calls) for place in gone):
-        yield Edit((*path, "function_call"), None)
-    if message.get(DETAILS):
-        ids = [text_of(call.get("id")) for call in calls]
-        yield from _message_detail_edits(message, path, ids, withheld, model)
-
-
-def _message_detail_edits(
-    message: Payload, path: Path, ids: Sequence[str], withheld: Sequence[bool], model: str
-) -> Iterator[Edit]:
-    """The edits that take the details of withheld calls, of all with these ids, out of a message."""
-    signed = set(call_ids(message))
-    chosen = survivor_without([id_ in signed for id_ in ids], withheld, model)
-    lost = {id_ for id_, is_gone in zip(ids, withheld, strict=True) if is_gone}
-    yield from without_details(message, path, lost, ids[chosen] if chosen is not None else "")
-
-
-def splice_whole(first: bytes, second: bytes, *, summed: bool, foreign: bool) -> bytes:
-    """The second answer with the first one's identity, its text and reasoning in front, and the usage of both. Raises
-    NotJSON if the second has no message."""
-    if not raw_at(second, ("choices", 0, "message")).startswith(b"{"):
-        raise NotJSON("no message")
-    one: Payload = loads(first)
-    if foreign:
-        second = _with_reasoning_of(first, second, str(one.get("model") or ""))
-    other: Payload = loads(second)
-    edits = [Edit((key,), raw_at(first, (key,))) for key in HEAD if key in one and key in other]
-    path = ("choices", 0, "message")
-    said, says = one["choices"][0]["message"], other["choices"][0]["message"]
-    texts = ("content",) if foreign else ("content", *REASONING_TEXTS)
-    before = {key: text for key in texts if isinstance(text := said.get(key), str) and text}
-    edits += [Edit((*path, key), prepend_to_string(text)) for key, text in before.items()]
-    if not foreign:
-        edits += [Edit((*path, key), raw) for key, raw in _first_reasoning(first, second, says).items()]
-    if total := _usage(summed=summed).of_both(one.get("usage"), other.get("usage")):
-        edits.append(Edit(("usage",), dumps(total)))
-    return apply(second, edits)
-
-
-def _first_reasoning(first: bytes, second: bytes, says: Payload) -> dict[str, bytes]:
-    """The lists of reasoning for two answers as one: where the first has such a list, the second adds to it no more
-    than the signatures of its own calls, as in a stream."""
-    found = {}
-    path = ("choices", 0, "message")
+def _first_reasoning(first: bytes, second: bytes, says: Payload) -> Iterator[Edit]:
+    """The edits that make the lists of reasoning those of two answers as one: where the first has such a list, the
+    second adds to it no more than the signatures of its own calls, as in a stream."""
     for key in REASONING_LISTS:
-        if before := raw_elements(first, (*path, key)):
-            listed = zip(raw_elements(second, (*path, key)), list_of(says.get(key)), strict=False)
-            found[key] = raw_list((*before, *(raw for raw, detail in listed if call_id_of(detail))))
-    return found
+        if before := raw_elements(first, (*_MESSAGE, key)):
+            listed = zip(raw_elements(second, (*_MESSAGE, key)), list_of(says.get(key)), strict=False)
+            yield Edit((*_MESSAGE, key), raw_list((*before, *(raw for raw, detail in listed if call_id_of(detail)))))
 
 
 def _with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
     """The second answer, another model's, with the reasoning of the first in place of its own."""
-    path = ("choices", 0, "message")
-    edits = [*without_reasoning(loads(second)["choices"][0]["message"], path, reader)]
-    edits += [Edit((*path, key), raw) for key in REASONING if (raw := raw_at(first, (*path, key)))]
+    edits = [*without_reasoning(loads(second)["choices"][0]["message"], _MESSAGE, reader)]
+    edits += [Edit((*_MESSAGE, key), raw) for key in REASONING if (raw := raw_at(first, (*_MESSAGE, key)))]
     return apply(second, edits)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from callfuse.dialects.base import (
     NO_EVENTS,
+    AnswerWriter,
     Block,
     CannotReplay,
     Event,
@@ -282,8 +283,8 @@ class _Splice:
     own: dict[int, Payload] = field(default_factory=dict)
 
 
-class ResponsesWriter:
-    """Continues one client's stream, and writes changed whole answers (`*_whole`). See `base.Writer`."""
+class ResponsesWriter(AnswerWriter):
+    """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
     def __init__(self, *, structured: bool, summed: bool, trail: Trail) -> None:
         self._structured = structured

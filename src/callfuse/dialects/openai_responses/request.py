@@ -4,7 +4,7 @@ The input is a text or a list of items. A chain goes on by `previous_response_id
 may be references by id.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Reply, StoredAnswer
@@ -180,7 +180,7 @@ class ResponsesRequest(ItemList):
         return Edit(("tool_choice",), b'"none"')
 
     def writer(self, *, usage: str) -> ResponsesWriter:
-        """A writer for the stream that answers this request. `usage`: `last` or `sum`."""
+        """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return ResponsesWriter(structured=self.structured, summed=usage == "sum", trail=self.trail)
 
     def own_answer(self, text: str) -> bytes:
@@ -249,14 +249,6 @@ class ResponsesRequest(ItemList):
         parts = item.get("content") if isinstance(item, dict) else None
         refusals = [part.get("refusal") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         return own_text(refusals if any(refusals) else parts)
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return self.writer(usage="last").thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one. See `base.Request`."""
-        return self.writer(usage=usage).splice_whole(first, second, foreign=foreign)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
         """The opening of a request that continues this answer; empty in a `conversation`, which keeps its name."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from callfuse.dialects.base import Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice, Writer
+from callfuse.dialects.base import AnswerWriter, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps, loads
@@ -29,7 +29,7 @@ class JotReader(Reader):
         return Event(What.OPENED, 0, call), Event(What.CLOSED, 0, call)
 
 
-class JotWriter(Writer):
+class JotWriter(AnswerWriter):
     """Knows whether the client has been given text, which another text is parted from."""
 
     def __init__(self) -> None:
@@ -80,6 +80,20 @@ class JotWriter(Writer):
         text = {"text": f"\n\n{said}" if self._has_text else said}
         return dumps(text) + b"\n" + dumps({"end": "stop"}) + b"\n"
 
+    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
+        """A whole answer without the calls at these places."""
+        answer: Payload = loads(body)
+        gone = {place for _, place in withheld}
+        answer["calls"] = [call for at, call in enumerate(answer["calls"]) if at not in gone]
+        for block in blocks.values():
+            answer |= {"text": f"{answer['text']}\n\n{block.text}".strip(), "end": "stop"}
+        return dumps(answer)
+
+    def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
+        """The second answer with the text of the first in front."""
+        answer: Payload = loads(second)
+        return dumps(answer | {"text": f"{loads(first)['text']}\n\n{answer['text']}".strip()})
+
 
 def calls_of(message: Any) -> tuple[ToolCall, ...]:
     """The calls of a message, or of a whole answer."""
@@ -89,22 +103,6 @@ def calls_of(message: Any) -> tuple[ToolCall, ...]:
 def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of a whole answer."""
     return [WholeChoice(0, calls_of(payload))]
-
-
-def thin_whole(body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-    """A whole answer without the calls at these places."""
-    answer: Payload = loads(body)
-    gone = {place for _, place in withheld}
-    answer["calls"] = [call for at, call in enumerate(answer["calls"]) if at not in gone]
-    for block in blocks.values():
-        answer |= {"text": f"{answer['text']}\n\n{block.text}".strip(), "end": "stop"}
-    return dumps(answer)
-
-
-def splice_whole(first: bytes, second: bytes) -> bytes:
-    """The second answer with the text of the first in front."""
-    answer: Payload = loads(second)
-    return dumps(answer | {"text": f"{loads(first)['text']}\n\n{answer['text']}".strip()})
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:

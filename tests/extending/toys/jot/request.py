@@ -1,6 +1,6 @@
 """Jot's requests: a list of messages, each result a message of its own with the id of its call."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from callfuse.dialects.base import Block, CannotReplay, Reply
@@ -9,7 +9,7 @@ from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
 
-from .answer import JotWriter, calls_of, splice_whole, thin_whole
+from .answer import JotWriter, calls_of
 
 
 class JotRequest(ResultMessages):
@@ -42,7 +42,7 @@ class JotRequest(ResultMessages):
         return ()
 
     def writer(self, *, usage: str) -> JotWriter:
-        """A writer for the stream that answers this request."""
+        """A writer for the answer to this request."""
         return JotWriter()
 
     def own_answer(self, text: str) -> bytes:
@@ -51,11 +51,3 @@ class JotRequest(ResultMessages):
 
     def _own_stream(self, text: str) -> bytes:
         return JotWriter().close({0: Block(text)})
-
-    def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the withheld calls."""
-        return thin_whole(body, withheld, blocks)
-
-    def splice_whole(self, first: bytes, second: bytes, *, usage: str, foreign: bool) -> bytes:
-        """Two whole answers as one."""
-        return splice_whole(first, second)
