@@ -251,3 +251,22 @@ def test_an_answer_of_the_revision_before() -> None:
     """It has other keys, and passes."""
     script = whole(json.dumps({"id": "x", "outputs": [call()], "status": "requires_action"}).encode())
     assert meet(ask(spun()), [script]).body == script.body
+
+
+def test_details_of_tokens_are_summed_by_modality() -> None:
+    """Of what the model wrote; the input is the last answer's."""
+
+    def whole_with(tokens: int) -> bytes:
+        details = [{"modality": "text", "tokens": tokens}, {"modality": "audio", "tokens": 1}]
+        counts = {"total_input_tokens": tokens, "total_output_tokens": tokens, "total_tokens": 2 * tokens}
+        by_modality = {"input_tokens_by_modality": details, "output_tokens_by_modality": details}
+        return json.dumps({"id": "v1_a", "steps": [], "usage": counts | by_modality}).encode()
+
+    made = read([user()]).writer(usage="last").splice_whole(whole_with(10), whole_with(20), foreign=False)
+    usage = json.loads(made)["usage"]
+    assert (usage["total_input_tokens"], usage["total_output_tokens"], usage["total_tokens"]) == (20, 30, 50)
+    assert usage["input_tokens_by_modality"] == [{"modality": "text", "tokens": 20}, {"modality": "audio", "tokens": 1}]
+    assert usage["output_tokens_by_modality"] == [
+        {"modality": "text", "tokens": 30},
+        {"modality": "audio", "tokens": 2},
+    ]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple, cast
 from callfuse.dialects.base import NO_EVENTS, AnswerWriter, Block, Event, Frame, OpenCall, Reader, What
 from callfuse.dialects.edits import index_without, raw_elements, raw_list
 from callfuse.dialects.shapes import index_of
-from callfuse.dialects.usage import Usage
+from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import Format, Payload
 from callfuse.wire.editor import FrameEditor
 from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
@@ -102,7 +102,7 @@ class NumberedWriter(AnswerWriter, ABC):
     reasons_once: ClassVar = False
     """Whether the reasoning of a second answer is left out once a part of the first has left."""
 
-    def __init__(self, form: Format, usage: Usage, *, structured: bool) -> None:
+    def __init__(self, form: Format, usage: TokenUsage, *, structured: bool) -> None:
         self._editor = FrameEditor(form)
         self._usage = usage
         self._structured = structured

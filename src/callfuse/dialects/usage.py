@@ -4,20 +4,24 @@ Output tokens are summed. Input and cached tokens are the last answer's (`usage:
 the size of the context and would compact it; with `usage: sum` all are summed.
 """
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 Counts = dict[str, Any]
 
 
-class Usage:
-    """Takes the counts of each answer and gives those for the client. `inputs`, `outputs`, `total`: the vendor's
-    keys."""
+class TokenUsage:
+    """Takes the counts of each answer and gives those for the client.
 
-    def __init__(self, inputs: str, outputs: str, total: str = "", *, summed: bool = False) -> None:
-        self._inputs = inputs
-        self._outputs = outputs
+    `outputs`: pattern for the beginning of the vendor's keys of output tokens. `total`: the key of the total, which is
+    that of the counts under `parts`.
+    """
+
+    def __init__(self, outputs: str, total: str = "", parts: Sequence[str] = (), *, summed: bool) -> None:
+        self._is_summed = re.compile("" if summed else outputs).match
         self._total = total
-        self._summed = summed
+        self._parts = parts
         self._before: Counts = {}
         self._now: Counts = {}
 
@@ -45,22 +49,27 @@ class Usage:
             return dict(self._now)
         counts = self._before | self._now
         for key, value in counts.items():
-            if self._summed or key.startswith(self._outputs.partition("_")[0]):
-                counts[key] = sum_of(self._before.get(key), self._now.get(key), value)
+            if self._is_summed(key):
+                counts[key] = _sum(self._before.get(key), self._now.get(key), value)
         if self._total:
-            counts[self._total] = sum(count_of(counts.get(key)) for key in (self._inputs, self._outputs))
+            counts[self._total] = sum(value for key in self._parts if isinstance(value := counts.get(key), int | float))
         return counts
 
 
-def count_of(value: Any) -> int | float:
-    """The value itself if it is a number, else 0."""
-    return value if isinstance(value, int | float) else 0
-
-
-def sum_of(one: Any, other: Any, either: Any) -> Any:
-    """The sum of two counts, or of two objects of counts, key by key."""
+def _sum(one: Any, other: Any, either: Any) -> Any:
+    """The sum of two counts, of two objects of counts, key by key, or of two lists of such objects, by modality."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return {key: sum_of(one.get(key), other.get(key), (one | other)[key]) for key in one | other}
+        return {key: _sum(one.get(key), other.get(key), (one | other)[key]) for key in one | other}
+    if isinstance(one, list) and isinstance(other, list) and all(map(_has_modality, (*one, *other))):
+        totals: dict[str, Any] = {}
+        for item in (*one, *other):
+            totals[item["modality"]] = _sum(totals.get(item["modality"]), item, item)
+        return [*totals.values()]
     if isinstance(one, int | float) and isinstance(other, int | float) and not isinstance(one, bool):
         return one + other
     return either
+
+
+def _has_modality(item: Any) -> bool:
+    """Whether a count is one of a modality, as Google gives them."""
+    return isinstance(item, dict) and isinstance(item.get("modality"), str)

@@ -19,7 +19,7 @@ from callfuse.dialects.edits import raw_at, raw_elements, raw_list, raw_object
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart, NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
-from callfuse.dialects.usage import Usage
+from callfuse.dialects.usage import TokenUsage
 from callfuse.model import ToolCall
 from callfuse.wire import EVENTS, Format, Payload
 from callfuse.wire.events import typed_event
@@ -163,7 +163,7 @@ class MessagesWriter(BlocksWriter):
     is_reasoning = staticmethod(thinks)
 
     def __init__(self, *, structured: bool, summed: bool, channel: Channel = EVENT_CHANNEL) -> None:
-        super().__init__(channel.form, Usage("input_tokens", "output_tokens", summed=summed), structured=structured)
+        super().__init__(channel.form, TokenUsage("output", summed=summed), structured=structured)
         self._write = channel.write
 
     def _part_of(self, payload: Payload) -> NumberedPart | None:

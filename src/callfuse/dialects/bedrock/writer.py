@@ -10,7 +10,7 @@ from typing import Any
 from callfuse.dialects.base import Frame
 from callfuse.dialects.bedrock.answer import CONTENT, event_in, is_client_use, reasons
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart
-from callfuse.dialects.usage import Usage
+from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import AWS_EVENTS, Payload
 from callfuse.wire.aws_events import event
 from callfuse.wire.jsontext import Edit, dumps
@@ -29,7 +29,7 @@ class ConverseWriter(BlocksWriter):
     is_reasoning = staticmethod(reasons)
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
-        usage = Usage("inputTokens", "outputTokens", "totalTokens", summed=summed)
+        usage = TokenUsage("outputTokens", "totalTokens", ("inputTokens", "outputTokens"), summed=summed)
         super().__init__(AWS_EVENTS, usage, structured=structured)
 
     def _part_of(self, payload: Payload) -> NumberedPart | None:

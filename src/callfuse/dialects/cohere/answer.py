@@ -21,7 +21,7 @@ from callfuse.dialects.numbered import FinishReasons, NumberedPart, NumberedRead
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
-from callfuse.dialects.usage import Counts, Usage
+from callfuse.dialects.usage import Counts, TokenUsage
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
@@ -106,14 +106,12 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
     return [WholeChoice(0, tuple(calls_of(message)), cut=is_one_of(payload.get("finish_reason"), CUTTING))]
 
 
-class NestedUsage(Usage):
+class NestedUsage(TokenUsage):
     """Adds up `tokens` and `billed_units`, each by itself, and the counts beside them."""
 
     def __init__(self, *, summed: bool) -> None:
-        super().__init__("", "output_tokens", summed=summed)
-        self._nested = {
-            key: Usage("input_tokens", "output_tokens", summed=summed) for key in ("billed_units", "tokens")
-        }
+        super().__init__("output", summed=summed)
+        self._nested = {key: TokenUsage("output", summed=summed) for key in ("billed_units", "tokens")}
 
     def see(self, counts: Any) -> Counts:
         """Note an answer's counts; returns the total with the answers before."""

@@ -6,7 +6,7 @@ which the vendor also ends its streams.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from callfuse.dialects.base import AnswerWriter, Block, Entry, Frame, OpenCall
 from callfuse.dialects.edits import break_before, raw_at, raw_elements, raw_list
@@ -22,9 +22,9 @@ from callfuse.dialects.gemini.answer import (
 )
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, SIGNATURE, is_answer_text, replace_signatures, thoughts
-from callfuse.dialects.shapes import is_one_of, object_of, objects_of, text_of
+from callfuse.dialects.shapes import is_one_of, object_of
 from callfuse.dialects.thought_signatures import STAND_IN, stand_ins
-from callfuse.dialects.usage import Counts, Usage, count_of
+from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps_ascii, loads
 
@@ -33,43 +33,10 @@ _ERROR_REASON: Final = "OTHER"
 _HEAD: Final = ("modelVersion", "createTime", "responseId")
 _NEEDS_NO_CHUNK: Final = frozenset({"content", "index", "finishReason", "finishMessage", "safetyRatings", "tokenCount"})
 """Keys of a candidate that do not justify a chunk of their own."""
+_OUTPUTS: Final = "(candidatesTokenCount|thoughtsTokenCount|candidatesTokensDetails)$"
+_COUNTS: Final = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+"""The counts that the total is made of."""
 _EMPTY_PART: Final = b'{"text":""}'
-
-
-class GeminiUsage(Usage):
-    """Usage under Gemini's names, with lists of counts by modality."""
-
-    _OUTPUTS: Final = ("candidatesTokenCount", "thoughtsTokenCount", "candidatesTokensDetails")
-    _SUMMANDS: Final = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-    _TOTAL: Final = "totalTokenCount"
-
-    def __init__(self, *, summed: bool) -> None:
-        super().__init__(self._SUMMANDS[0], self._OUTPUTS[0], summed=summed)
-
-    def total(self) -> Counts:
-        """The counts for the client."""
-        if not self._before:
-            return dict(self._now)
-        counts = self._before | self._now
-        for name, value in counts.items():
-            if self._summed or name in self._OUTPUTS:
-                counts[name] = _sum(self._before.get(name), self._now.get(name), value)
-        if self._TOTAL in counts:
-            counts[self._TOTAL] = sum(count_of(counts.get(name)) for name in self._SUMMANDS)
-        return counts
-
-
-def _sum(one: Any, other: Any, either: Any) -> Any:
-    """The sum of two counts, or of two lists of counts by modality."""
-    if isinstance(one, int) and isinstance(other, int):
-        return one + other
-    if isinstance(one, list) and isinstance(other, list):
-        totals: dict[str, int | float] = {}
-        for item in objects_of([*one, *other]):
-            modality = text_of(item.get("modality"))
-            totals[modality] = totals.get(modality, 0) + count_of(item.get("tokenCount"))
-        return [{"modality": modality, "tokenCount": count} for modality, count in totals.items()]
-    return either
 
 
 class GeminiWriter(AnswerWriter):
@@ -90,7 +57,7 @@ class GeminiWriter(AnswerWriter):
         """Choices whose next text begins after a blank line."""
         self._called = False
         self._foreign = False
-        self._usage = GeminiUsage(summed=summed)
+        self._usage = TokenUsage(_OUTPUTS, "totalTokenCount", _COUNTS, summed=summed)
 
     @property
     def may_continue(self) -> bool:

@@ -15,7 +15,6 @@ from callfuse.dialects.interactions.steps import CALL, call_of, is_of
 from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, objects_of, plain_text_of
-from callfuse.dialects.usage import Counts, Usage, count_of, sum_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
@@ -23,7 +22,6 @@ CUTTING: Final = frozenset({"incomplete", "failed", "cancelled", "budget_exceede
 """Statuses after which the last call may be incomplete."""
 CALLED: Final = "requires_action"
 COMPLETED: Final = "completed"
-_TOTALS: Final = ("total_input_tokens", "total_output_tokens", "total_thought_tokens", "total_tool_use_tokens")
 STEP_EVENTS: Final = frozenset({"step.start", "step.delta", "step.stop"})
 
 
@@ -86,28 +84,6 @@ def is_unfinished(payloads: Iterable[Payload]) -> bool:
                 called.add(str(step.get("id")))
             answered.add(str(step.get("call_id")))
     return bool(called - answered)
-
-
-class InteractionsUsage(Usage):
-    """Sums the tokens of output, thoughts and tools (and their details); the rest is the last answer's, and the total
-    fits."""
-
-    def __init__(self, *, summed: bool) -> None:
-        super().__init__("", "", summed=summed)
-        self._sums = summed
-
-    def total(self) -> Counts:
-        """The counts for the client."""
-        before, now = self._before, self._now
-        if not before:
-            return dict(now)
-        counts = before | now
-        for key, value in counts.items():
-            if self._sums or any(word in key for word in ("output", "thought", "tool_use")):
-                counts[key] = sum_of(before.get(key), now.get(key), value)
-        if "total_tokens" in counts:
-            counts["total_tokens"] = sum(count_of(counts.get(key)) for key in _TOTALS)
-        return counts
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:

@@ -7,15 +7,19 @@ first answer's id; of an answer that loses all its calls the status is `complete
 from typing import Any
 
 from callfuse.dialects.base import Block, Frame
-from callfuse.dialects.interactions.answer import CALLED, COMPLETED, STEP_EVENTS, InteractionsUsage
+from callfuse.dialects.interactions.answer import CALLED, COMPLETED, STEP_EVENTS
 from callfuse.dialects.interactions.steps import CALL, OUTPUT, THOUGHT, is_of, own_step
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart
 from callfuse.dialects.shapes import is_one_of, object_of
+from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.jsontext import Edit, dumps
 
 _UPDATE = "interaction.status_update"
 _END = "interaction.completed"
+_OUTPUTS = ".*(output|thought|tool_use)"
+_COUNTS = ("total_input_tokens", "total_output_tokens", "total_thought_tokens", "total_tool_use_tokens")
+"""The counts that the total is made of."""
 
 
 class InteractionsWriter(BlocksWriter):
@@ -27,7 +31,8 @@ class InteractionsWriter(BlocksWriter):
     own_part = staticmethod(own_step)
 
     def __init__(self, *, structured: bool, summed: bool, model: str) -> None:
-        super().__init__(EVENTS, InteractionsUsage(summed=summed), structured=structured)
+        usage = TokenUsage(_OUTPUTS, "total_tokens", _COUNTS, summed=summed)
+        super().__init__(EVENTS, usage, structured=structured)
         self._head: dict[str, Any] = {"id": "", "object": "interaction", "model": model}
 
     def note_sent(self, payload: Payload) -> None:

@@ -36,7 +36,7 @@ from callfuse.dialects.edits import (
 )
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import is_one_of, list_of, object_of
-from callfuse.dialects.usage import Counts, Usage
+from callfuse.dialects.usage import Counts, TokenUsage
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.editor import FrameEditor
@@ -142,7 +142,7 @@ class OllamaWriter(AnswerWriter):
         self._said: set[str] = set()
         self._break_due: set[str] = set()
         self._foreign = False
-        self._usage = Usage("prompt_eval_count", "eval_count", summed=summed)
+        self._usage = TokenUsage("eval", summed=summed)
         self._editor = FrameEditor(NDJSON)
 
     @property

@@ -24,7 +24,7 @@ from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, text_of
 from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins
-from callfuse.dialects.usage import Usage
+from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.editor import FrameEditor
 from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads
@@ -57,7 +57,8 @@ class ChatWriter(AnswerWriter):
         self._details_due = True
         self._called: set[int] = set()
         self._foreign = False
-        self._usage = Usage("prompt_tokens", "completion_tokens", "total_tokens", summed=summed)
+        parts = ("prompt_tokens", "completion_tokens")
+        self._usage = TokenUsage("completion", "total_tokens", parts, summed=summed)
         self._editor = FrameEditor(EVENTS)
 
     @property

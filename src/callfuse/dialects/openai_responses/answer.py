@@ -41,7 +41,7 @@ from callfuse.dialects.openai_responses.items import (
 )
 from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of, text_of
-from callfuse.dialects.usage import Usage
+from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.editor import FrameEditor
 from callfuse.wire.events import typed_event
@@ -289,7 +289,7 @@ class ResponsesWriter(AnswerWriter):
     def __init__(self, *, structured: bool, summed: bool, trail: Trail) -> None:
         self._structured = structured
         self._trail = trail
-        self._usage = Usage("input_tokens", "output_tokens", "total_tokens", summed=summed)
+        self._usage = TokenUsage("output", "total_tokens", ("input_tokens", "output_tokens"), summed=summed)
         self._editor = FrameEditor(EVENTS)
         self._response: Payload = {}
         self._head: Payload = {}
