@@ -123,7 +123,8 @@ class ChatReader(Reader):
         self._ended = True
         events: list[Event] = []
         growing = [call for call in self.calls if not call.closed and call.choice not in self._cut]
-        broken = {call.choice for call in growing if call.arguments.strip() and not _may_be_over(call)}
+        begun = [call for call in growing if call.arguments.strip() and call.kind != CUSTOM]  # a text may end anywhere
+        broken = {call.choice for call in begun if not _is_complete(call.arguments)}
         for choice in sorted({call.choice for call in growing} - broken):
             self._finish(events, choice, "")
         return (*events, Event(What.ENDED))
@@ -210,11 +211,6 @@ def _index_of(part: Payload) -> int | str | None:
     return index if type(index) is int or type(index) is str else None
 
 
-def _may_be_over(call: OpenCall) -> bool:
-    """Whether a call may be over at the end of an answer; a text that is no JSON may end anywhere."""
-    return call.kind == CUSTOM or _is_complete(call.arguments)
-
-
 def _is_complete(arguments: str) -> bool:
     """Whether a call may be over where another begins, or all end: some servers send the pieces of several by turns."""
     if is_too_much_inside(arguments):
@@ -294,17 +290,19 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     """The assistant message that the chunks of one choice come to, without calls that have no name."""
     reader = ChatReader()
     message: Payload = {"role": "assistant", "content": None}
+    is_legacy = False
     for payload in payloads:
         reader.read(payload)
         for part in choice_parts(payload):
             for key, value in part.delta.items():
                 if key in _WANTED and not says_nothing(value):
                     _add(message, key, value)
+                is_legacy |= key == "function_call" and not says_nothing(value)
     message = joined(message)
     if DETAILS in message:
         message[DETAILS] = [joined(detail) for detail in message[DETAILS]]
     calls = [call for call in reader.calls if call.has_name]
-    if _is_legacy(payloads) and calls:
+    if is_legacy and calls:
         message["function_call"] = _part_of(calls[0])["function"]
     else:
         message["tool_calls"] = [call.extra | _part_of(call) for call in calls]
@@ -331,20 +329,9 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
         if type(part) is not dict or not _name_in(_function_of(part)[0]):
             edits.append(Edit(("tool_calls", at), None))
         else:
-            edits += [Edit(("tool_calls", at, key), None) for key in _unused(part)]
+            unused = [key for key in ("function", CUSTOM) if key in part and says_nothing(part[key])]
+            edits += [Edit(("tool_calls", at, key), None) for key in unused]
     return apply(raw, edits)
-
-
-def _unused(part: Payload) -> list[str]:
-    """The keys of a call for the kind that it is not of."""
-    return [key for key in ("function", CUSTOM) if key in part and says_nothing(part[key])]
-
-
-def _is_legacy(payloads: Sequence[Payload]) -> bool:
-    """Whether the call came as the legacy `function_call`."""
-    return any(
-        not says_nothing(part.delta.get("function_call")) for payload in payloads for part in choice_parts(payload)
-    )
 
 
 def _add(message: Payload, key: str, value: Any) -> None:

@@ -6,6 +6,7 @@ their role, and their text begins after a blank line where text went before. Byt
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from callfuse.dialects.base import AnswerWriter, Block, Entry, Frame, OpenCall
@@ -39,6 +40,7 @@ REASONING: Final = (*REASONING_TEXTS, *REASONING_LISTS)
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
 """Types of content parts that do."""
 _MESSAGE: Final = ("choices", 0, "message")
+_CALL: Final = attrgetter("call")
 
 
 class ChatWriter(AnswerWriter):
@@ -73,7 +75,8 @@ class ChatWriter(AnswerWriter):
     def _see(self, payload: Payload, parts: Sequence[ChoicePart], gone: Collection[Path]) -> None:
         """Note what a chunk gives to the client without the values at these paths."""
         self._see_head(payload)
-        self._usage.see(payload.get("usage"))
+        if usage := payload.get("usage"):
+            self._usage.see(usage)
         for place, number, _, delta in parts:
             if delta.get("role"):
                 self._roles.add(number)
@@ -143,8 +146,7 @@ class ChatWriter(AnswerWriter):
             self._usage.see(frame.payload.get("usage"))
             self._see_head(frame.payload)
             parts = choice_parts(frame.payload)
-            chunk = _Chunk(frame, parts)
-            edits = [*_removal_edits(chunk, lost), *_detail_edits(chunk, lost, {})]
+            edits = _removal_edits(_Chunk(frame, parts), lost, {})
             for part in parts:
                 if part.choice.get("finish_reason"):
                     edits.append(Edit(("choices", part.place, "finish_reason"), b"null"))
@@ -180,7 +182,9 @@ class ChatWriter(AnswerWriter):
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The text, the finish and the end, where no further answer comes."""
-        pieces = [self._end(choice, block) for choice, block in blocks.items()]
+        pieces = []
+        for choice, block in blocks.items():
+            pieces += [self._text(choice, block.text), self._finish(choice, block.finish or "stop")]
         if called:
             pieces.append(self._finish(0, "tool_calls"))
         usage = self._usage.total()
@@ -253,9 +257,6 @@ class ChatWriter(AnswerWriter):
         else:
             delta["content"] = f"\n\n{text}" if choice in self._texts else text
         return self._chunk({"index": choice, "delta": delta, "logprobs": None, "finish_reason": None})
-
-    def _end(self, choice: int, block: Block) -> bytes:
-        return self._text(choice, block.text) + self._finish(choice, block.finish or "stop")
 
     def _finish(self, choice: int, reason: str) -> bytes:
         return self._chunk({"index": choice, "delta": {}, "logprobs": None, "finish_reason": reason})
@@ -346,46 +347,52 @@ def _thin_edits(chunks: Sequence[_Chunk], withheld: set[OpenCall]) -> list[list[
     unsigned = stand_ins([chunk.frame for chunk in chunks], withheld, lambda call: is_signed(call.extra), model)
     signed_now = _heirs(chunks, withheld, model)
     lost = _Withheld(withheld)
-    return [
-        [
-            *_removal_edits(chunk, lost),
-            *_detail_edits(chunk, lost, signed_now),
-            *(Edit((*path, "extra_content"), add_stand_in) for path in unsigned.get(id(chunk.frame), ())),
-        ]
-        for chunk in chunks
-    ]
+    found = []
+    for chunk in chunks:
+        edits = _removal_edits(chunk, lost, signed_now)
+        if paths := unsigned.get(id(chunk.frame)):
+            edits += [Edit((*path, "extra_content"), add_stand_in) for path in paths]
+        found.append(edits)
+    return found
 
 
-def _removal_edits(chunk: _Chunk, withheld: _Withheld) -> list[Edit]:
-    """The edits that take the withheld calls' parts out of a chunk and count the others anew."""
+def _removal_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, str]) -> list[Edit]:
+    """The edits that take the withheld calls' parts and details out of a chunk and count the others anew. The calls in
+    `signed_now` inherit a detail."""
     edits: list[Edit] = []
     lists: dict[Path, list[Entry]] = {}
+    touched: set[object] = set()
     lost = withheld.calls
     for entry in chunk.frame.entries:
+        if entry.call in lost:
+            touched.add(entry.path[1])
         if entry.path[-1] != "function_call":
             lists.setdefault(entry.path[:-1], []).append(entry)
         elif entry.call in lost:
             edits.append(Edit(entry.path, None))
-        if entry.call in lost and chunk.key == "delta":
-            edits += _copy_edits(chunk.frame.payload or {}, entry.path[:2])
-    for path, parts in lists.items():
-        if lost.issuperset([entry.call for entry in parts]):
+    for path, entries in lists.items():
+        if lost.issuperset(map(_CALL, entries)):
             edits.append(Edit(path, None))
-            continue
-        for entry in parts:
-            if entry.call in lost:
-                edits.append(Edit(entry.path, None))
-            elif entry.call.numbered and (shift := withheld.count_before(entry.call)):
-                edits.append(Edit((*entry.path, "index"), lower_index(shift)))
-    return edits
-
-
-def _detail_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, str]) -> Iterator[Edit]:
-    """The edits that take the details of withheld calls out of a chunk; the calls in `signed_now` inherit one."""
+        else:
+            edits += _renumber_edits(entries, withheld)
     for part in chunk.parts:
         if part.delta.get(DETAILS):
             gone, heir = withheld.ids(part.number), signed_now.get(part.number, "")
-            yield from without_details(part.delta, ("choices", part.place, chunk.key), gone, heir)
+            edits += without_details(part.delta, ("choices", part.place, chunk.key), gone, heir)
+        if part.place in touched and chunk.key == "delta" and object_of(part.choice.get("message")).get("tool_calls"):
+            edits.append(
+                Edit(("choices", part.place, "message", "tool_calls"), b"null")
+            )  # Writer repeats the delta there
+    return edits
+
+
+def _renumber_edits(entries: Iterable[Entry], withheld: _Withheld) -> Iterator[Edit]:
+    """The edits that take the withheld calls out of a list of calls and count the others anew."""
+    for entry in entries:
+        if entry.call in withheld.calls:
+            yield Edit(entry.path, None)
+        elif entry.call.numbered and (shift := withheld.count_before(entry.call)):
+            yield Edit((*entry.path, "index"), lower_index(shift))
 
 
 def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dict[int, str]:
@@ -397,13 +404,6 @@ def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dic
     opened = dict.fromkeys(entry.call for chunk in chunks for entry in chunk.frame.entries)
     chosen = heirs(opened, withheld, lambda call: (call.choice, call.id) in signed, model)
     return {call.choice: call.id for call in chosen}
-
-
-def _copy_edits(payload: Payload, path: Path) -> list[Edit]:
-    """Writer repeats a chunk's delta as its `message`: the calls go there too."""
-    message = payload[str(path[0])][path[1]].get("message")
-    is_copied = isinstance(message, dict) and message.get("tool_calls")
-    return [Edit((*path, "message", "tool_calls"), b"null")] if is_copied else []
 
 
 def _as_chunk(body: bytes, payload: Payload) -> _Chunk:
