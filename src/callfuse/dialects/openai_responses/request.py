@@ -16,7 +16,6 @@ from callfuse.dialects.history import (
     texts,
 )
 from callfuse.dialects.item_list import ItemList, Part, opening_of
-from callfuse.dialects.openai_responses.answer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.openai_responses.items import (
     CALLS,
     OWN_ID,
@@ -32,6 +31,7 @@ from callfuse.dialects.openai_responses.items import (
     user_item,
 )
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
+from callfuse.dialects.openai_responses.writer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
 from callfuse.model import MARKER, Result, ToolCall
