@@ -79,6 +79,15 @@ def message_at(body: bytes, path: Path, *, without: Collection[str] = ()) -> byt
     return apply(raw, [Edit((key,), None) for key in empty])
 
 
+def encoded(value: Payload, part: str) -> bytes:
+    """A part of a turn as JSON, with what is raw in it (`raw_object`). Raises CannotReplay, which names this part, if
+    it cannot be encoded."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise CannotReplay(part) from None
+
+
 def raw_object(text: str, part: str) -> Any:
     """Arguments as raw JSON, so that no digit is lost; an empty object for an empty text. Raises CannotReplay, which
     names this part, if they are not an object, or too much."""

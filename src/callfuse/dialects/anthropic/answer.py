@@ -12,10 +12,8 @@ thinking of two answers in one message is refused.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
-import orjson
-
 from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, Frame, What, WholeChoice
-from callfuse.dialects.edits import raw_at, raw_elements, raw_list, raw_object
+from callfuse.dialects.edits import encoded, raw_at, raw_elements, raw_list, raw_object
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart, NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
@@ -139,14 +137,14 @@ def is_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text"
 
 
-class Channel(NamedTuple):
+class EventStream(NamedTuple):
     """How a stream comes, and how events of callfuse's own are written."""
 
     form: Format
     write: Callable[[Payload], bytes]
 
 
-EVENT_CHANNEL: Final = Channel(EVENTS, typed_event)
+NAMED_EVENTS: Final = EventStream(EVENTS, typed_event)
 """Server-sent events, each named by its payload's `type`."""
 
 
@@ -162,9 +160,9 @@ class MessagesWriter(BlocksWriter):
     is_text = staticmethod(is_text)
     is_reasoning = staticmethod(thinks)
 
-    def __init__(self, *, structured: bool, summed: bool, channel: Channel = EVENT_CHANNEL) -> None:
-        super().__init__(channel.form, TokenUsage("output", summed=summed), structured=structured)
-        self._write = channel.write
+    def __init__(self, *, structured: bool, summed: bool, events: EventStream = NAMED_EVENTS) -> None:
+        super().__init__(events.form, TokenUsage("output", summed=summed), structured=structured)
+        self._write = events.write
 
     def _part_of(self, payload: Payload) -> NumberedPart | None:
         kind = payload.get("type")
@@ -250,18 +248,18 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     for index, pieces in inputs.items():
         blocks[index]["input"] = raw_object("".join(pieces), "input_json_delta")
     whole = {index: joined(block) for index, block in blocks.items() if index not in unknown}
-    return _message([_encode(block) for block in whole.values() if _says_something(block)])
+    kept = [
+        block
+        for block in whole.values()
+        if block.get("text") != "" and (names_of(block)[1] or not is_client_call(block))
+    ]
+    return _message([encoded(block, f"{block.get('type')}") for block in kept])
 
 
 def _own_copy(block: Payload) -> dict[str, Any]:
     """A block that may be changed."""
     citations = block.get("citations")
     return {**block, "citations": [*citations]} if citations else dict(block)
-
-
-def _says_something(block: Payload) -> bool:
-    """Whether a block is neither an empty text nor a call without a name."""
-    return block.get("text") != "" and not (is_client_call(block) and not names_of(block)[1])
 
 
 def model_turn_of_whole(body: bytes) -> bytes:
@@ -287,14 +285,6 @@ def _grow(block: dict[str, Any], delta: Payload) -> bool:
     else:
         return is_one_of(block.get("type"), _KNOWN_TYPES)
     return True
-
-
-def _encode(block: dict[str, Any]) -> bytes:
-    """A block as JSON. Raises CannotReplay for one that cannot be encoded."""
-    try:
-        return orjson.dumps(block)
-    except orjson.JSONEncodeError:
-        raise CannotReplay(f"{block.get('type')}") from None
 
 
 def _message(blocks: Sequence[bytes]) -> bytes:

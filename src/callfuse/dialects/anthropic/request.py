@@ -4,13 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.anthropic.answer import (
-    EVENT_CHANNEL,
-    Channel,
-    MessagesWriter,
-    is_direct,
-    thinks,
-)
+from callfuse.dialects.anthropic.answer import NAMED_EVENTS, EventStream, MessagesWriter, is_direct, thinks
 from callfuse.dialects.base import Block, Reply
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.history import without_parts
@@ -33,7 +27,7 @@ class MessagesRequest(ResultBlocks):
 
     _joins_roles = True
     _block_path = ("content",)
-    _channel: ClassVar[Channel] = EVENT_CHANNEL
+    _events: ClassVar[EventStream] = NAMED_EVENTS
 
     def __init__(self, body: bytes, payload: Payload, target: str = "") -> None:
         super().__init__(body, payload, target)
@@ -129,7 +123,7 @@ class MessagesRequest(ResultBlocks):
 
     def writer(self, *, usage: str) -> MessagesWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
-        return MessagesWriter(structured=self.structured, summed=usage == "sum", channel=self._channel)
+        return MessagesWriter(structured=self.structured, summed=usage == "sum", events=self._events)
 
     def own_answer(self, text: str) -> bytes:
         """A message with this text."""
@@ -148,7 +142,7 @@ class MessagesRequest(ResultBlocks):
         }
 
     def _own_stream(self, text: str) -> bytes:
-        begun = self._channel.write({"type": "message_start", "message": self._own_head()})
+        begun = self._events.write({"type": "message_start", "message": self._own_head()})
         return begun + self.writer(usage="last").close({0: Block(text)})
 
 

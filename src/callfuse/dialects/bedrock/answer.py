@@ -9,10 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeGuard
 
-import orjson
-
 from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, What, WholeChoice
-from callfuse.dialects.edits import raw_at, raw_list, raw_object
+from callfuse.dialects.edits import encoded, raw_at, raw_list, raw_object
 from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, plain_text_of
@@ -168,10 +166,7 @@ def _whole_block(block: dict[str, Any]) -> bytes:
         block = {"reasoningContent": {"reasoningText": said} if said else thought}
     elif not block.get("text", "").strip():
         return b""
-    try:
-        return orjson.dumps(block)
-    except orjson.JSONEncodeError:
-        raise CannotReplay("contentBlock") from None
+    return encoded(block, "contentBlock")
 
 
 def is_unfinished(payloads: Iterable[Payload]) -> bool:

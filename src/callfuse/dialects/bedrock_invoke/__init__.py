@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.anthropic import MessagesDialect, is_messages
-from callfuse.dialects.anthropic.answer import Channel, MessagesReader
+from callfuse.dialects.anthropic.answer import EventStream, MessagesReader
 from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.base import Event, Request, What
 from callfuse.dialects.recorded import Recorded
@@ -38,7 +38,7 @@ class InvokeRequest(MessagesRequest):
     __slots__ = ()
 
     _stream_type = MEDIA_TYPE
-    _channel = Channel(AWS_CHUNKS, _written)
+    _events = EventStream(AWS_CHUNKS, _written)
 
     def __init__(self, body: bytes, payload: Payload, target: str) -> None:
         super().__init__(body, payload, target)

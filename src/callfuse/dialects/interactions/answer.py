@@ -7,10 +7,8 @@ for the client. Its arguments come as an object in the step's start, as pieces o
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import orjson
-
 from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, What, WholeChoice
-from callfuse.dialects.edits import raw_elements, raw_list, raw_object
+from callfuse.dialects.edits import encoded, raw_elements, raw_list, raw_object
 from callfuse.dialects.interactions.steps import CALL, call_of, is_of
 from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined
@@ -143,7 +141,4 @@ def _encode(step: dict[str, Any]) -> bytes:
     """A step as JSON. Raises CannotReplay for one that cannot be encoded."""
     if isinstance(step.get("content"), list):
         step = step | {"content": [joined(part) if isinstance(part, dict) else part for part in step["content"]]}
-    try:
-        return orjson.dumps(step)
-    except orjson.JSONEncodeError:
-        raise CannotReplay(f"{step.get('type')}") from None
+    return encoded(step, f"{step.get('type')}")

@@ -26,14 +26,7 @@ from callfuse.dialects.base import (
     What,
     WholeChoice,
 )
-from callfuse.dialects.edits import (
-    append_to_string,
-    break_before,
-    lower_index,
-    message_at,
-    prepend_to_string,
-    raw_at,
-)
+from callfuse.dialects.edits import append_to_string, break_before, lower_index, message_at, prepend_to_string, raw_at
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import is_one_of, list_of, object_of
 from callfuse.dialects.usage import Counts, TokenUsage

@@ -10,6 +10,7 @@ from typing import Any, Final
 from callfuse.dialects.base import CannotReplay
 from callfuse.dialects.edits import remove_elements
 from callfuse.dialects.pieces import Pieces, grow
+from callfuse.dialects.shapes import object_of, plain_text_of
 from callfuse.dialects.thought_signatures import STAND_IN
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
@@ -45,18 +46,14 @@ def without_details(message: Payload, path: Path, gone: Collection[str], heir: s
     details = message.get(KEY)
     if type(details) is not list:
         return
-    places = [at for at, one in enumerate(details) if type(one) is dict and _has_id(one, gone)]
+    lost = {id_ for id_ in gone if id_}
+    places = [at for at, one in enumerate(details) if plain_text_of(object_of(one).get("id")) in lost]
     place = next((at for at in places if call_id_of(details[at])), None) if heir else None
     if place is not None:
         yield Edit((*path, KEY, place, "id"), dumps(heir))
         yield Edit((*path, KEY, place, "data"), dumps(STAND_IN))
         places.remove(place)
     yield from remove_elements((*path, KEY), places, len(details))
-
-
-def _has_id(detail: Payload, ids: Collection[str]) -> bool:
-    id_ = detail.get("id")
-    return type(id_) is str and bool(id_) and id_ in ids
 
 
 def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
