@@ -192,36 +192,29 @@ class Writer(Protocol):
     @property
     def may_continue(self) -> bool:
         """Whether another answer can continue what the client has."""
-        ...
 
     def note_sent(self, payload: Payload) -> None:
         """Note a payload that the client got unchanged."""
-        ...
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The frames without the withheld calls, renumbered. `blocks`, by choice: text and finish of choices that lose
         all calls."""
-        ...
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The part of the held frames that leaves before the next answer comes: no withheld call, no finish, no end."""
-        ...
 
     def next_answer(self, *, foreign: bool) -> None:
         """Begin to splice another answer. May be called again if nothing of the last one has left.
 
         `foreign`: it is from another model than the client's, and its reasoning is left out.
         """
-        ...
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """A frame of the next answer, rewritten for this stream; empty if the client must not see it."""
-        ...
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """End the stream: the blocks' texts, the finish, the terminal event. `called`: the client has calls of the only
         choice, which is no block's, so that it ends as with calls."""
-        ...
 
 
 class AnswerWriter(Writer, Protocol):
@@ -229,12 +222,10 @@ class AnswerWriter(Writer, Protocol):
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the calls at these (choice, call) places. `blocks`: as in `thin`."""
-        ...
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
         """Two whole answers as one: the first has lost its calls, the second continues it. `foreign`: as in
         `next_answer`."""
-        ...
 
 
 class CannotReplay(ValueError):
@@ -316,81 +307,63 @@ class Request(Protocol):
     @property
     def chain(self) -> "ChainedRequest | None":
         """The request itself as a `ChainedRequest` if its vendor is stateful, else None."""
-        ...
 
     @property
     def structured(self) -> bool:
         """Whether the answer must fit a schema, so that plain text in it would raise in the SDKs."""
-        ...
 
     def opening(self) -> Iterable[bytes]:
         """The texts that identify the conversation: the system prompt and the first user message."""
-        ...
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """The position (-1 if there is none) and the digest of the last message of a person before `end` (None: at
         all)."""
-        ...
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each message of a person between them."""
-        ...
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: False only if the request lists all its tools, and not this one."""
-        ...
 
     @property
     def lists_tools(self) -> bool:
         """Whether the request lists all its tools, so that `declares` can be False."""
-        ...
 
     def described_tools(self) -> Iterable[DescribedTool]:
         """The tools that the client runs and that have room for a description."""
-        ...
 
     def name_results(self) -> Sequence[Edit]:
         """The edits that name the tool at each result that lacks its name, in a key that the format has for it; none
         where it has none."""
-        ...
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
         """The body with texts appended to results; every other byte stays."""
-        ...
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """The body with these turns and replies appended. A forced tool choice is loosened; with `text_only`, tools are
         forbidden. Raises CannotReplay if the vendor would not accept the result."""
-        ...
 
     def writer(self, *, usage: str) -> AnswerWriter:
         """A writer for the answer to this request. `usage`: the setting, `last` or `sum`."""
-        ...
 
     def own_answer(self, text: str) -> bytes:
         """A whole answer with callfuse's own text and nothing else."""
-        ...
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
         """The answer to a request that no model sees, whole or as a stream, as the client asked."""
-        ...
 
     def typed_message(self, at: int) -> TypedMessage | None:
         """What a person typed in the message at this position; None if it is not a message of a person."""
-        ...
 
     def has_result(self, at: int) -> bool:
         """Whether the message at this position has the result of a tool."""
-        ...
 
     def speech(self, at: int) -> Speech:
         """What the model says in the message at this position."""
-        ...
 
     def own_text(self, at: int) -> str | None:
         """The text of the assistant message at this position if it is callfuse's own, else empty; None for other
         roles."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +396,6 @@ class StatefulVendor(Protocol):
 
     def answer_id(self, payload: Payload) -> str:
         """The id of the answer, from a frame's payload or a whole body; empty if it is not in there."""
-        ...
 
 
 class ChainedRequest(Protocol):
@@ -432,46 +404,36 @@ class ChainedRequest(Protocol):
     @property
     def stored(self) -> bool:
         """Whether the vendor stores the answer and its items by id."""
-        ...
 
     @property
     def chained(self) -> bool:
         """Whether the request continues a conversation that the vendor has stored."""
-        ...
 
     @property
     def begins_chain(self) -> bool:
         """Whether a chain may begin with the answer, so that its calls must be read in any case."""
-        ...
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
         """The opening of a request that continues this answer; empty if the chain is known by another name."""
-        ...
 
     def recall(self, calls: Mapping[str, Callable[[], ToolCall]], turn: bytes) -> None:
         """Supply calls, by id, whose results may come without them. `turn`: digest of the user message they belong
         to."""
-        ...
 
     def resume(self, known: Continuation) -> bytes:
         """The body in a form that the vendor accepts, given the differences known so far."""
-        ...
 
     def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
         """The differences after these answers, added to those known so far."""
-        ...
 
     def after_synthetic_reply(self) -> tuple[bytes, ...]:
         """As `after`, for callfuse's own answer to this request."""
-        ...
 
     def detach_from_synthetic_reply(self) -> Sequence[Edit]:
         """The edits that remove a reference to an answer of callfuse's own, which the vendor does not know."""
-        ...
 
     def repair(self, body: bytes, error: bytes) -> bytes | None:
         """A body that the vendor refused with this error, repaired; None if it cannot be."""
-        ...
 
 
 class Dialect(Protocol):
@@ -480,92 +442,72 @@ class Dialect(Protocol):
     @property
     def name(self) -> str:
         """The name of the format, as `docs/dialects.md` and logs have it."""
-        ...
 
     @property
     def backend(self) -> str:
         """The name of the vendor, for settings and logs."""
-        ...
 
     @property
     def usual_path(self) -> str:
         """A path that it serves, for a request that is recorded without its path."""
-        ...
 
     @property
     def heartbeat(self) -> bytes:
         """A frame that keeps the connection open and that the official SDKs ignore; empty if there is none."""
-        ...
 
     @property
     def call_mark(self) -> bytes:
         """Bytes that occur in every frame and every whole answer with a call, unless letters of them are escaped. They
         hold nothing but ASCII letters, underscores and the quotes of a key, so that `may_hide_letters` tells."""
-        ...
 
     @property
     def early_mark(self) -> bytes:
         """As `call_mark`, of every frame that names a call before it begins; empty if no vendor sends such frames."""
-        ...
 
     @property
     def kept_mark(self) -> bytes:
         """Bytes of the frames before a call, apart from the first one, that a writer must know to end the answer; empty
         if it needs none."""
-        ...
 
     def serves(self, path: str) -> bool:
         """Whether a POST to this path may be a request of this dialect."""
-        ...
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> Request | None:
         """The request; None if the body is not of this dialect. `target`: path and query."""
-        ...
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
         """The format in which an answer of this content type is streamed; None if it is not, or cannot be read."""
-        ...
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether a frame only keeps the connection open and may overtake others."""
-        ...
 
     def is_end(self, frame: bytes) -> bool:
         """Whether a frame without payload ends the answer."""
-        ...
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """The indexes of the choices in a payload; empty if it concerns the whole answer."""
-        ...
 
     def reader(self, *, trace: bool = False) -> Reader:
         """A reader for one streamed answer. `trace=False` may leave out `entries`, and OPENED and CLOSED events."""
-        ...
 
     def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """The model's turn, as an element of the next request's history. Raises CannotReplay."""
-        ...
 
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
         """As `model_turn`, of a whole answer."""
-        ...
 
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether a server-side tool of this answer, streamed or whole, still waits for its result."""
-        ...
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of a whole answer."""
-        ...
 
     def error_body(self, status: int, message: str) -> bytes:
         """An error in the vendor's own envelope."""
-        ...
 
     def recognise(self, value: Any) -> Recorded | None:
         """A recorded JSON value as this dialect reads it; None if it is of another one. Never raises, whatever the
         value."""
-        ...
 
 
 def stateful_vendor(dialect: Dialect) -> StatefulVendor | None:

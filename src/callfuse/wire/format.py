@@ -17,11 +17,9 @@ class Framer(Protocol):
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the frames that it completes."""
-        ...
 
     def flush(self) -> bytes:
         """Return the buffered bytes and clear the buffer."""
-        ...
 
 
 class Format(Protocol):
@@ -30,26 +28,20 @@ class Format(Protocol):
     @property
     def frame_end(self) -> bytes | tuple[bytes, ...]:
         """The usual ends of a frame, for fast paths. Frames with another end are read as well, only more slowly."""
-        ...
 
     @property
     def ordered(self) -> bool:
         """Whether frames must keep their order even between choices."""
-        ...
 
     def framer(self) -> Framer:
         """Make a splitter for one stream."""
-        ...
 
     def payload(self, frame: bytes) -> Payload | None:
         """Parse the JSON object of a frame; None if it has none, as a comment. Raises NotJSON if it is broken, and
         NotFramed, a kind of it, if no frame behind it can be told."""
-        ...
 
     def text(self, frame: bytes) -> bytes:
         """The JSON text of a frame's payload; `{}` if it has none."""
-        ...
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
         """The frame with its payload replaced; all other bytes stay."""
-        ...
