@@ -120,7 +120,7 @@ class AWSEventFramer:
         return rest
 
 
-class _Read(NamedTuple):
+class _EventMessage(NamedTuple):
     """A message: the bytes of its headers, its type (empty if it has none) and its payload."""
 
     headers: bytes
@@ -199,7 +199,7 @@ def _size_at(text: bytes | bytearray, begin: int) -> int:
     return int(size) if crc32(text[begin : begin + 8]) == checksum else 0
 
 
-def _read(frame: bytes) -> _Read:
+def _read(frame: bytes) -> _EventMessage:
     """Take a message apart. Raises NotFramed, and NotJSON if it is only the beginning of one."""
     size = _size_at(frame, 0)
     if size > len(frame) or len(frame) < _PRELUDE.size:
@@ -209,7 +209,7 @@ def _read(frame: bytes) -> _Read:
     end = _PRELUDE.size + _NUMBER.unpack_from(frame, 4)[0]
     headers = frame[_PRELUDE.size : end]
     kind = _kind_of(headers)
-    return _Read(headers, kind, frame[end:-4])
+    return _EventMessage(headers, kind, frame[end:-4])
 
 
 @remembered(entries=32, longest=_SHORT)
