@@ -128,6 +128,21 @@ def test_a_frame_like_the_one_before_is_not_walked_through() -> None:
     assert calls_made(lambda: editor.edit(last, edits)) < alone / 4
 
 
+def test_an_object_is_replaced_without_a_walk() -> None:
+    """Whatever values differ in it, as a vendor's counts do from one piece of an answer to the next."""
+    editor = FrameEditor(EVENTS)
+    usage = {"in": 3, "by": [{"kind": "text", "of": 3}], "none": {}}
+    values = [{"piece": f"{at}", "usage": usage | {"out": at}, "id": "c-1"} for at in range(30)]
+    edits = [Edit(("usage",), b'{"out":7}'), Edit(("id",), b'"mine"')]
+    with patch("callfuse.wire.editor.apply", side_effect=apply) as walk:
+        for value in values:
+            text = json.dumps(value).encode()
+            assert editor.apply(text, edits) == apply(text, edits)
+    assert walk.call_count < 6
+    other = json.dumps(values[0] | {"usage": {"out": 1}}).encode()
+    assert editor.apply(other, edits) == apply(other, edits)
+
+
 def test_a_frame_with_other_keys_of_the_same_shape_begins_an_envelope_of_its_own() -> None:
     """What differs between a block's start and its pieces does not count for the pieces."""
     editor = FrameEditor(EVENTS)
@@ -160,6 +175,18 @@ def test_frames_that_never_repeat_are_no_longer_compared() -> None:
     alone = calls_made(lambda: apply(texts[20], edits))
     assert calls_made(lambda: editor.apply(texts[20], edits)) < alone + 5
     assert [editor.apply(text, edits) for text in texts] == [apply(text, edits) for text in texts]
+
+
+def test_an_envelope_that_settles_late_is_found() -> None:
+    """However many frames of other kinds came before, a long row of pieces is hardly walked through."""
+    editor = FrameEditor(EVENTS)
+    edits = [Edit(("id",), b"0")]
+    for at in range(100):
+        editor.apply(json.dumps({f"key {at}": 1, "id": 1}).encode(), edits)
+    texts = [json.dumps({"piece": f"{at}", "id": 1}).encode() for at in range(100)]
+    with patch("callfuse.wire.editor.apply", side_effect=apply) as walk:
+        assert [editor.apply(text, edits) for text in texts] == [apply(text, edits) for text in texts]
+    assert walk.call_count < 20
 
 
 @pytest.mark.parametrize(

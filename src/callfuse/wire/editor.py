@@ -11,13 +11,15 @@ with the same bytes around them, and around what differs, has them at the same p
    values where the first has them. The tokens that differ, and those that the edits replace, are the places to skip;
    all other bytes between them must be equal in later frames.
 3. A later frame is matched from left to right. Where its bytes up to a place are equal, it is read like the first, so
-   that one token begins at that place, and ends where the pattern of a token ends.
+   that one token begins at that place, and ends where the pattern of a token ends. An edit may replace an object or a
+   list, too: within it, as around it, only the tokens that differ are skipped.
 
-Whatever does not fit goes the slow way: other paths, values that are no token, a removed or an added member.
+Whatever does not fit goes the slow way: other paths, a removed or an added member.
 """
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 from callfuse.wire.format import Format
@@ -26,11 +28,15 @@ from callfuse.wire.jsontext import Edit, apply, replaced_spans
 _TOKEN: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s,:\[\]{}"]++)', re.DOTALL)
 """A string, or another value that is neither an object nor a list. As a group, so that `split` keeps it."""
 _KEPT: Final = -1
-"""In place of the number of an edit: the token stays."""
+"""In place of the number of an edit: the value stays."""
+_TOKEN_ONLY: Final[Sequence[bytes]] = ()
+"""In place of the literals of a value: it is one token."""
 _LONGEST: Final = 4096
 """Bytes of a text that is compared with the next one: a piece of an answer is far shorter."""
 _TRIES: Final = 8
-"""Texts in a row that are compared in vain. After that many the envelope evidently varies."""
+"""Texts in a row that are compared in vain. After that many the envelope varies, for now: two in a row are compared of
+each `_PERIOD`."""
+_PERIOD: Final = 16
 
 
 class FrameEditor:
@@ -38,20 +44,21 @@ class FrameEditor:
 
     `_tokens`: the last text that was walked through, as literals (even places) and tokens (odd ones). `_paths`: those
     of its edits. `_varying`: the places of tokens that have differed. `_steps`: what a frame must hold to be edited
-    without a walk, in order: a literal and the token behind it, which an edit replaces (by number) or which is
-    `_KEPT`. `_tail`: the literal behind the last step.
+    without a walk, in order: a text; the literals of the value behind it, with a token between each two; and the number
+    of the edit that replaces this value, or `_KEPT`. `_tail`: the text behind the last step. `_walks`: texts in a row
+    that were walked through.
     """
 
-    __slots__ = ("_format", "_paths", "_steps", "_tail", "_tokens", "_tries", "_varying")
+    __slots__ = ("_format", "_paths", "_steps", "_tail", "_tokens", "_varying", "_walks")
 
     def __init__(self, form: Format) -> None:
         self._format = form
         self._paths: list[object] = []
         self._tokens: list[bytes] = []
         self._varying: set[int] = set()
-        self._steps: list[tuple[bytes, int]] = []
+        self._steps: list[tuple[bytes, Sequence[bytes], int]] = []
         self._tail = b""
-        self._tries = _TRIES
+        self._walks = 0
 
     def edit(self, frame: bytes, edits: Sequence[Edit]) -> bytes:
         """The frame with edits applied to its payload; all other bytes stay."""
@@ -63,30 +70,34 @@ class FrameEditor:
         """As `jsontext.apply`, for the texts of one stream."""
         paths: list[object] = [edit.path for edit in edits]
         if self._steps and paths == self._paths and (edited := self._replace(text, edits)) is not None:
-            self._tries = _TRIES
+            self._walks = 0
             return edited
         edited = apply(text, edits)
-        if self._tries:
-            self._tries -= 1
+        if self._walks < _TRIES or self._walks % _PERIOD < 2:
             self._learn(text, edits, paths)
+        self._walks += 1
         return edited
 
     def _replace(self, text: bytes, edits: Sequence[Edit]) -> bytes | None:
         """The edited text; None if it is not like the one before."""
         pieces: list[bytes] = []
         end = 0
-        for literal, number in self._steps:
-            if not text.startswith(literal, end):
+        for before, literals, number in self._steps:
+            if not text.startswith(before, end):
                 return None
-            match = _TOKEN.match(text, end + len(literal))
-            if match is None:
+            start = end + len(before)
+            if literals:
+                end = _end_of(text, start, literals)
+            else:
+                match = _TOKEN.match(text, start)
+                end = match.end() if match is not None else 0
+            if not end:
                 return None
-            end = match.end()
-            old = match.group()
+            old = text[start:end]
             raw = old if number == _KEPT else edits[number].raw
             if raw is None:
                 return None
-            pieces += (literal, raw if isinstance(raw, bytes) else raw(old))
+            pieces += (before, raw if isinstance(raw, bytes) else raw(old))
         if text[end:] != self._tail:
             return None
         pieces.append(self._tail)
@@ -104,29 +115,41 @@ class FrameEditor:
             self._varying = set()
             return
         self._varying |= changed
-        replaced = self._replaced(text, edits)
-        if len(replaced) == len(edits):
-            self._find_steps(sorted(self._varying | replaced.keys()), replaced)
-
-    def _replaced(self, text: bytes, edits: Sequence[Edit]) -> dict[int, int]:
-        """The number of each edit that replaces a token, by the token's place."""
-        numbers = {span: number for number, span in enumerate(replaced_spans(text, edits))}
-        found: dict[int, int] = {}
-        start = 0
-        for at, part in enumerate(self._tokens):
-            end = start + len(part)
-            if at % 2 and (start, end) in numbers:
-                found[at] = numbers[start, end]
-            start = end
-        return found
+        spans = replaced_spans(text, edits)
+        if len(spans) == len(edits):
+            self._find_steps(text, {span: number for number, span in enumerate(spans)})
 
     def _is_key(self, at: int) -> bool:
         return self._tokens[at + 1].lstrip().startswith(b":")
 
-    def _find_steps(self, places: Sequence[int], replaced: dict[int, int]) -> None:
-        """Set the steps for texts that may differ in the tokens at these places."""
+    def _find_steps(self, text: bytes, replaced: dict[tuple[int, int], int]) -> None:
+        """Set the steps for texts like this one. `replaced`: the number of the edit of each span."""
+        ends = [*accumulate(map(len, self._tokens))]
+        tokens = set(zip(ends[::2], ends[1::2], strict=False))
+        varying = [(ends[at - 1], ends[at]) for at in sorted(self._varying)]
         begin = 0
-        for at in places:
-            self._steps.append((b"".join(self._tokens[begin:at]), replaced.get(at, _KEPT)))
-            begin = at + 1
-        self._tail = b"".join(self._tokens[begin:])
+        for start, end in sorted({*varying, *replaced}):
+            if start < begin:
+                continue  # within a value that is replaced
+            literals = _TOKEN_ONLY
+            if (start, end) not in tokens:
+                edges = [start, *(edge for span in varying if start < span[0] < end for edge in span), end]
+                literals = [text[one:other] for one, other in zip(edges[::2], edges[1::2], strict=True)]
+            self._steps.append((text[begin:start], literals, replaced.get((start, end), _KEPT)))
+            begin = end
+        self._tail = text[begin:]
+
+
+def _end_of(text: bytes, start: int, literals: Sequence[bytes]) -> int:
+    """The end of a value that consists of these literals, with a token between each two; 0 if it does not."""
+    end = start
+    for at, literal in enumerate(literals):
+        if at:
+            match = _TOKEN.match(text, end)
+            if match is None:
+                return 0
+            end = match.end()
+        if not text.startswith(literal, end):
+            return 0
+        end += len(literal)
+    return end
