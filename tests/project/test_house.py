@@ -35,14 +35,14 @@ MANY_ATTRIBUTES = {
     "policy.settings.LoopSettings",  # one for each setting of the configuration file
     "config.serve.ServeSettings",  # the same for the block `serve`
 }
-MOST_ATTRIBUTES_BEYOND = 33
+MOST_ATTRIBUTES_BEYOND = 32
 """By how many attributes all classes together exceed the limit, each with its private helpers. It only falls."""
-MOST_USED_ONCE = 78
+MOST_USED_ONCE = 71
 """Small private functions that are called at one place. It only falls."""
-MOST_NAMED_TWICE = 24
+MOST_NAMED_TWICE = 21
 """Names that several classes have, each in a module of its own. It only falls."""
 LONG_FUNCTIONS: set[str] = set()
-MOST_CORE_LINES = 32_500
+MOST_CORE_LINES = 32_100
 """A ceiling that only falls, down to `CORE_GOAL`."""
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS: set[str] = set()
