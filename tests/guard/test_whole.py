@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.openai_chat.writer import without_reasoning
+from callfuse.dialects.openai_chat.reasoning import without_reasoning
 from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.policy.settings import Rung
 from tests.guard.driving import each_kit, play, scene

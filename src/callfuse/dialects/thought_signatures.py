@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from callfuse.dialects.base import Frame, OpenCall
-from callfuse.wire.jsontext import Path
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Path, dumps, loads
 
 STAND_IN: Final = "skip_thought_signature_validator"
 _NEEDS_NONE: Final = re.compile(r"gemini-[12](?![0-9])|gemma")
@@ -30,6 +31,20 @@ def survivor_without(signed: Sequence[bool], withheld: Sequence[bool], model: st
     if first is None or signed[first] or not any(signed[:first]) or _NEEDS_NONE.search(model):
         return None
     return first
+
+
+def is_signed(call: Payload) -> bool:
+    """Whether a call in the OpenAI-compatible format, or what a vendor added to it, carries a signature."""
+    extra = call.get("extra_content")
+    google = extra.get("google") if isinstance(extra, dict) else None
+    return isinstance(google, dict) and bool(google.get("thought_signature"))
+
+
+def add_stand_in(extra: bytes) -> bytes:
+    """What a vendor added to a call in the OpenAI-compatible format, with the stand-in."""
+    value: Payload = (loads(extra) if extra else None) or {}
+    google: Payload = value.get("google") or {}
+    return dumps(value | {"google": google | {"thought_signature": STAND_IN}})
 
 
 def stand_ins(

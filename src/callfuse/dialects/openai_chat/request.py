@@ -8,7 +8,8 @@ from callfuse.dialects.declared import DescribedTool, described, described_under
 from callfuse.dialects.history import is_own_or_reminder
 from callfuse.dialects.message_list import KeyedResult, ResultMessages
 from callfuse.dialects.openai_chat.answer import calls_of
-from callfuse.dialects.openai_chat.writer import ChatWriter, without_reasoning
+from callfuse.dialects.openai_chat.reasoning import without_reasoning
+from callfuse.dialects.openai_chat.writer import ChatWriter
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads

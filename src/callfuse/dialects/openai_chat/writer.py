@@ -7,7 +7,7 @@ their role, and their text begins after a blank line where text went before. Byt
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from callfuse.dialects.base import AnswerWriter, Block, Entry, Frame, OpenCall
 from callfuse.dialects.edits import (
@@ -16,15 +16,20 @@ from callfuse.dialects.edits import (
     lower_index,
     prepend_to_string,
     raw_at,
-    raw_elements,
-    raw_list,
 )
 from callfuse.dialects.openai_chat.answer import says_nothing
 from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
-from callfuse.dialects.openai_chat.details import call_id_of, call_ids, without_details, without_loose_details
-from callfuse.dialects.shapes import is_one_of, list_of, object_of, text_of
-from callfuse.dialects.thought_signatures import STAND_IN, are_demanded, heirs, stand_ins
+from callfuse.dialects.openai_chat.details import call_ids, without_details, without_loose_details
+from callfuse.dialects.openai_chat.reasoning import (
+    MESSAGE,
+    REASONING_TEXTS,
+    first_reasoning,
+    with_reasoning_of,
+    without_reasoning,
+)
+from callfuse.dialects.shapes import list_of, object_of, text_of
+from callfuse.dialects.thought_signatures import add_stand_in, heirs, is_signed, stand_ins
 from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.editor import FrameEditor
@@ -33,13 +38,6 @@ from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop", "", None})
 """Finish reasons that a block replaces, as it does one that lacks; `length`, `content_filter` and the like stay."""
-REASONING_TEXTS: Final = ("reasoning_content", "reasoning")
-REASONING_LISTS: Final = (DETAILS, "thinking_blocks")
-REASONING: Final = (*REASONING_TEXTS, *REASONING_LISTS)
-"""Keys of a message that hold reasoning, which no other model takes back."""
-REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
-"""Types of content parts that do."""
-_MESSAGE: Final = ("choices", 0, "message")
 _CALL: Final = attrgetter("call")
 
 
@@ -214,19 +212,19 @@ class ChatWriter(AnswerWriter):
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
         """The second answer with the first one's identity, its reasoning and text in front (no text that must fit a
         schema), and the usage of both. Raises NotJSON if the second has no message."""
-        if not raw_at(second, _MESSAGE).startswith(b"{"):
+        if not raw_at(second, MESSAGE).startswith(b"{"):
             raise NotJSON("no message")
         one: Payload = loads(first)
         if foreign:
-            second = _with_reasoning_of(first, second, str(one.get("model") or ""))
+            second = with_reasoning_of(first, second, str(one.get("model") or ""))
         other: Payload = loads(second)
         edits = [Edit((key,), raw_at(first, (key,))) for key in HEAD if key in one and key in other]
         said, says = one["choices"][0]["message"], other["choices"][0]["message"]
         texts: list[str] = [] if self._structured else ["content"]
         texts += () if foreign else REASONING_TEXTS
         before = {key: text for key in texts if isinstance(text := said.get(key), str) and text}
-        edits += [Edit((*_MESSAGE, key), prepend_to_string(text)) for key, text in before.items()]
-        edits += () if foreign else _first_reasoning(first, second, says)
+        edits += [Edit((*MESSAGE, key), prepend_to_string(text)) for key, text in before.items()]
+        edits += () if foreign else first_reasoning(first, second, says)
         if total := self._usage.of_both(one.get("usage"), other.get("usage")):
             edits.append(Edit(("usage",), dumps(total)))
         return apply(second, edits)
@@ -422,55 +420,3 @@ def _as_chunk(body: bytes, payload: Payload) -> _Chunk:
         if not says_nothing(message.get("function_call")):
             entries.append(Entry((*path, "function_call"), OpenCall(at, len(calls), numbered=False)))
     return _Chunk(Frame(body, payload, tuple(entries)), parts, "message")
-
-
-def _first_reasoning(first: bytes, second: bytes, says: Payload) -> Iterator[Edit]:
-    """The edits that make the lists of reasoning those of two answers as one: where the first has such a list, the
-    second adds to it no more than the signatures of its own calls, as in a stream."""
-    for key in REASONING_LISTS:
-        if before := raw_elements(first, (*_MESSAGE, key)):
-            listed = zip(raw_elements(second, (*_MESSAGE, key)), list_of(says.get(key)), strict=False)
-            yield Edit((*_MESSAGE, key), raw_list((*before, *(raw for raw, detail in listed if call_id_of(detail)))))
-
-
-def _with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
-    """The second answer, another model's, with the reasoning of the first in place of its own."""
-    edits = [*without_reasoning(loads(second)["choices"][0]["message"], _MESSAGE, reader)]
-    edits += [Edit((*_MESSAGE, key), raw) for key in REASONING if (raw := raw_at(first, (*_MESSAGE, key)))]
-    return apply(second, edits)
-
-
-def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
-    """The edits that make a message fit for the model named `reader`; `begins`: its first call is its answer's."""
-    yield from [Edit((*path, key), None) for key in REASONING if key in message]
-    yield from _reasoning_part_edits(message.get("content"), (*path, "content"))
-    for at, call in enumerate(list_of(message.get("tool_calls"))):
-        place = (*path, "tool_calls", at, "extra_content")
-        signed = isinstance(call, dict) and is_signed(call)
-        if begins and at == 0 and are_demanded(reader, in_use=signed):
-            yield Edit(place, add_stand_in)
-        elif signed:
-            yield Edit(place, None)
-
-
-def _reasoning_part_edits(content: Any, path: Path) -> list[Edit]:
-    """The edits that take reasoning out of a content, which is null without any other part."""
-    parts = content if isinstance(content, list) else ()
-    gone = [at for at, part in enumerate(parts) if is_one_of(object_of(part).get("type"), REASONING_PARTS)]
-    if gone and len(gone) == len(parts):
-        return [Edit(path, b"null")]
-    return [Edit((*path, at), None) for at in gone]
-
-
-def is_signed(call: Payload) -> bool:
-    """Whether a call, or what a vendor added to it, carries Gemini's thought signature."""
-    extra = call.get("extra_content")
-    google = extra.get("google") if isinstance(extra, dict) else None
-    return isinstance(google, dict) and bool(google.get("thought_signature"))
-
-
-def add_stand_in(extra: bytes) -> bytes:
-    """What a vendor added to a call, with the stand-in for a thought signature."""
-    value: Payload = (loads(extra) if extra else None) or {}
-    google: Payload = value.get("google") or {}
-    return dumps(value | {"google": google | {"thought_signature": STAND_IN}})
