@@ -72,11 +72,11 @@ class NumberedReader(Reader):
 
 
 class FinishReasons(NamedTuple):
-    """How a vendor's answers end.
+    """A vendor's finish reasons, and where they stand.
 
-    `place`: in the event that ends a stream, the key of the object with the finish. `key`: the key of the finish, in
-    that object and in a whole answer. `stopped`, `called`: the finish of an answer without and with calls. `own`: the
-    finishes that a block replaces; others, such as that of a limit, stay.
+    `place`: in the event that ends a stream, the key of the object with the reason. `key`: that of the reason, in this
+    object and in a whole answer. `stopped`, `called`: the reason of an answer without and with calls. `own`: those that
+    a block replaces; others, such as that of a limit, stay.
     """
 
     place: str
@@ -94,7 +94,7 @@ class NumberedWriter(AnswerWriter, ABC):
     number in the client's stream; None for a part that is left out.
     """
 
-    ending: ClassVar[FinishReasons]
+    finish: ClassVar[FinishReasons]
     calls: ClassVar = BLOCKS
     """The series that calls are in."""
     must_begin: ClassVar = False
@@ -138,7 +138,7 @@ class NumberedWriter(AnswerWriter, ABC):
 
     @abstractmethod
     def _end(self, reason: str) -> bytes:
-        """The finish with the usage of all answers, and the end."""
+        """The finish with this reason and the usage of all answers, and the end."""
 
     @property
     def may_continue(self) -> bool:
@@ -182,7 +182,7 @@ class NumberedWriter(AnswerWriter, ABC):
                 pieces.append(self._keep(frame.raw, payload, block))
             else:
                 pieces += [self._last_text(payload, block.text)] if is_due else []
-                place = self.ending.place
+                place = self.finish.place
                 pieces.append(self._editor.edit(frame.raw, self._finish_edits(payload.get(place), block, place)))
                 is_due = False
         return b"".join(pieces)
@@ -200,14 +200,14 @@ class NumberedWriter(AnswerWriter, ABC):
         return frame
 
     def _finish_edits(self, holder: Any, block: Block, *path: str) -> list[Edit]:
-        """The edits that give the object at `path`, which has the finish of an answer, that of a blocked one."""
-        key = self.ending.key
-        is_own = isinstance(holder, dict) and holder.get(key) in self.ending.own
-        return [Edit((*path, key), dumps(self._finish_of(block)))] if is_own else []
+        """The edits that give the object at `path`, which has a finish reason, the one of a blocked answer."""
+        key = self.finish.key
+        is_own = isinstance(holder, dict) and holder.get(key) in self.finish.own
+        return [Edit((*path, key), dumps(self._reason_of(block)))] if is_own else []
 
-    def _finish_of(self, block: Block) -> str:
-        """The finish of a blocked answer."""
-        return self.ending.stopped
+    def _reason_of(self, block: Block) -> str:
+        """The finish reason of a blocked answer."""
+        return self.finish.stopped
 
     def _last_text(self, payload: Payload, text: str) -> bytes:
         """A block's text, before the event that ends its answer."""
@@ -262,9 +262,9 @@ class NumberedWriter(AnswerWriter, ABC):
     def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
         """The blocks' texts, the finish with the usage of all answers, and the end."""
         pieces = [self._text(block.text) for block in blocks.values()]
-        reason = self.ending.called if called else self.ending.stopped
-        for block in blocks.values():
-            reason = self._finish_of(block)
+        reason = self.finish.called if called else self.finish.stopped
+        if blocks:
+            reason = self._reason_of(next(iter(blocks.values())))
         return b"".join((*pieces, self._end(reason)))
 
 

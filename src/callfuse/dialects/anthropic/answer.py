@@ -151,7 +151,9 @@ NAMED_EVENTS: Final = EventStream(EVENTS, typed_event)
 class MessagesWriter(BlocksWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
-    ending = FinishReasons("delta", "stop_reason", "end_turn", "tool_use", ("tool_use", "end_turn", None))
+    finish = FinishReasons(
+        place="delta", key="stop_reason", stopped="end_turn", called="tool_use", own=("tool_use", "end_turn", None)
+    )
     must_begin = True
     reasons_once = True
     parts = ("content",)
@@ -188,7 +190,7 @@ class MessagesWriter(BlocksWriter):
 
     def _last_text(self, payload: Payload, text: str) -> bytes:
         """A block's text, and the stop reason if the answer has come to its end without one."""
-        return self._text(text) + (self._delta(self.ending.stopped) if payload.get("type") == "message_stop" else b"")
+        return self._text(text) + (self._delta(self.finish.stopped) if payload.get("type") == "message_stop" else b"")
 
     def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
         kind = payload.get("type")

@@ -23,7 +23,9 @@ _NO_TOKENS = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
 class ConverseWriter(BlocksWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
-    ending = FinishReasons("messageStop", "stopReason", "end_turn", "tool_use", ("tool_use", "end_turn"))
+    finish = FinishReasons(
+        place="messageStop", key="stopReason", stopped="end_turn", called="tool_use", own=("tool_use", "end_turn")
+    )
     reasons_once = True
     parts = CONTENT
     is_reasoning = staticmethod(reasons)

@@ -137,7 +137,9 @@ class NestedUsage(TokenUsage):
 class CohereWriter(NumberedWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
-    ending = FinishReasons("delta", "finish_reason", "COMPLETE", "TOOL_CALL", ("TOOL_CALL", "COMPLETE"))
+    finish = FinishReasons(
+        place="delta", key="finish_reason", stopped="COMPLETE", called="TOOL_CALL", own=("TOOL_CALL", "COMPLETE")
+    )
     calls = _CALLS
 
     def __init__(self, *, structured: bool, summed: bool) -> None:
@@ -174,8 +176,8 @@ class CohereWriter(NumberedWriter):
     def _closes(self, frame: Frame) -> bool:
         return sse.is_done(frame.raw) if frame.payload is None else self._is_end(frame.payload)
 
-    def _finish_of(self, block: Block) -> str:
-        return block.finish.upper() if block.finish else self.ending.stopped
+    def _reason_of(self, block: Block) -> str:
+        return block.finish.upper() if block.finish else self.finish.stopped
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
         """An event as it is: a plan that leaves now stands before the next answer's."""

@@ -25,7 +25,7 @@ _COUNTS = ("total_input_tokens", "total_output_tokens", "total_thought_tokens", 
 class InteractionsWriter(BlocksWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
-    ending = FinishReasons("interaction", "status", COMPLETED, CALLED, (CALLED,))
+    finish = FinishReasons(place="interaction", key="status", stopped=COMPLETED, called=CALLED, own=(CALLED,))
     parts = ("steps",)
     identity = ("id", "model")
     own_part = staticmethod(own_step)
