@@ -377,10 +377,9 @@ def _removal_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, 
         if part.delta.get(DETAILS):
             gone, heir = withheld.ids(part.number), signed_now.get(part.number, "")
             edits += without_details(part.delta, ("choices", part.place, chunk.key), gone, heir)
-        if part.place in touched and chunk.key == "delta" and object_of(part.choice.get("message")).get("tool_calls"):
-            edits.append(
-                Edit(("choices", part.place, "message", "tool_calls"), b"null")
-            )  # Writer repeats the delta there
+        copied = object_of(part.choice.get("message")).get("tool_calls")  # Writer repeats a delta there
+        if copied and part.place in touched and chunk.key == "delta":
+            edits.append(Edit(("choices", part.place, "message", "tool_calls"), b"null"))
     return edits
 
 
@@ -417,6 +416,6 @@ def _as_chunk(body: bytes, payload: Payload) -> _Chunk:
             call = OpenCall(at, index, text_of(part.get("id")), numbered=False)
             call.extra = part
             entries.append(Entry((*path, "tool_calls", place), call))
-        if not says_nothing(message.get("function_call")):
+        if not says_nothing(object_of(message.get("function_call"))):
             entries.append(Entry((*path, "function_call"), OpenCall(at, len(calls), numbered=False)))
     return _Chunk(Frame(body, payload, tuple(entries)), parts, "message")
