@@ -257,6 +257,6 @@ def test_a_whole_turn_keeps_its_bytes() -> None:
     """Every block as it stands in the answer."""
     blocks = b'{ "type":"thinking", "signature":"c2ln\\/" }', b'{"type":"tool_use","input":{"n":9007199254740993.0}}'
     body = b'{"id":"m", "content" : [ ' + b" , ".join(blocks) + b' ], "usage":{}}'
-    assert model_turn_of_whole(body) == b'{"role":"assistant","content":[' + b",".join(blocks) + b"]}"
+    assert model_turn_of_whole(body, json.loads(body)) == b'{"role":"assistant","content":[' + b",".join(blocks) + b"]}"
     with pytest.raises(CannotReplay):
-        model_turn_of_whole(b'{"id":"m"}')
+        model_turn_of_whole(b'{"id":"m"}', {"id": "m"})

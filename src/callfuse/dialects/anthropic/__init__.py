@@ -27,12 +27,9 @@ class MessagesDialect(EventDialect):
 
     reader: ClassVar = MessagesReader
     model_turn = staticmethod(model_turn)
+    model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
     is_unfinished = staticmethod(is_unfinished)
-
-    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The assistant message of a whole answer."""
-        return model_turn_of_whole(body)
 
 
 class Anthropic(MessagesDialect):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, Frame, What, WholeChoice
-from callfuse.dialects.edits import encoded, raw_at, raw_elements, raw_list, raw_object
+from callfuse.dialects.edits import encoded, raw_elements, raw_list, raw_object
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart, NumberedReader
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
@@ -264,9 +264,9 @@ def _own_copy(block: Payload) -> dict[str, Any]:
     return {**block, "citations": [*citations]} if citations else dict(block)
 
 
-def model_turn_of_whole(body: bytes) -> bytes:
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """The content of a whole answer as an assistant message. Raises CannotReplay if there is none."""
-    if not raw_at(body, ("content",)):
+    if "content" not in payload:
         raise CannotReplay("content")
     return _message(raw_elements(body, ("content",)))
 

@@ -36,6 +36,7 @@ class Bedrock(EventDialect):
     heartbeat = HEARTBEAT
     reader: ClassVar = ConverseReader
     model_turn = staticmethod(model_turn)
+    model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
     is_unfinished = staticmethod(is_unfinished)
 
@@ -54,10 +55,6 @@ class Bedrock(EventDialect):
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether the frame is a heartbeat of callfuse's kind: Bedrock sends none."""
         return frame == HEARTBEAT
-
-    def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The message of a whole answer, byte for byte."""
-        return model_turn_of_whole(body)
 
     def error_body(self, status: int, message: str) -> bytes:
         """AWS's error envelope."""

@@ -106,12 +106,11 @@ def _content_of(payload: Payload) -> list[Any] | None:
     return content if isinstance(content, list) else None
 
 
-def model_turn_of_whole(body: bytes) -> bytes:
+def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
     """The message of a whole answer, byte for byte. Raises CannotReplay if there is none."""
-    message = raw_at(body, CONTENT[:2])
-    if message.startswith(b"{"):
-        return message
-    raise CannotReplay("message")
+    if not isinstance(object_of(payload.get("output")).get("message"), dict):
+        raise CannotReplay("message")
+    return raw_at(body, CONTENT[:2])
 
 
 def reasons(block: Any) -> bool:

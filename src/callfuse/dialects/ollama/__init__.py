@@ -4,8 +4,9 @@ from typing import Any, ClassVar, Final
 
 from callfuse.dialects.base import Request
 from callfuse.dialects.defaults import EventDialect
+from callfuse.dialects.edits import message_at
 from callfuse.dialects.message_list import has_messages
-from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, read_whole
 from callfuse.dialects.ollama.request import OllamaRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import Format, Payload
@@ -53,8 +54,8 @@ class Ollama(EventDialect):
         return not any(value for key, value in message.items() if key != "role")
 
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The assistant message of a whole answer."""
-        return model_turn_of_whole(body)
+        """The message of a whole answer, without empty keys."""
+        return message_at(body, ("message",))
 
     def error_body(self, status: int, message: str) -> bytes:
         """Ollama's error envelope."""

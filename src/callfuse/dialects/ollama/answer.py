@@ -26,7 +26,7 @@ from callfuse.dialects.base import (
     What,
     WholeChoice,
 )
-from callfuse.dialects.edits import append_to_string, break_before, lower_index, message_at, prepend_to_string, raw_at
+from callfuse.dialects.edits import append_to_string, break_before, lower_index, prepend_to_string, raw_at
 from callfuse.dialects.pieces import grow, joined
 from callfuse.dialects.shapes import is_one_of, list_of, object_of
 from callfuse.dialects.usage import Counts, TokenUsage
@@ -324,11 +324,6 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
     if "tool_calls" in message:
         message["tool_calls"] = [part for part in message["tool_calls"] if parts_of(part)[1]]
     return dumps(message)
-
-
-def model_turn_of_whole(body: bytes) -> bytes:
-    """The message of a whole answer, without empty keys."""
-    return message_at(body, ("message",))
 
 
 def _add(message: Payload, key: str, value: Any) -> None:
