@@ -240,7 +240,7 @@ class OllamaWriter(AnswerWriter):
         """The answer without the calls at these (choice, call) places, with the block's text."""
         payload: Payload = loads(body)
         reader = OllamaReader(trace=True)
-        reader.read(payload)
+        reader.read({"message": payload["message"]})
         gone = [place for _, place in withheld]
         frame = Frame(body, payload, tuple(reader.entries))
         edits = list(_removal_edits(frame, {reader.calls[place] for place in gone}, gone))
