@@ -87,12 +87,7 @@ class _OneKind(Engine):
 
     def __init__(self, past: Timeline, settings: LoopSettings, detector: Detector) -> None:
         super().__init__(past, settings)
-        self._detectors = frozenset(one for one in DETECTORS if type(one) is type(detector))
-
-    @property
-    def awake(self) -> frozenset[Detector]:
-        """The detector."""
-        return self._detectors
+        self.awake = frozenset(one for one in DETECTORS if type(one) is type(detector))
 
 
 def found(detector: Detector, past: Timeline, settings: LoopSettings, pending: ToolCall) -> Finding | None:

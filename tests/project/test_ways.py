@@ -7,10 +7,10 @@ import pytest
 from benchmarks.ways import WAYS, measure
 
 CEILINGS = {
-    "short": (325, 58),
-    "agent": (805, 68),
-    "longer": (1272, 75),
-    "call": (757, 68),
+    "short": (320, 58),
+    "agent": (775, 67),
+    "longer": (1240, 75),
+    "call": (750, 67),
     "coalesced": (647, 68),
     "held": (3300, 90),
     "blocked": (10850, 107),

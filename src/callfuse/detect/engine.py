@@ -36,7 +36,8 @@ class Engine:
         self.past = timeline.evidence()
         """What of the timeline is evidence."""
         self.settings = _in_force(self.past, settings)
-        self._awake: frozenset[Detector] | None = None
+        self.awake = frozenset(_awake(self.past, self.settings, 0))
+        """The detectors that could find something in the pending round."""
         self._limits_of: dict[str, Mapping[Detector, Limits]] = {}
         self._counting_of: dict[str, Mapping[RoundDetector, Limits]] = {}
         self._recurring_of: dict[Detector, dict[str, list[ToolCall]] | None] = {}
@@ -50,13 +51,6 @@ class Engine:
     def can_fire(self) -> bool:
         """Cheap pre-check: whether any call at all could be a loop. False is certain."""
         return bool(self.awake)
-
-    @property
-    def awake(self) -> frozenset[Detector]:
-        """The detectors that could find something in the pending round; computed once."""
-        if self._awake is None:
-            self._awake = frozenset(_awake(self.past, self.settings, 0))
-        return self._awake
 
     def suspects(self) -> Iterator[str]:
         """Yield the names of tools whose next call could be a loop, lazily.

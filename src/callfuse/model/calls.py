@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn
 
 from callfuse.model.outcomes import Outcome, OutcomeKind, is_failure, outcome_of
-from callfuse.model.signature import Signature, canonical, canonical_value, signature_of
+from callfuse.model.signature import Signature, canonical, canonical_value, signature_of, text_signature
 from callfuse.wire.jsontext import dumps
 
 ANY_TOOL: Final = "*"
@@ -104,7 +104,11 @@ class ToolCall(_Fields):
         """Tool name, with its namespace, and canonical arguments; worked out when first asked for."""
         known = self._signature
         if known is None:
-            known = signature_of(self.full_name, self.arguments, self.exact, self.ignore)
+            arguments = self.arguments
+            if type(arguments) is str and not self.ignore:  # as of most calls
+                known = text_signature(self.full_name, arguments)
+            else:
+                known = signature_of(self.full_name, arguments, self.exact, self.ignore)
             _set_signature(self, known)
         return known
 

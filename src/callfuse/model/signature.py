@@ -57,7 +57,7 @@ def signature_of(
     if ignore:
         arguments, exact = _without(arguments, exact, ignore), None
     if isinstance(arguments, str):
-        return _of_text(name, arguments)
+        return text_signature(name, arguments)
     text = _plain_text(arguments)
     if len(name) + len(text) <= _KEPT_LENGTH and (known := _of_plain_kept(name, b"%b" % text)):  # copied as by `dumps`
         return known
@@ -68,8 +68,9 @@ _KEPT_LENGTH: Final = 512
 
 
 @remembered(entries=4096, longest=_KEPT_LENGTH)
-def _of_text(name: str, arguments: str) -> Signature:
-    """A history comes again with each request of its session, and a loop's calls in each of its rounds."""
+def text_signature(name: str, arguments: str) -> Signature:
+    """The digest of a call with raw JSON text. A history comes again with each request of its session, and a loop's
+    calls in each of its rounds."""
     return _digest(name, canonical_text(arguments))
 
 
