@@ -1,6 +1,6 @@
 """The ladder, rule by rule: from findings and the steps of the past to rungs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ def placed(texts: Sequence[str], steps: Sequence[int]) -> Timeline:
     for round_, step in zip(made, steps, strict=True):
         for one in round_.calls:
             one.step = step
-    return Timeline(made[::-1])
+    return Timeline(made[::-1], declares=frozenset("ab").__contains__)
 
 
 def free(ladder: Ladder) -> CappedLadder:
@@ -178,14 +178,14 @@ def test_which_rungs_withhold(rung: Rung | None) -> None:
     assert rung is None or rung.asks is (rung in WITHHOLDING[:-1])
 
 
-words = st.sampled_from(["a=x", "a=x", "a=y", "a=~x", "a", "!a", "b=y", "a=x b=y"])
+words = st.sampled_from(["a=x", "a=x", "a=y", "a=~x", "a", "!a", "b=y", "a=x b=y", "a1=x", "a2=x", "x=!q", "x1=!q"])
 
 
 @more_examples(5)
 @given(
     past=st.lists(st.tuples(words, st.integers(-3, 4)), max_size=9),
     ladder=st.lists(st.sampled_from(list(Rung)), min_size=1, max_size=4).map(tuple),
-    pending=st.sampled_from(["a", "b", "a b"]),
+    pending=st.sampled_from(["a", "b", "a b", "a1", "x"]),
     caps=st.dictionaries(st.sampled_from(["repeat", "repeat_changing", "no_news"]), st.builds(
         lambda most, hard: {"most": most, "most_hard": hard}, st.sampled_from(Rung), st.sampled_from([None, *Rung]),
     )),
@@ -193,15 +193,41 @@ words = st.sampled_from(["a=x", "a=x", "a=y", "a=~x", "a", "!a", "b=y", "a=x b=y
 def test_what_is_withheld_was_foreseen(
     past: list[tuple[str, int]], ladder: Ladder, pending: str, caps: dict[str, Any]
 ) -> None:
-    """Any verdict that withholds a call was among those for which its tool's calls are held, whatever the caps."""
+    """Any verdict that withholds a call was among those for which its tool's calls are held, whatever the caps, and on
+    whatever step which of its tool's calls stands."""
     timeline = placed([text for text, _ in past], [step for _, step in past])
-    chosen = {"max_repeats": 2, "max_repeats_changing": 3, "poll_factor": 2, "detectors": caps}
-    settings = LoopSettings.model_validate(chosen)
+    chosen = {"max_repeats": 2, "max_repeats_changing": 3, "poll_factor": 2, "detectors": {"no_news": 2} | caps}
+    chosen |= {"similarity_threshold": 0.5, "max_calls_of_tool": 3}
+    assert all(foreseen for _, foreseen in withheld(timeline, LoopSettings.model_validate(chosen), ladder, pending))
+
+
+def withheld(
+    timeline: Timeline, settings: LoopSettings, ladder: Ladder, pending: str
+) -> Iterator[tuple[Finding, bool]]:
+    """The findings for which calls of a round are withheld, and whether that was foreseen for the call's tool."""
     engine = Engine(timeline, settings)
-    for one, finding_ in engine.judge_round(calls(pending)):
-        if decide(timeline, one, finding_, capped(ladder, finding_, settings.detectors)).withholds:
+    for one, found in engine.judge_round(calls(pending)):
+        if decide(timeline, one, found, capped(ladder, found, settings.detectors)).withholds:
             possible = [(hit, capped(ladder, hit, settings.detectors)) for hit in engine.possible(one.name)]
-            assert any(would_withhold(timeline, hit, own) for hit, own in possible)
+            yield found, any(would_withhold(timeline, hit, own) for hit, own in possible)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "pending", "settings"),
+    [
+        ("no_news", ["a1=x", "a2=y", "a3=z", "a1=x", "a3=z", "a2=y"], "a1", {}),
+        ("unknown_tool", ["x1=!q", "a=x", "x2=!q", "x3=!q"], "x1", {}),
+        ("similar", ["a111=x", "b=y", "a112=x", "a113=x"], "a111", {"similarity_threshold": 0.5}),
+        ("budget", ["a1=x", "a2=y", "a3=z"], "a1", {"max_calls_of_tool": 2}),
+    ],
+)
+def test_a_signature_on_a_higher_step_is_foreseen(
+    kind: str, texts: list[str], pending: str, settings: dict[str, Any]
+) -> None:
+    """It was warned of twice before; the call by which a finding is foreseen was not."""
+    past = placed(texts, [2 if text.startswith(pending) else 0 for text in texts])
+    ((found, foreseen),) = withheld(past, LoopSettings.model_validate(settings), (WARN, WARN, BLOCK), pending)
+    assert (found.kind, foreseen) == (kind, True)
 
 
 def test_what_may_be_found_at_any_count_is_withheld_on_every_ladder_that_withholds() -> None:

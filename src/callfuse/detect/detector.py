@@ -122,6 +122,8 @@ class Hit:
     hard: bool
     any_count: bool = False
     """The count is unknown: the call could have a finding at any count, or none."""
+    any_signature: bool = False
+    """Another call of the tool could have it, too."""
     hard_from: int = 0
     """The count from which on it is hard; 0 is never."""
     waits: bool = False

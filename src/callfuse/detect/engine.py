@@ -266,7 +266,8 @@ class Engine:
                 if count < soft:
                     return None
         is_hard = needs.certain or 0 < hard <= count
-        return Hit(detector, call, evidence, soft, is_hard, hard_from=hard, waits=waits, ends_on_news=needs.in_a_row)
+        any_signature = needs.finds is not Finds.EQUAL
+        return Hit(detector, call, evidence, soft, is_hard, False, any_signature, hard, waits, needs.in_a_row)
 
     def _limits(self, name: str) -> Mapping[Detector, Limits]:
         """The limits of the detectors that could find something in a call of this tool."""

@@ -29,7 +29,6 @@ from callfuse.policy.ladder import (
     lower,
     restrict_ladder,
     would_withhold,
-    would_withhold_beside,
 )
 from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
@@ -162,7 +161,7 @@ class Judge:
 
     def _must_hold_beside(self, name: str, siblings: Siblings) -> bool:
         return any(
-            self._hold_all or would_withhold_beside(self.timeline, hit, self.ladder(name, hit))
+            self._hold_all or would_withhold(self.timeline, hit, self.ladder(name, hit))
             for hit in self._engine.possible_beside(name, siblings)
         )
 

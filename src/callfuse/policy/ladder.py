@@ -91,6 +91,10 @@ class Foreseen(Found, Protocol):
     def any_count(self) -> bool:
         """Whether its count may be any."""
 
+    @property
+    def any_signature(self) -> bool:
+        """Whether it may be that of a call with another signature, which stands on a step of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -220,24 +224,19 @@ def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: CappedL
 
 
 def would_withhold(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) -> bool:
-    """Whether the finding, were it made now, would keep a call from the client. It is that of the strongest call; the
-    signature of another one may stand on a lower step, whose rung may be harder."""
-    if finding.any_count:
-        return any(rung.withholds for rung in ladder.now)
-    streak, _ = timeline.memoized(_streak, None)
-    lowest = min(max(streak, _implied_step(finding, ladder)), len(ladder.now) - 1)
-    return any(rung.withholds for rung in ladder.now[lowest : next_step(timeline, finding, ladder, streak)])
-
-
-def would_withhold_beside(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) -> bool:
-    """As `would_withhold`, for a finding that is as high as that of any call of its tool may be in this round: the
-    signature may be one that stands on any step."""
+    """Whether the finding, were it made now, would keep a call from the client. It is that of the strongest call;
+    another one may have a lower count, whose rung may be harder."""
     rungs = ladder.now
+    if finding.any_count:
+        return any(rung.withholds for rung in rungs)
     streak, _ = timeline.memoized(_streak, None)
-    highest = max(timeline.memoized(_highest_step, None), _implied_step(finding, ladder))
-    return any(
-        rung.withholds for rung in rungs[min(streak, len(rungs) - 1) : None if _takes_last(finding) else highest + 1]
-    )
+    if not finding.any_signature:
+        lowest, end = max(streak, _implied_step(finding, ladder)), next_step(timeline, finding, ladder, streak)
+    elif _takes_last(finding):
+        lowest, end = streak, len(rungs)
+    else:
+        lowest, end = streak, 1 + max(streak, timeline.memoized(_highest_step, None), _implied_step(finding, ladder))
+    return any(rung.withholds for rung in rungs[min(lowest, len(rungs) - 1) : end])
 
 
 def next_step(timeline: Timeline, finding: Found, ladder: CappedLadder, streak: int) -> int:
