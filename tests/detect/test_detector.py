@@ -1,8 +1,8 @@
-"""What a detector must define."""
+"""What a detector must define, and what it may."""
 
 import pytest
 
-from callfuse.detect.detector import Detector, Hindsight, Rule
+from callfuse.detect.detector import Detector, Hindsight, RoundDetector, Rule
 from callfuse.detect.registry import REGISTERED
 
 
@@ -12,3 +12,14 @@ def test_without_evidence_there_is_no_detector(base: type[Rule]) -> None:
     half = type("Half", (base,), {"kind": REGISTERED[0].kind})
     with pytest.raises(TypeError, match=r"abstract method '?evidence"):
         half()
+
+
+@pytest.mark.parametrize("detector", REGISTERED, ids=lambda one: type(one).__name__)
+def test_facts_and_kinds_say_the_rest(detector: Rule) -> None:
+    """No detector has a flag or a method that is not of its interface."""
+    asked = {"kind", "needs", "evidence"}
+    if isinstance(detector, Detector):
+        asked |= {"limits", "recurring"}
+    if isinstance(detector, RoundDetector):
+        asked |= {"room", "beside"}
+    assert {name for name in dir(detector) if not name.startswith("_")} == asked

@@ -109,10 +109,11 @@ class Engine:
 
         `name` is the tool's full name. None: another call may have such a hit, or there are too many of them.
         """
-        equal = [one for one in self.awake if one.needs.finds is Finds.EQUAL]
+        found = [(one, self._recurring(one)) for one in self.awake if one.needs.finds is Finds.EQUAL]
+        equal = {one: by_tool for one, by_tool in found if by_tool is not None}
         if any(acts(hit) for hit in self.possible(name) if hit.detector not in equal):
             return None
-        recurring = [call for one in equal for call in (self._recurring(one) or {}).get(name, ())]
+        recurring = [call for by_tool in equal.values() for call in by_tool.get(name, ())]
         calls = {call.signature: call for call in recurring if call.full_name == name}
         if len(calls) > MOST:
             return None
@@ -266,8 +267,17 @@ class Engine:
                 if count < soft:
                     return None
         is_hard = needs.certain or 0 < hard <= count
-        any_signature = needs.finds is not Finds.EQUAL
-        return Hit(detector, call, evidence, soft, is_hard, False, any_signature, hard, waits, needs.in_a_row)
+        return Hit(
+            detector,
+            call,
+            evidence,
+            soft,
+            is_hard,
+            any_signature=needs.finds is not Finds.EQUAL,
+            hard_from=hard,
+            waits=waits,
+            ends_on_news=needs.in_a_row,
+        )
 
     def _limits(self, name: str) -> Mapping[Detector, Limits]:
         """The limits of the detectors that could find something in a call of this tool."""

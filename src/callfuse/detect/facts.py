@@ -40,10 +40,10 @@ class Fact:
     """What a pending call's evidence takes.
 
     `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
-    of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `in_a_row`: a
-    finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending one, brought a call that had
-    come before; so a new call beside the pending one shows progress, and voids the finding. `certain`: the finding is
-    hard whatever the count, and spares no poller.
+    of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `finds`: in which
+    pending calls. `in_a_row`: a finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending
+    one, brought a call that had come before; so a new call beside the pending one shows progress, and voids the
+    finding. `certain`: the finding is hard whatever the count, and spares no poller.
     """
 
     may_reach: Callable[[Timeline, int, int, int], bool]
