@@ -32,20 +32,21 @@ def is_too_much_inside(text: str) -> bool:
 
 
 def _has_more_values(text: bytes, most: int) -> bool:
-    if len(text) <= most or _separators(text) <= most:  # nearly always, though it counts strings, too
+    if len(text) <= most or separators(text) <= most:  # nearly always, though it counts strings, too
         return False
     count, in_string, carry = 0, False, b""
     for at in range(0, len(text), _STEP):
         piece = (carry + text[at : at + _STEP]).replace(rb"\\", b"").replace(rb"\"", b"")
         carry = b"\\" if piece.endswith(b"\\") else b""
         parts = piece.removesuffix(b"\\").split(b'"')
-        count += _separators(b"".join(parts[in_string::2]))
+        count += separators(b"".join(parts[in_string::2]))
         if count > most:
             return True
         in_string ^= len(parts) % 2 == 0
     return False
 
 
-def _separators(text: bytes) -> int:
+def separators(text: bytes) -> int:
+    """Commas and opening brackets, also those in strings: no fewer than a JSON text has values, but for one."""
     pieces = (text[at : at + _STEP] for at in range(0, len(text), _STEP))
     return sum(piece.count(b",") + piece.count(b"[") + piece.count(b"{") for piece in pieces)

@@ -1,0 +1,213 @@
+"""Parses a JSON text that repeats an earlier one but for elements added to one of its lists, at the cost of these.
+
+Agents send their whole conversation again with each request: the same bytes, a few more messages, the same bytes.
+
+A place is a position directly behind an element of the list. It is proven, not guessed: with a mark as one more
+element there, the text is still JSON, and the parser finds the mark in the list that counts, whatever strings, nested
+lists and equal keys the text has. (So nobody who writes the text may know the mark.) Valid JSON stays valid with other
+elements at a place, and the parser finds them in that list. What stands between a place and the known rest is such
+elements if `[0` before it and `]` behind it make a list.
+
+All here is a function of the bytes: what is given is what the parser would give for the whole text, or nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from callfuse.wire.values import MOST_VALUES, separators
+
+BYTES_A_VALUE: Final = 100
+"""What a parsed value takes beside its text, about: a short string 50, an object 200."""
+LAST_PLACES: Final = 4
+"""Places at the end of a text that are kept at least. Claude Code marks its two newest messages for the vendor's cache,
+and takes the marks off those before: a text repeats its predecessor up to the third place from its end."""
+MOST_PARTS: Final = 32
+"""Parts of a text. To join them copies it, which takes as long as all else for a text of 300 KB."""
+
+_BETWEEN: Final = (b'},{"role"', b'}, {"role"')
+"""What stands between two messages, as JavaScript and Python write them. It can be in no string, whose quotes would be
+escaped; where it stands in another list, the mark is found missing."""
+_BLANKS: Final = b" \t\n\r"
+NO_PLACE: Final = -1
+
+
+class KnownText(NamedTuple):
+    """A text that has been parsed, in parts that end at its places, and the `rest` behind the last.
+
+    `counts`: how many elements the list has up to each place. Empty: no place is proven, and there is no `payload`.
+    `values`: no fewer than the text has; `NO_PLACE` where what was taken for the last place is none. `size`: the memory
+    that text and payload take, about.
+    """
+
+    parts: tuple[bytes, ...]
+    counts: tuple[int, ...]
+    rest: bytes
+    payload: Any
+    values: int
+    size: int
+
+
+class Shared(NamedTuple):
+    """What a text has in common with a known one: all but what stands from `begin`, place number `place`, to `end`."""
+
+    known: KnownText
+    place: int
+    begin: int
+    end: int
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether only what is between needs to be parsed."""
+        return bool(self.known.counts)
+
+
+class NewText(NamedTuple):
+    """A parsed text, and what to know of it when it comes again; None if nothing can be."""
+
+    payload: Any
+    known: KnownText | None
+
+
+def compare(text: bytes, known: KnownText) -> Shared | None:
+    """What a text has in common with a known one; None if that is not a place and the rest."""
+    end = len(text) - len(known.rest)
+    begin, place = 0, -1
+    if end >= len(known.parts[0]) and text.endswith(known.rest):
+        for part in known.parts:
+            behind = begin + len(part)
+            if behind > end or not text.startswith(part, begin):
+                break
+            begin, place = behind, place + 1
+    return Shared(known, place, begin, end) if place >= 0 else None
+
+
+def parse_new(text: bytes, key: str, shared: Shared, mark: str) -> NewText | None:
+    """Parse what a text does not share with a known one, whose places are proven. None if that is not just elements
+    of the list under `key`, or if the text may have too many values."""
+    known, place, begin, end = shared
+    new = text[begin:end]
+    values = known.values + separators(new)
+    if values > MOST_VALUES or (new and new.lstrip(_BLANKS)[:1] != b","):
+        return None
+    at = _places_in(new)
+    found = _parse_elements(_with_marks(new, at, mark))
+    counts = None if found is None else _take_marks(found, len(at), mark)
+    if counts is None and at:
+        at, counts, found = [], [], _parse_elements(new)
+    if found is None or counts is None:
+        return None
+    before = known.counts[place]
+    elements = [*known.payload[key][:before], *found]
+    payload = {**known.payload, key: elements}
+    parts, counts = known.parts[: place + 1], [*known.counts[: place + 1], *[before + one for one in counts]]
+    if found:
+        parts, counts = (*parts, *_cut(new, at)), [*counts, len(elements)]
+    size = known.size + _size(new, values - known.values)
+    return NewText(payload, _known(parts, counts, known.rest, payload, values, size))
+
+
+def parse_whole(text: bytes, key: str, shared: Shared | None, mark: str) -> NewText | None:
+    """Parse a text of which nothing is proven yet. None if the fast parser refuses it. `shared`: with a known text
+    whose places are not proven, so that they are proven now."""
+    if shared is not None and shared.known.values != NO_PLACE:
+        at = [*_places_in(text[: shared.end]), shared.end]
+        try:
+            payload = orjson.loads(_with_marks(text, at, mark))
+        except orjson.JSONDecodeError:
+            payload = None
+        elements = payload.get(key) if type(payload) is dict else None
+        if type(elements) is list and (counts := _take_marks(elements, len(at), mark)):
+            values = separators(text)
+            parts, rest = _cut(text[: shared.end], at[:-1]), shared.known.rest
+            return NewText(payload, _known(parts, counts, rest, payload, values, _size(text, values)))
+    try:
+        payload = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    end = _likely_end(text, payload, key) if shared is None else shared.end
+    if end is None:
+        return NewText(payload, None)
+    begin = text[:end]
+    values = 0 if shared is None else NO_PLACE
+    return NewText(payload, KnownText(_cut(begin, _places_in(begin)), (), text[end:], None, values, len(text)))
+
+
+def _size(text: bytes, values: int) -> int:
+    """The memory that a text takes, and what is parsed of it, about. One character outside ASCII widens its string."""
+    return len(text) * (2 if text.isascii() else 5) + BYTES_A_VALUE * values
+
+
+def _known(
+    parts: tuple[bytes, ...], counts: Sequence[int], rest: bytes, payload: Any, values: int, size: int
+) -> KnownText:
+    """What is known of a text with these parts, all places proven. Where there are many, the first are joined."""
+    joined = len(parts) - LAST_PLACES
+    if len(parts) > MOST_PARTS:
+        parts, counts = (b"".join(parts[: joined + 1]), *parts[joined + 1 :]), counts[joined:]
+    return KnownText(parts, tuple(counts), rest, payload, values, size)
+
+
+def _cut(text: bytes, at: Sequence[int]) -> tuple[bytes, ...]:
+    """A text in parts, cut at some positions."""
+    return tuple([text[begin:end] for begin, end in zip((0, *at), (*at, len(text)), strict=True)])
+
+
+def _places_in(text: bytes) -> list[int]:
+    """The likely places between the last messages of a text, in order: fewer than `LAST_PLACES`."""
+    for between in _BETWEEN:
+        found: list[int] = []
+        end = len(text)
+        while len(found) < LAST_PLACES - 1 and (at := text.rfind(between, 0, end)) >= 0:
+            found.insert(0, at + 1)
+            end = at + 1
+        if found:
+            return found
+    return []
+
+
+def _with_marks(text: bytes, at: Sequence[int], mark: str) -> bytes:
+    """A text with the mark at some positions."""
+    return (b',"%b"' % mark.encode()).join(_cut(text, at)) if at else text
+
+
+def _take_marks(elements: list[Any], number: int, mark: str) -> list[int] | None:
+    """Take so many marks out of a list: how many elements are before each. None if it does not have so many."""
+    if elements.count(mark) != number:
+        return None
+    counts: list[int] = []
+    for _ in range(number):
+        at = elements.index(mark, counts[-1] if counts else 0)
+        del elements[at]
+        counts.append(at)
+    return counts
+
+
+def _parse_elements(new: bytes) -> list[Any] | None:
+    """The elements in a text that follows an element, each behind a comma; None if it is anything else. They are as
+    deep in the text that is parsed as in the one that they are from: the parser has a limit."""
+    try:
+        outer = orjson.loads(b"[[0%b]]" % new)
+    except orjson.JSONDecodeError:
+        return None
+    if len(outer) != 1:  # it closes the list, and opens another
+        return None
+    elements: list[Any] = outer[0]
+    del elements[0]
+    return elements
+
+
+def _likely_end(text: bytes, payload: Any, key: str) -> int | None:
+    """Where the list under a key ends, as far as one can tell without parsing: to be proven when the text comes again,
+    with more elements there. None if that cannot be said."""
+    if type(payload) is not dict or not isinstance(payload.get(key), list) or not payload[key]:
+        return None
+    keys = [*payload]
+    after = keys.index(key) + 1
+    if after == len(keys):
+        closed = text.rstrip()
+        return len(closed) - 2 if closed.endswith(b"]}") else None
+    following = orjson.dumps(keys[after])
+    ends = (text.rfind(b"]," + following), text.rfind(b"], " + following))
+    return max(ends) if max(ends) > 0 else None
