@@ -124,7 +124,7 @@ def test_long_bodies_are_read_in_threads(
     known = meet(request, replies, ladder)
     threads = Threads()
     for owner, name in (
-        (prepare, "loads"),
+        (prepare, "parse_whole"),
         (prepare, "lane_of"),
         (Guard, "apply"),
         (Guard, "escalate"),
@@ -133,12 +133,13 @@ def test_long_bodies_are_read_in_threads(
         threads.watch(monkeypatch, owner, name)
     threads.watch(monkeypatch, exchange, "ExchangeEvidence")
     monkeypatch.setattr(off_loop, "LONG_BYTES", 0)
+    monkeypatch.setattr(prepare, "LEAST_BYTES", 0)
     met = meet(request, replies, ladder)
     assert met.body == known.body
     assert met.log == known.log
     assert [heard.body for heard in met.app.heard] == [heard.body for heard in known.app.heard]
     assert all(all(beside) for beside in threads.beside.values()), threads.beside
-    assert threads.beside.keys() >= {"loads", "lane_of", "ExchangeEvidence"}
+    assert threads.beside.keys() >= {"parse_whole", "lane_of", "ExchangeEvidence"}
     assert ("apply" in threads.beside) is (MARK.encode() in known.body or len(known.app.heard) > 1)
 
 
@@ -164,10 +165,10 @@ async def test_a_body_of_too_many_values_is_not_parsed(
 ) -> None:
     """Not even begun: it passes, counted and logged once as not guarded."""
 
-    def never(_: bytes) -> Any:
+    def never(*_: object) -> Any:
         raise AssertionError("it is parsed")
 
-    monkeypatch.setattr(prepare, "loads", never)
+    monkeypatch.setattr(prepare, "parse_whole", never)
     plain = ask(kit, spin(), stream=True).body
     body = plain[:-1] + b',"x":[' + b",".join([b"{}"] * MOST_VALUES) + b"]}"
     sent = gzip.compress(body) if packed else body

@@ -5,28 +5,47 @@
         ...
     share.close()
 
-What passes at once is not counted. An exchange that would go over the limit gives way itself; others keep theirs.
+What passes at once is not counted. An exchange that would go over the limit gives way itself; others keep theirs. What
+is kept beside exchanges (`spare`) is dropped first.
 """
 
 import math
-from typing import Final
+from typing import Final, Protocol
 
 GRAIN: Final = 4096
 """Bytes of an answer that may be kept beyond those that are counted: to count at every chunk takes 0.1 us."""
 
 
+class Spare(Protocol):
+    """What is kept beside exchanges: so many bytes."""
+
+    size: int
+
+    def clear(self) -> None:
+        """Drop it."""
+        ...
+
+
 class ByteBudget:
-    """The bytes kept at present (`used`) and their limit (`limit`), which may change at any time."""
+    """The bytes kept at present (`used`) and their limit (`limit`), which may change at any time. `spare`: what is kept
+    besides, and needed by no exchange."""
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("limit", "spare", "used")
 
-    def __init__(self, limit: float = math.inf) -> None:
+    def __init__(self, limit: float = math.inf, spare: Spare | None = None) -> None:
         self.limit = limit
+        self.spare = spare
         self.used = 0
 
     def open(self) -> "Share":
         """The share of a new exchange, of no bytes yet."""
         return Share(self)
+
+    def fits(self) -> bool:
+        """Whether exchanges keep no more than they may; what is spare goes where there is no room for both."""
+        if self.spare is not None and self.used + self.spare.size > self.limit:
+            self.spare.clear()
+        return self.used <= self.limit
 
 
 class Share:
@@ -43,13 +62,13 @@ class Share:
         """Count bytes of the request. False if too much is kept now; the bytes stay counted until `drop_request`."""
         self._request += size
         self._budget.used += size
-        return self._budget.used <= self._budget.limit
+        return self._budget.fits()
 
     def hold(self, size: int) -> bool:
         """Set how many bytes of the answer are kept. False if that is too much; then they must go."""
         self._budget.used += size - self.answer
         self.answer = size
-        return self._budget.used <= self._budget.limit
+        return self._budget.fits()
 
     def drop_request(self) -> None:
         """The request is not kept any more."""

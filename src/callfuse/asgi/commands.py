@@ -56,17 +56,21 @@ class ChatCommands:
         self._ledger = ledger
         self._bus = bus
         self._enabled = settings.enabled
-        self._mark = PrefixSearch(settings.prefix)
+        self.search = PrefixSearch(settings.prefix)
         self._run = partial(run_commands, keys=settings.keys, locked=settings.locked, prefix=settings.prefix)
         self._closed = closed_settings(settings)
         self._prefix = settings.prefix
 
-    def find(self, request: Request, headers_: Headers) -> FoundCommands:
+    def may_occur_in(self, body: bytes) -> bool:
+        """Whether the prefix of commands occurs in a body, or a part of one that no string crosses."""
+        return self._enabled and self.search.occurs_in(body)
+
+    def find(self, request: Request, headers_: Headers, *, may_occur: bool = True) -> FoundCommands:
         """The commands of a request, and the edits that remove them from it. No commands for sub-agents: a model wrote
-        their messages, not a user."""
-        body, chain = request.body, request.chain
+        their messages, not a user. `may_occur`: of its body."""
+        chain = request.chain
         found = NOTHING
-        if self._enabled and self._mark.occurs_in(body) and not is_sub_agent(headers_):
+        if may_occur and not is_sub_agent(headers_):
             found = find_commands(request, self._prefix)
         if chain is not None and (edits := chain.detach_from_synthetic_reply()):
             found = found._replace(edits=(*found.edits, *edits))

@@ -193,7 +193,6 @@ class Keeper:
         is_new = evidence.kept.is_new or tuple(told) != evidence.kept.state.told
         if not (rounds or notes or evidence.hindsight or goes_on or is_new):
             return
-        size = len(prepared.request.body)
 
         def lanes(state: LaneState | None) -> dict[Lane, LaneState]:
             waiting = told
@@ -203,7 +202,7 @@ class Keeper:
             return self._lanes(record, len(rounds), partial(evidence.after, rounds, notes, now, waiting))
 
         def make(state: LaneState | None) -> Awaitable[dict[Lane, LaneState]]:
-            return off_loop.run(partial(lanes, state), size)
+            return off_loop.run(partial(lanes, state), prepared.weight)
 
         if not await change_lanes(self._host.ledger, prepared.read, make, now):
             self.fail_open.report("busy lane: other exchanges of it have always written first")

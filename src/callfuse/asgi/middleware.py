@@ -17,6 +17,7 @@ from callfuse.asgi.closed import closed_reply
 from callfuse.asgi.commands import ChatCommands, SyntheticReply
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.fuse import blown_reply
+from callfuse.asgi.last_requests import LastRequests
 from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import Callback, OnLoop
 from callfuse.asgi.scopes import hand_back
@@ -135,7 +136,9 @@ class CallFuseMiddleware:
         commands = ChatCommands(settings.commands, store, self.bus)
         callback = None if on_loop is None else Callback(on_loop)
         traces = open_traces(resolved.config.otel, self.bus)
-        self._host = Host(app, settings, store, self.bus, callback, time.time, commands, ByteBudget(), traces=traces)
+        last = LastRequests()
+        budget = ByteBudget(spare=last)
+        self._host = Host(app, settings, store, self.bus, callback, time.time, commands, budget, last, traces=traces)
         open_metrics(resolved.config.otel, self)
         self.configure(resolved)
 
@@ -165,6 +168,7 @@ class CallFuseMiddleware:
         self.settings = self.resolved.config.tool_call_loop
         serve = self.resolved.config.serve
         self._host.budget.limit = self.settings.max_total_bytes
+        self._host.last_requests.bound(self.settings.max_kept_bytes)
         self._may_judge = self.settings.may_judge
         self._host = replace(
             self._host,

@@ -16,15 +16,17 @@ from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import NOTHING, ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.last_requests import LEAST_BYTES, Continued, LastRequest, LastRequests, Sender
 from callfuse.asgi.review import Callback
 from callfuse.asgi.tally import DISABLED, Tally
 from callfuse.asgi.types import ASGIApp, Scope
-from callfuse.commands import FoundCommands
+from callfuse.commands import FoundCommands, PrefixSearch
 from callfuse.conversations.blocks import after_reset
-from callfuse.conversations.identity import Lane, are_ordinary_headers, lane_of
+from callfuse.conversations.identity import Lane, are_ordinary_headers, credential_of, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
+from callfuse.dialects.continued import ReadHistory
 from callfuse.model.ids import bounded_id
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import HeaderIgnored, NotGuarded, Where
@@ -33,7 +35,8 @@ from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.wire import Payload
-from callfuse.wire.jsontext import NotJSON, apply, as_utf8, loads
+from callfuse.wire.jsontext import NotJSON, apply, as_utf8, loads, loads_exact
+from callfuse.wire.resent import KnownText, NewText, Shared, parse_new, parse_whole
 from callfuse.wire.values import has_too_many_values
 
 NO_TOOLS: Final = "no tools"
@@ -45,7 +48,8 @@ MOST_DIGITS = 19
 @dataclass(frozen=True, slots=True)
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
-    a path. `budget`: bounds what they keep together. `traces`: their place in traces, if anybody wants to know."""
+    a path. `budget`: bounds what they keep together. `last_requests`: those that may come again. `traces`: their place
+    in traces, if anybody wants to know."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -55,6 +59,7 @@ class Host:
     clock: Callable[[], float]
     commands: ChatCommands
     budget: ByteBudget
+    last_requests: LastRequests
     backend_of: Callable[[str], str | None] | None = None
     traces: Traces | None = None
 
@@ -122,17 +127,24 @@ class Incoming(NamedTuple):
         query = self.scope.get("query_string", b"")
         return f"{self.scope['path']}?{query.decode('latin-1')}" if query else str(self.scope["path"])
 
-    def decode(self, encoding: str, limit: int) -> "Incoming":
-        """The same without its content codings, in UTF-8. Raises UnreadableBodyError, NotJSON or TooManyValuesError."""
-        content = as_utf8(unpack(self.content, encoding, limit) if encoding else self.content)
+    def unpack(self, encoding: str, limit: int) -> "Incoming":
+        """The same without its content codings. Raises UnreadableBodyError."""
+        return self._replace(content=unpack(self.content, encoding, limit))
+
+    def parse(self, shared: Shared | None, mark: str) -> tuple["Incoming", NewText]:
+        """The same in UTF-8, and its parsed body. `shared`, `mark`: to prove where it may be continued. Raises NotJSON
+        or TooManyValuesError."""
+        content = as_utf8(self.content)
+        if len(content) < LEAST_BYTES:
+            return self._replace(content=content), NewText(loads(content), None)
         if has_too_many_values(content):
             raise TooManyValuesError
-        return self._replace(content=content)
+        parsed = parse_whole(content, self.dialect.history_key, shared, mark)
+        return self._replace(content=content), parsed or NewText(loads_exact(content), None)
 
-    def read(self, content: bytes) -> tuple[Request | None, Payload]:
-        """The request with this body (None if the body is not of the dialect) and the parsed body. Raises NotJSON."""
-        payload = loads(content)
-        return self.dialect.read_request(content, payload, self.target), payload
+    def read(self, content: bytes, payload: Payload) -> Request | None:
+        """The request with this body; None if the body is not of the dialect."""
+        return self.dialect.read_request(content, payload, self.target)
 
 
 class TooManyValuesError(ValueError):
@@ -163,11 +175,24 @@ async def prepare(
     return None
 
 
+class _ReadBody(NamedTuple):
+    """What was read of a body. `known`: to be kept for the next request, with the rounds that will be read into
+    `history`. `quiet`: the search that finds no command in it."""
+
+    request: Request
+    commands: FoundCommands
+    lane: Lane
+    known: KnownText | None
+    history: ReadHistory
+    quiet: PrefixSearch | None
+
+
 class _Preparation:
     """The steps from an `Incoming` to a `Prepared`."""
 
     __slots__ = (
         "_backend",
+        "_credential",
         "_host",
         "_incoming",
         "_is_observed",
@@ -189,22 +214,16 @@ class _Preparation:
         self._is_observed = headers.VIA in incoming.headers
         self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
         self._own = NO_OVERRIDES
+        self._credential = b""
         self._weight = 0
 
     async def run(self) -> Prepared | SyntheticReply | Unjudged | None:
         """Run all steps."""
-        host, incoming = self._host, self._incoming
-        encoding = incoming.headers.get(b"content-encoding", b"").decode("latin-1")
-        self._weight = off_loop.weight_of(incoming.content, packed=bool(encoding))
-        read = await off_loop.run(partial(self._read, encoding), self._weight)
-        if encoding:
-            self._weight = off_loop.weight_of(self._incoming.content)
-            if not self._share.add(len(self._incoming.content)):
-                self._tally.unguarded("max_total_bytes")
-                return None
+        read = await self._read_body() if await self._unpack() else None
         if read is None:
             return None
-        request, commands, lane = read
+        host, incoming = self._host, self._incoming
+        request, commands, lane = read.request, read.commands, read.lane
         if not self._is_ordinary:
             self._own = own_overrides(host, incoming.headers)
         now = host.clock()
@@ -223,21 +242,68 @@ class _Preparation:
             request, kept = done
         return self._build(request, lane, after_reset(state, kept), kept, now)
 
-    def _read(self, encoding: str) -> tuple[Request, FoundCommands, Lane] | None:
-        """Read the body: the request, its commands and its lane; None if it passes as it came."""
-        self._incoming = incoming = self._incoming.decode(encoding, self._host.settings.max_request_bytes)
-        request, payload = incoming.read(incoming.content)
+    async def _unpack(self) -> bool:
+        """Take off the content codings, if there are any. Whether there is room for what comes out."""
+        incoming = self._incoming
+        encoding = incoming.headers.get(b"content-encoding", b"").decode("latin-1")
+        if not encoding:
+            return True
+        unpacking = partial(incoming.unpack, encoding, self._host.settings.max_request_bytes)
+        self._incoming = incoming = await off_loop.run(unpacking, off_loop.weight_of(incoming.content, packed=True))
+        if not self._share.add(len(incoming.content)):
+            self._tally.unguarded("max_total_bytes")
+            return False
+        return True
+
+    async def _read_body(self) -> "_ReadBody | None":
+        """Read the body; None if it passes as it came. A long one is read on from the last request of its conversation,
+        and kept for the next."""
+        host, incoming = self._host, self._incoming
+        content, query = incoming.content, incoming.scope.get("query_string", b"")
+        self._credential = credential_of(incoming.headers, query, host.settings.further_credentials)
+        self._weight = len(content)
+        if len(content) < LEAST_BYTES:
+            return await off_loop.run(partial(self._read, None, None), self._weight)
+        sender = Sender(self._credential, incoming.dialect.name, incoming.target)
+        found = host.last_requests.find(sender, content)
+        parsed: NewText | None = None
+        if found is not None and found.shared.is_proven:
+            parse = partial(parse_new, content, incoming.dialect.history_key, found.shared, host.last_requests.mark)
+            parsed = await off_loop.run(parse, len(found.new))
+        self._weight = off_loop.weight_of(content) if found is None or parsed is None else found.weight
+        read = await off_loop.run(partial(self._read, found, parsed), self._weight)
+        if read is not None and read.known is not None:
+            last = LastRequest(sender, read.known, read.history, read.quiet)
+            room, ttl_s = host.budget.limit - host.budget.used, host.settings.ttl_seconds
+            host.last_requests.keep(last, found and found.last, room, host.clock(), ttl_s)
+        return read
+
+    def _read(self, found: Continued | None, parsed: NewText | None) -> "_ReadBody | None":
+        """Read the body; None if it passes as it came. `found`: a request that begins as it does; `parsed`: the body,
+        if it goes on from that."""
+        if parsed is None:
+            shared = None if found is None or found.shared.is_proven else found.shared
+            self._incoming, parsed = self._incoming.parse(shared, self._host.last_requests.mark)
+            found = None
+        incoming, (payload, known) = self._incoming, parsed
+        request = incoming.read(incoming.content, payload)
         if request is None:
             self._tally.cause = "other body"
             return None
-        commands = self._host.commands.find(request, incoming.headers)
+        history = found.last.history.copy() if found is not None and found.has_history else ReadHistory()
+        if known is not None and known.counts:
+            request.go_on(history)
+        finder = self._host.commands
+        is_quiet = found is not None and found.last.quiet is finder.search
+        may_occur = finder.may_occur_in(found.new if found and is_quiet else incoming.content)
+        commands = finder.find(request, incoming.headers, may_occur=may_occur)
         if request.probe and not commands.any:
             self._tally.cause = NO_TOOLS
             return None
-        query = incoming.scope.get("query_string", b"")
-        further = self._host.settings.further_credentials
-        lane = lane_of(incoming.headers, request, query, payload, ordinary=self._is_ordinary, further=further)
-        return request, commands, lane
+        lane = lane_of(
+            incoming.headers, request, payload=payload, ordinary=self._is_ordinary, credential=self._credential
+        )
+        return _ReadBody(request, commands, lane, known, history, None if may_occur else finder.search)
 
     async def _carry_out(
         self, commands: FoundCommands, request: Request, session: Session, kept: SessionState
@@ -252,7 +318,8 @@ class _Preparation:
 
     def _strip(self, commands: FoundCommands) -> Request | None:
         """The request without its commands."""
-        return self._incoming.read(apply(self._incoming.content, commands.edits))[0]
+        content = apply(self._incoming.content, commands.edits)
+        return self._incoming.read(content, loads(content))
 
     def _build(
         self, request: Request, lane: Lane, state: LaneState, kept: SessionState, now: float

@@ -160,10 +160,12 @@ def lane_of(
     *,
     ordinary: bool = False,
     further: Set[bytes] = NO_HEADERS,
+    credential: bytes = b"",
 ) -> Lane:
     """Find the lane of a request. `payload` is the parsed body; `ordinary` the result of `are_ordinary_headers`.
-    `further`: names of headers that are credentials too, in lower case."""
-    credential = credential_of(headers, query, further)
+    `further`: names of headers that are credentials too, in lower case. `credential`: the result of `credential_of`,
+    where it is known."""
+    credential = credential or credential_of(headers, query, further)
     opening = [*request.opening()]
     fingerprint = _fingerprint(opening)
     names_session = not ordinary and _may_name_session(headers)

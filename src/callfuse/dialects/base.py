@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import DescribedTool
 from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.typed import OwnAnswer, Speech, TypedMessage
@@ -322,6 +323,11 @@ class Request(Protocol):
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each message of a person between them."""
 
+    def go_on(self, history: ReadHistory) -> bool:
+        """Take the rounds that a request with the same first messages has read: `rounds` then reads only those behind,
+        and adds them for the next request. False: all rounds are read each time."""
+        ...
+
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: False only if the request lists all its tools, and not this one."""
 
@@ -450,6 +456,11 @@ class Dialect(Protocol):
     @property
     def usual_path(self) -> str:
         """A path that it serves, for a request that is recorded without its path."""
+
+    @property
+    def history_key(self) -> str:
+        """The key of a request's body with the list to which each request of a conversation appends."""
+        ...
 
     @property
     def heartbeat(self) -> bytes:

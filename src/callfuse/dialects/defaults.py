@@ -14,6 +14,7 @@ class EventDialect:
     heartbeat: ClassVar[bytes] = b": keep-alive\n\n"
     early_mark: ClassVar[bytes] = b""
     kept_mark: ClassVar[bytes] = b""
+    history_key: ClassVar[str] = "messages"
 
     def stream_format(self, content_type: bytes, request: Request) -> Format | None:
         """Server-sent events, if the content type says so; else None."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from callfuse.dialects.addresses import model_in
 from callfuse.dialects.base import AnswerWriter, AskOptions, Attempt, Note, Reply
+from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.history import (
     Pairing,
@@ -49,6 +50,7 @@ class MessageList(RequestWithTools):
 
     __slots__ = (
         "_exact",
+        "_history",
         "_messages",
         "_payload",
         "body",
@@ -80,6 +82,7 @@ class MessageList(RequestWithTools):
         super().__init__()
         self.body = body
         self._exact = ExactValues(body)
+        self._history: ReadHistory | None = None
         self._payload = payload
         self._messages: list[Any] = payload["messages"]
         self.length = len(self._messages)
@@ -168,13 +171,32 @@ class MessageList(RequestWithTools):
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each message of a person."""
+        if self._history is None:
+            return self._rounds_from(0)
+        return self._history.go_on(self._rounds_from, self._is_seam)
+
+    def go_on(self, history: ReadHistory) -> bool:
+        """Take the rounds that a request with the same first messages has read."""
+        self._history = history
+        return True
+
+    def _is_seam(self, position: int) -> bool:
+        """Whether an answer begins at a position, behind a message that is not the model's."""
+        if not 0 < position < self.length:
+            return False
+        before, message = self._messages[position - 1 : position + 1]
+        is_answer = type(message) is dict and message.get("role") == "assistant"
+        return is_answer and type(before) is dict and before.get("role") in self._speaking
+
+    def _rounds_from(self, begin: int) -> Iterator[Round | None]:
+        """The rounds of the messages from a position on."""
         calls_of, results_of, is_real_user = self._calls, self._results, self._is_real_user
         speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
         results: list[KeyedResult] = []
         match: Match | None = None
         answered = False
         position = self.length
-        for message in reversed(self._messages):
+        for message in reversed(self._messages[begin:]):
             position -= 1
             if type(message) is not dict:
                 continue

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Collection
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 
 from callfuse.model.outcomes import Outcome, OutcomeKind, is_failure, outcome_of
-from callfuse.model.signature import Signature, canonical, canonical_value, signature_of, text_signature
+from callfuse.model.signature import Signature, canonical, canonical_value, is_rounded, signature_of, text_signature
 from callfuse.wire.jsontext import dumps
 
 ANY_TOOL: Final = "*"
@@ -127,12 +128,34 @@ class ToolCall(_Fields):
         except RecursionError:
             return canonical_value(self.arguments).decode("utf-8", "replace")
 
+    def detached(self) -> "ToolCall":
+        """The same call, without the text that `exact` reads again: if the fast parser has rounded any integer, it is
+        read now."""
+        if self.exact is None:
+            return self
+        exact = partial(_itself, self.exact()) if is_rounded(self.arguments) else None
+        return ToolCall(
+            self.id,
+            self.name,
+            self.arguments,
+            self.namespace,
+            self.kind,
+            exact,
+            self.ignore,
+            self._signature,
+            self.has_arguments,
+        )
+
     def ignoring(self, names: Collection[str]) -> "ToolCall":
         """The same call, told from others without the arguments of these names."""
         ignore = frozenset(names)
         if ignore == self.ignore or not self.has_arguments:
             return self
         return ToolCall(self.id, self.name, self.arguments, self.namespace, self.kind, self.exact, ignore)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 _set_class: Final = object.__dict__["__class__"].__set__

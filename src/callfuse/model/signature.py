@@ -216,6 +216,17 @@ def _value_text(arguments: Any, text: bytes, exact: Callable[[], Any] | None) ->
         return _canonical(exact() if exact else arguments, rounded=False)
 
 
+def is_rounded(arguments: Any) -> bool:
+    """Whether the fast parser may have rounded an integer of these arguments."""
+    if _is_canonical(_plain_text(arguments)):
+        return False
+    try:
+        _canonical(arguments, rounded=True)
+    except _Rounded:
+        return True
+    return False
+
+
 def _canonical(value: Any, *, rounded: bool) -> bytes:
     """A value of any depth in canonical form. `rounded`: the fast parser, which rounds wide integers, has read it."""
     out = bytearray()  # no list: what orjson writes takes 4 KB while it lives

@@ -195,6 +195,9 @@ class LoopSettings(Strict):
     max_total_bytes: Bytes = 512 * 1024 * 1024
     """Bytes that all exchanges keep together at most: requests, what is held, answers that are buffered. An exchange
     that would keep more passes unguarded."""
+    max_kept_bytes: Whole = 64 * 1024 * 1024
+    """Bytes of requests that are kept, parsed, once they are answered: the last one of each conversation, so that the
+    next costs what is new in it. They are within `max_total_bytes`, and go first. 0 keeps none."""
     read_timeout_s: Seconds = 30
     """The longest wait for more of a request's body; the whole may take ten times as long. Then what has come goes
     to the app, and the rest streams."""

@@ -27,6 +27,7 @@ class Gemini:
     """The dialect `gemini`."""
 
     name: Final = "gemini"
+    history_key: Final = "contents"
     backend: Final = "gemini"
     usual_path: Final = "/v1beta/models/model:generateContent"
     call_mark: Final = b"functionCall"

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Note
+from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
@@ -46,6 +47,7 @@ class GeminiRequest(RequestWithTools):
     __slots__ = (
         "_contents",
         "_exact",
+        "_history",
         "_payload",
         "_wants_events",
         "body",
@@ -64,6 +66,7 @@ class GeminiRequest(RequestWithTools):
         super().__init__()
         self.body = body
         self._exact = ExactValues(body)
+        self._history: ReadHistory | None = None
         self._payload = payload
         self._contents: Sequence[Any] = payload["contents"]
         self.length = len(self._contents)
@@ -102,7 +105,22 @@ class GeminiRequest(RequestWithTools):
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each message of a person."""
-        for answer in self._answers():
+        if self._history is None:
+            return self._rounds_from(0)
+        return self._history.go_on(self._rounds_from, self._is_seam)
+
+    def go_on(self, history: ReadHistory) -> bool:
+        """Take the rounds that a request with the same first messages has read."""
+        self._history = history
+        return True
+
+    def _is_seam(self, at: int) -> bool:
+        """Whether an answer begins at a position, behind a content that is not the model's."""
+        return 0 < at < self.length and self._is_model(at) and not self._is_model(at - 1)
+
+    def _rounds_from(self, begin: int) -> Iterator[Round | None]:
+        """The rounds of the contents from a position on."""
+        for answer in self._answers(begin):
             if answer is None:
                 yield None
                 continue
@@ -114,13 +132,13 @@ class GeminiRequest(RequestWithTools):
             keys, ids = _pairing_keys(calls, functions)
             yield Round(pair(calls, list(zip(ids, map(_result, functions), strict=True)), keys), at)
 
-    def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
-        """The answers with calls, newest first, as (position, calls, responses); None for a message of a person. An
-        answer may be several contents in a row: google-genai's chats keep one per chunk."""
+    def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
+        """The answers with calls from a position on, newest first, as (position, calls, responses); None for a message
+        of a person. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []  # these two backwards, as the contents are read
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
-        for at in range(self.length - 1, -1, -1):
+        for at in range(self.length - 1, begin - 1, -1):
             if is_model[at]:
                 calls += reversed(self._calls(at))
                 if at and is_model[at - 1]:

@@ -25,6 +25,7 @@ class Interactions(EventDialect):
     """The dialect `gemini-interactions`."""
 
     name: Final = "gemini-interactions"
+    history_key: ClassVar = "input"
     backend: Final = "gemini"
     usual_path: Final = "/v1beta/interactions"
     call_mark: Final = b"function_call"

@@ -18,6 +18,7 @@ class OpenAIResponses(OpenAIDialect):
     """The dialect `openai-responses`."""
 
     name: Final = "openai-responses"
+    history_key: ClassVar = "input"
     backend: Final = "openai"
     usual_path: Final = "/v1/responses"
     call_mark: Final = b"_call"

@@ -1,0 +1,160 @@
+"""The last request of each conversation, parsed, so that the next one costs what is new in it.
+
+Whether one is found changes what a request costs, and nothing else: `wire/resent.py` gives what the parser would give.
+One is found by samples of its bytes among those of the same credential, format and path, and compared byte by byte.
+They are bounded in bytes: the one unused for longest goes first, and each that was not used for `ttl_seconds`.
+"""
+
+from collections import OrderedDict
+from secrets import token_hex
+from typing import Final, NamedTuple
+
+from callfuse.asgi.off_loop import weight_of
+from callfuse.commands import PrefixSearch
+from callfuse.dialects.continued import ReadHistory
+from callfuse.wire.resent import KnownText, Shared, compare
+
+LEAST_BYTES: Final = 4096
+"""Shorter bodies are not kept: to parse one takes 10 us."""
+MOST_ALIKE: Final = 4
+"""Requests that have all samples in common: conversations that differ only behind the last one. The oldest goes."""
+LONGEST_LIGHT: Final = 1024 * 1024
+"""Longer bodies are read in threads, however little is new in them: to change a body takes time as its length."""
+BYTES_A_MESSAGE: Final = 64
+"""New bytes that take as long as a known message, which has a round to be compared with the ledger's: 2 us."""
+_SAMPLE: Final = 16
+_SAMPLED: Final = tuple([step << power for power in range(8, 26) for step in (2, 3)])
+"""Where samples are taken: two for each doubling of the length, for bodies of up to 100 MB."""
+
+
+class Sender(NamedTuple):
+    """Who sends requests, and where to. Only requests of one sender are compared."""
+
+    credential: bytes
+    dialect: str
+    target: str
+
+
+class LastRequest:
+    """A request as it is kept: its bytes, its payload and the rounds that were read of it. `quiet`: the search by which
+    no command was found in it."""
+
+    __slots__ = ("history", "key", "known", "quiet", "sender", "time")
+
+    def __init__(self, sender: Sender, known: KnownText, history: ReadHistory, quiet: PrefixSearch | None) -> None:
+        self.sender = sender
+        self.known = known
+        self.history = history
+        self.quiet = quiet
+        self.key = 0
+        self.time = 0.0
+
+    @property
+    def size(self) -> int:
+        """The memory that it takes, about."""
+        return self.known.size
+
+
+class Continued(NamedTuple):
+    """A request that begins and ends as the one with this body."""
+
+    body: bytes
+    last: LastRequest
+    shared: Shared
+
+    @property
+    def new(self) -> bytes:
+        """What of the body is new."""
+        return self.body[self.shared.begin : self.shared.end] if self.shared.is_proven else self.body
+
+    @property
+    def weight(self) -> int:
+        """The weight of the body for `off_loop.run`, if only what is new is read."""
+        if not self.has_history or len(self.body) > LONGEST_LIGHT:
+            return weight_of(self.body)
+        return weight_of(self.new) + BYTES_A_MESSAGE * self.shared.known.counts[-1]
+
+    @property
+    def has_history(self) -> bool:
+        """Whether rounds were read of the messages that both requests show."""
+        counts = self.shared.known.counts
+        return bool(counts) and 0 < self.last.history.end <= counts[self.shared.place]
+
+
+class LastRequests:
+    """The requests of one middleware: `size` bytes, at most `limit`; 0 keeps none. They are the spare of its budget.
+    `mark`: a text that no client knows, to prove places in texts."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self.size = 0
+        self.mark = token_hex(16)
+        self._alike: dict[int, list[LastRequest]] = {}
+        self._by_use: OrderedDict[LastRequest, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_use)
+
+    def find(self, sender: Sender, body: bytes) -> Continued | None:
+        """The last request of the conversation of this body, if it is kept."""
+        if not self._by_use:
+            return None
+        for key in reversed(_keys(sender, body)):
+            for last in self._alike.get(key, ()):
+                if last.sender == sender and (shared := compare(body, last.known)) is not None:
+                    return Continued(body, last, shared)
+        return None
+
+    def keep(self, new: LastRequest, before: LastRequest | None, room: float, now: float, ttl_s: float) -> None:
+        """Keep a request, in place of the one `before` it, if there is so much `room`. Drops what was not used for
+        `ttl_s` seconds."""
+        if before is not None:
+            self._drop(before)
+        most = min(self.limit, room)
+        while self._by_use:
+            oldest = next(iter(self._by_use))
+            if oldest.time > now - ttl_s and self.size + new.size <= most:
+                break
+            self._drop(oldest)
+        if new.size > most:
+            return
+        new.time, new.key = now, _keys(new.sender, new.known.parts[0])[-1]
+        self._by_use[new] = None
+        self.size += new.size
+        alike = self._alike.setdefault(new.key, [])
+        alike.insert(0, new)
+        if len(alike) > MOST_ALIKE:
+            self._drop(alike[-1])
+
+    def bound(self, limit: int) -> None:
+        """Keep at most so many bytes from now on."""
+        self.limit = limit
+        if self.size > limit:
+            self.clear()
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._alike.clear()
+        self._by_use.clear()
+        self.size = 0
+
+    def _drop(self, old: LastRequest) -> None:
+        if old not in self._by_use:
+            return
+        del self._by_use[old]
+        self.size -= old.size
+        alike = self._alike[old.key]
+        alike.remove(old)
+        if not alike:
+            del self._alike[old.key]
+
+
+def _keys(sender: Sender, body: bytes) -> list[int]:
+    """A key for each sample of a body, made of all samples up to it; the first of none."""
+    size = len(body) - _SAMPLE
+    keys = [hash(sender)]
+    for at in _SAMPLED:
+        if at > size:
+            break
+        keys.append(hash((keys[-1], body[at : at + _SAMPLE])))
+    return keys
