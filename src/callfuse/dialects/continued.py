@@ -5,6 +5,7 @@ rounds before it, so these are the same in each request that begins with the sam
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 
@@ -30,19 +31,35 @@ class ReadHistory:
         self, read: Callable[[int], Iterator[Round | None]], is_seam: Callable[[int], bool]
     ) -> Iterator[Round | None]:
         """All rounds of a request, newest first: those that `read` gives from a position on, and those that are known.
-        Then the former are known, too."""
+        Once they have been taken, the former are known, too."""
         begin = self.end if is_seam(self.end) else 0
         known = self.rounds if begin else ()
+        rounds = [
+            shown
+            and Round(
+                (PastCall(*shown[1][0]),) if len(shown[1]) == 1 else tuple([PastCall(*one) for one in shown[1]]),
+                shown[0],
+            )
+            for shown in known
+        ]
+        return chain(self._read_on(read(begin), is_seam, begin, known), rounds)
+
+    def _read_on(
+        self,
+        new: Iterator[Round | None],
+        is_seam: Callable[[int], bool],
+        begin: int,
+        known: Sequence[_Shown | None],
+    ) -> Iterator[Round | None]:
+        """The new rounds, which stand from `begin` on, before the known ones."""
         closed: list[_Shown | None] = []
         end = begin
-        for one in read(begin):
+        for one in new:
             if end > begin:
                 closed.append(None if one is None else _shown(one))
             elif one is not None and is_seam(one.position):
                 end = one.position
             yield one
-        for shown in known:
-            yield shown and Round(tuple([PastCall(*one) for one in shown[1]]), shown[0])
         self.rounds, self.end = (*closed, *known), end
 
 
