@@ -10,6 +10,7 @@ MOST_INSIDE: Final = 10_000
 each as long as it likes. To parse that many takes up to 10 ms and 10 MB."""
 LONGEST_INSIDE: Final = 4 * 1024 * 1024
 """Characters of such a text, few values or not: a string may be as long as the text. As many as may be held."""
+_SEPARATORS: Final = b",[{"
 _STEP: Final = 256 * 1024
 """Bytes looked at in one go."""
 
@@ -49,4 +50,4 @@ def _has_more_values(text: bytes, most: int) -> bool:
 def separators(text: bytes) -> int:
     """Commas and opening brackets, also those in strings: no fewer than a JSON text has values, but for one."""
     pieces = (text[at : at + _STEP] for at in range(0, len(text), _STEP))
-    return sum(piece.count(b",") + piece.count(b"[") + piece.count(b"{") for piece in pieces)
+    return sum(len(piece) - len(piece.translate(None, _SEPARATORS)) for piece in pieces)
