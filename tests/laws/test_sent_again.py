@@ -6,6 +6,7 @@ In each dialect, told as agents do: all messages again with a few more; and as s
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.asgi import prepare
-from callfuse.dialects import continued
+from callfuse.dialects import DIALECTS, continued
 from callfuse.wire import resent
+from callfuse.wire.jsontext import ExactValues, loads
 from tests.support.examples import more_examples
-from tests.support.kits import DialectKit
+from tests.support.kits import DialectKit, target_of
 from tests.support.meeting import Session, ask, every_dialect, reply
 from tests.support.model import Call, History, Round, Style, User
 from tests.support.plain import again, elsewhere, saying
@@ -134,6 +136,36 @@ def test_a_history_whose_end_is_changed(kit: DialectKit, changed: int, monkeypat
     told.append(History((User("Find it."), *loop[:6])))
     with_it = records(kit, told, Style(), Session("block"))
     assert with_it == records(kit, told, Style(), Session("block", {"max_kept_bytes": 0}))
+
+
+@every_dialect
+def test_what_is_kept_refers_to_no_other_body(kit: DialectKit) -> None:
+    """Calls with native arguments read these again from the body of their request: not those that are kept."""
+    dialect = next(one for one in DIALECTS if one.name == kit.name)
+    numbers = [f'{{"id": {number}}}' for number in (7, 12345678901234567890123, 1.5)]
+    turns_ = [Round((Call(f"call_{at}", "search", (text,)),), ("found",)) for at, text in enumerate(numbers * 2)]
+    body = kit.request(History((User("Find it."), *turns_)), stream=True)
+    path, _ = target_of(kit, stream=True)
+    request = dialect.read_request(body, loads(body), path)
+    assert request is not None
+    history = continued.ReadHistory()
+    if not request.go_on(history):
+        return
+    first = [one.calls[0].call for one in request.rounds() if one is not None]
+    del request, body
+    _, kept = history._known
+    calls_ = [one[1][0][0] for one in kept if one is not None]
+    assert len(calls_) == 5
+    for call, known in zip(first[1:], calls_, strict=True):
+        assert known.signature == call.signature
+        assert known.canonical == call.canonical
+        assert known.exact is None or not refers_to_text(known.exact)
+
+
+def refers_to_text(exact: Any) -> bool:
+    """Whether a function reads from a text."""
+    parts = [exact.func, *exact.args] if isinstance(exact, partial) else [exact]
+    return any(isinstance(getattr(one, "__self__", one), ExactValues) for one in parts)
 
 
 @every_dialect

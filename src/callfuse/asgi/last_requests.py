@@ -70,15 +70,14 @@ class Continued(NamedTuple):
     @property
     def weight(self) -> int:
         """The weight of the body for `off_loop.run`, if only what is new is read."""
-        if not self.has_history or len(self.body) > LONGEST_LIGHT:
+        if not self.history() or len(self.body) > LONGEST_LIGHT:
             return weight_of(self.body)
         return weight_of(self.new) + BYTES_A_MESSAGE * self.shared.known.counts[-1]
 
-    @property
-    def has_history(self) -> bool:
-        """Whether rounds were read of the messages that both requests show."""
+    def history(self) -> ReadHistory:
+        """The rounds that were read of the messages which both requests show."""
         counts = self.shared.known.counts
-        return bool(counts) and 0 < self.last.history.end <= counts[self.shared.place]
+        return self.last.history.up_to(counts[self.shared.place] if counts else 0)
 
 
 class LastRequests:

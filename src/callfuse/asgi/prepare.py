@@ -290,7 +290,7 @@ class _Preparation:
         if request is None:
             self._tally.cause = "other body"
             return None
-        history = found.last.history.copy() if found is not None and found.has_history else ReadHistory()
+        history = ReadHistory() if found is None else found.history()
         if known is not None and known.counts:
             request.go_on(history)
         finder = self._host.commands

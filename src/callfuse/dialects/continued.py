@@ -14,26 +14,30 @@ _Shown = tuple[int, Sequence[tuple[ToolCall, PlainResult | None]]]
 
 
 class ReadHistory:
-    """The rounds of a history before the answer at `end`, which is a seam, as requests have read them: newest first,
-    None for each message of a person. It refers to nothing of a request but its results."""
+    """The rounds of a history before an answer at a seam, as requests have read them: newest first, None for each
+    message of a person. It refers to nothing of a request but its results."""
 
-    __slots__ = ("end", "rounds")
+    __slots__ = ("_known",)
 
     def __init__(self, end: int = 0, rounds: Sequence[_Shown | None] = ()) -> None:
-        self.end = end
-        self.rounds = rounds
+        self._known = end, rounds  # in one, as another thread may read on
 
-    def copy(self) -> "ReadHistory":
-        """The same, for another request to go on."""
-        return ReadHistory(self.end, self.rounds)
+    def up_to(self, count: int) -> "ReadHistory":
+        """A copy for a request that shows the same first messages, so many; empty if these are too few."""
+        end, rounds = self._known
+        return ReadHistory(end, rounds) if end <= count else ReadHistory()
+
+    def __bool__(self) -> bool:
+        return bool(self._known[0])
 
     def go_on(
         self, read: Callable[[int], Iterator[Round | None]], is_seam: Callable[[int], bool]
     ) -> Iterator[Round | None]:
         """All rounds of a request, newest first: those that `read` gives from a position on, and those that are known.
         Once they have been taken, the former are known, too."""
-        begin = self.end if is_seam(self.end) else 0
-        known = self.rounds if begin else ()
+        begin, known = self._known
+        if not is_seam(begin):
+            begin, known = 0, ()
         rounds = [
             shown
             and Round(
@@ -60,7 +64,7 @@ class ReadHistory:
             elif one is not None and is_seam(one.position):
                 end = one.position
             yield one
-        self.rounds, self.end = (*closed, *known), end
+        self._known = end, (*closed, *known)
 
 
 def _shown(one: Round) -> _Shown:
