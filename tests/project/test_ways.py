@@ -7,11 +7,11 @@ import pytest
 from benchmarks.ways import WAYS, measure
 
 CEILINGS = {
-    "short": (320, 58),
+    "short": (317, 57),
     "agent": (775, 67),
-    "longer": (1140, 75),
-    "call": (750, 67),
-    "coalesced": (647, 68),
+    "longer": (1088, 75),
+    "call": (748, 67),
+    "coalesced": (638, 67),
     "held": (3300, 90),
     "blocked": (10850, 107),
 }

@@ -13,7 +13,7 @@ from callfuse.asgi import headers, off_loop, overrides
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.codings import UnreadableBodyError, unpack
-from callfuse.asgi.commands import NOTHING, ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
+from callfuse.asgi.commands import ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.last_requests import LEAST_BYTES, Continued, LastRequest, LastRequests, Sender
@@ -114,18 +114,15 @@ class Prepared:
 
 
 class Incoming(NamedTuple):
-    """A request as it came: headers by lower-case name, and the whole body, decoded and in UTF-8."""
+    """A request as it came: headers by lower-case name, path and query (`target`), and the whole body, decoded and in
+    UTF-8."""
 
-    scope: Scope
+    path: str
+    query: bytes
     headers: Mapping[bytes, bytes]
     dialect: Dialect
     content: bytes
-
-    @property
-    def target(self) -> str:
-        """Path and query."""
-        query = self.scope.get("query_string", b"")
-        return f"{self.scope['path']}?{query.decode('latin-1')}" if query else str(self.scope["path"])
+    target: str
 
     def unpack(self, encoding: str, limit: int) -> "Incoming":
         """The same without its content codings. Raises UnreadableBodyError."""
@@ -165,7 +162,10 @@ async def prepare(
             tally.unguarded(body.unread or "max_request_bytes")
             return None
         try:
-            return await _Preparation(host, Incoming(scope, found, dialect, body.content), body.share, tally).run()
+            path, query = scope["path"], scope.get("query_string", b"")
+            target = f"{path}?{query.decode('latin-1')}" if query else path
+            incoming = Incoming(path, query, found, dialect, body.content, target)
+            return await _Preparation(host, incoming, body.share, tally).run()
         except NotJSON:
             tally.unguarded("request not JSON")
         except UnreadableBodyError:
@@ -209,7 +209,7 @@ class _Preparation:
         self._incoming = incoming
         self._share = share
         self._tally = tally
-        self._backend = (host.backend_of and host.backend_of(incoming.scope["path"])) or ""
+        self._backend = (host.backend_of and host.backend_of(incoming.path)) or ""
         self._is_ordinary = are_ordinary_headers(incoming.headers)
         self._is_observed = headers.VIA in incoming.headers
         self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
@@ -219,7 +219,10 @@ class _Preparation:
 
     async def run(self) -> Prepared | SyntheticReply | Unjudged | None:
         """Run all steps."""
-        read = await self._read_body() if await self._unpack() else None
+        encoding = self._incoming.headers.get(b"content-encoding", b"").decode("latin-1")
+        if encoding and not await self._unpack(encoding):
+            return None
+        read = await self._read_body()
         if read is None:
             return None
         host, incoming = self._host, self._incoming
@@ -230,11 +233,10 @@ class _Preparation:
         state, kept = await host.ledger.read(lane, now)
         self._tally.where = self._where(request, lane, state)
         kept = host.commands.without_closed(kept)
-        if commands.any and self._is_observed:
-            commands = NOTHING
-        if commands.any and self._is_signed:
+        has_commands = commands.any and not self._is_observed
+        if has_commands and self._is_signed:
             host.unguarded("signed command")
-        elif commands.any:
+        elif has_commands:
             session = Session(lane, state.session or lane.owner, now)
             done = await self._carry_out(commands, request, session, kept)
             if not isinstance(done, tuple):
@@ -242,12 +244,9 @@ class _Preparation:
             request, kept = done
         return self._build(request, lane, after_reset(state, kept), kept, now)
 
-    async def _unpack(self) -> bool:
-        """Take off the content codings, if there are any. Whether there is room for what comes out."""
+    async def _unpack(self, encoding: str) -> bool:
+        """Take off the content codings. Whether there is room for what comes out."""
         incoming = self._incoming
-        encoding = incoming.headers.get(b"content-encoding", b"").decode("latin-1")
-        if not encoding:
-            return True
         unpacking = partial(incoming.unpack, encoding, self._host.settings.max_request_bytes)
         self._incoming = incoming = await off_loop.run(unpacking, off_loop.weight_of(incoming.content, packed=True))
         if not self._share.add(len(incoming.content)):
@@ -259,8 +258,8 @@ class _Preparation:
         """Read the body; None if it passes as it came. A long one is read on from the last request of its conversation,
         and kept for the next."""
         host, incoming = self._host, self._incoming
-        content, query = incoming.content, incoming.scope.get("query_string", b"")
-        self._credential = credential_of(incoming.headers, query, host.settings.further_credentials)
+        content = incoming.content
+        self._credential = credential_of(incoming.headers, incoming.query, host.settings.further_credentials)
         self._weight = len(content)
         if len(content) < LEAST_BYTES:
             return await off_loop.run(partial(self._read, None, None), self._weight)
@@ -327,8 +326,10 @@ class _Preparation:
         """The result for a request: with its settings, or unjudged if these or the request itself say so."""
         host, incoming = self._host, self._incoming
         settings, keeps_place = host.settings, goes_on(request, state)
-        chosen = merge_overrides(kept.by_code, merge_overrides(self._own, kept.overrides))
-        if chosen or self._backend or settings.models:
+        chosen = self._own
+        if kept.by_code is not NO_OVERRIDES or kept.overrides is not NO_OVERRIDES:
+            chosen = merge_overrides(kept.by_code, merge_overrides(self._own, kept.overrides))
+        if (chosen is not NO_OVERRIDES and chosen) or self._backend or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
             keeps_place |= bool(kept.overrides or kept.by_code) and request.chain is not None
         changed = request.body != incoming.content
