@@ -1,9 +1,11 @@
 """What a healthy request costs beyond the bare app, against one orjson parse of its body.
 
-    python -m benchmarks.histories [--rounds 101] [--messages 4 20 200 400]
+    python -m benchmarks.histories [--rounds 101] [--messages 4 20 200 400] [--result 3036]
 
 In process, under the default settings: the added time is reading the request, finding its lane and timeline, and
-keeping what the answer brings. Every other message of the history is a result of 3 KB. Rows for each request:
+keeping what the answer brings. Every other message of the history is a result of 3 KB (`--result`: its characters).
+`kept` and `none kept`: with the last request of the session, and without it (`max_kept_bytes: 0`). Rows for each
+request:
 
     first          nothing is known of its session; the app answers with a text
     restart        the same, as the second request of a middleware that has just been made; a text
@@ -33,8 +35,11 @@ from callfuse import CallFuseMiddleware
 GOAL: Final = 2.6
 """Parses of the body."""
 
-RESULT = "The quick brown fox jumps over the lazy dog while the build goes on. " * 44
-"""A result of 3 KB."""
+PROSE: Final = "The quick brown fox jumps over the lazy dog while the build goes on. "
+RESULT: Final = 44 * len(PROSE)
+"""Characters of a result."""
+
+CONFIGS: Final[tuple[dict[str, Any], ...]] = ({}, {"tool_call_loop": {"max_kept_bytes": 0}})
 
 EARLIER = 12
 """Requests of a session before a later one."""
@@ -76,10 +81,18 @@ class Wire(Protocol):
         ...
 
 
+def _result(at: int, length: int) -> str:
+    """A result of so many characters, different in each round."""
+    return f"{at}: {PROSE * (length // len(PROSE) + 1)}"[:length]
+
+
 class Chat:
-    """OpenAI chat completions."""
+    """OpenAI chat completions. `result`: characters of each result."""
 
     name, path = "openai-chat", "/v1/chat/completions"
+
+    def __init__(self, result: int = RESULT) -> None:
+        self._result = result
 
     def body(self, rounds: int, kinds: int, *, spoken: bool) -> bytes:
         """A request."""
@@ -93,7 +106,7 @@ class Chat:
         ]
         for n in range(rounds):
             history.append(self._turn(n, kinds))
-            history.append({"role": "tool", "tool_call_id": f"call_{n}", "content": f"{n}: {RESULT}"})
+            history.append({"role": "tool", "tool_call_id": f"call_{n}", "content": _result(n, self._result)})
         said = SPOKEN if spoken else []
         return json.dumps({"model": "gpt-test", "messages": history + said, "tools": tools}).encode()
 
@@ -111,16 +124,19 @@ class Chat:
 
 
 class Messages:
-    """Anthropic messages."""
+    """Anthropic messages. `result`: characters of each result."""
 
     name, path = "anthropic", "/v1/messages"
+
+    def __init__(self, result: int = RESULT) -> None:
+        self._result = result
 
     def body(self, rounds: int, kinds: int, *, spoken: bool) -> bytes:
         """A request."""
         tools = [{"name": f"tool_{n}", "input_schema": {"type": "object"}} for n in range(kinds)]
         history: list[object] = [{"role": "user", "content": "Fix it."}]
         for n in range(rounds):
-            result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n}: {RESULT}"}
+            result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": _result(n, self._result)}
             history.append({"role": "assistant", "content": [self._use(n, kinds)]})
             history.append({"role": "user", "content": [result]})
         said = SPOKEN if spoken else []
@@ -154,18 +170,21 @@ class App:
 
 
 class Figures(NamedTuple):
-    """Bytes of a request; median seconds of what callfuse adds to it, and of one orjson parse."""
+    """Bytes of a request; median seconds of what callfuse adds to it under each of `CONFIGS`, and of one orjson
+    parse."""
 
     size: int
-    added_s: float
+    added_s: tuple[float, ...]
     parse_s: float
 
 
 async def measured(wire: Wire, history: int, kinds: int, row: Row, rounds: int) -> Figures:
     """The figures of a request whose history has so many rounds of so many tools."""
     app = App()
-    guarded = CallFuseMiddleware(app, {})
-    bare_s, guarded_s, parse_s = [], [], []
+    all_guarded = [CallFuseMiddleware(app, config) for config in CONFIGS]
+    bare_s: list[float] = []
+    guarded_s: list[list[float]] = [[] for _ in CONFIGS]
+    parse_s: list[float] = []
     before = [
         (wire.body(at, kinds, spoken=False), wire.answer(at, kinds))
         for at in range(max(0, history - row.earlier), history)
@@ -176,19 +195,22 @@ async def measured(wire: Wire, history: int, kinds: int, row: Row, rounds: int) 
     for at in range(rounds):
         headers = [(b"x-callfuse-session-id", b"%d" % at)]
         if row.restarted:
-            guarded = CallFuseMiddleware(app, {})
-            await timed(guarded, wire.path, wire.body(1, kinds, spoken=False))  # what is worked out once a start
-        for earlier, answer in before:
-            app.answer = answer
-            await timed(guarded, wire.path, earlier, headers)
+            all_guarded = [CallFuseMiddleware(app, config) for config in CONFIGS]
+            for guarded in all_guarded:  # what is worked out once a start
+                await timed(guarded, wire.path, wire.body(1, kinds, spoken=False))
+        for guarded in all_guarded:
+            for earlier, answer in before:
+                app.answer = answer
+                await timed(guarded, wire.path, earlier, headers)
         app.answer = wire.answer(history if row.calls else None, kinds)
         bare_s.append(await timed(app, wire.path, body, headers))
-        guarded_s.append(await timed(guarded, wire.path, body, headers))
+        for number in (0, 1) if at % 2 else (1, 0):  # the second finds the caches of the machine warm
+            guarded_s[number].append(await timed(all_guarded[number], wire.path, body, headers))
         begin = time.process_time()
         orjson.loads(body)
         parse_s.append(time.process_time() - begin)
     median = statistics.median
-    return Figures(len(body), median(guarded_s) - median(bare_s), median(parse_s))
+    return Figures(len(body), tuple([median(taken_s) - median(bare_s) for taken_s in guarded_s]), median(parse_s))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -196,15 +218,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=101)
     parser.add_argument("--messages", type=int, nargs="+", default=[4, 20, 200, 400])
+    parser.add_argument("--result", type=int, default=RESULT)
     options = parser.parse_args(arguments)
-    print(f"{'request':<48}{'body KB':>9}{'parse us':>10}{'added us':>10}   added / parse")
-    wires: tuple[Wire, ...] = (Chat(), Messages())
+    print(f"{'request':<48}{'body KB':>9}{'parse us':>10}{'kept us':>10}{'none kept':>10}   kept, none kept / parse")
+    wires: tuple[Wire, ...] = (Chat(options.result), Messages(options.result))
     for messages, wire, kinds, name in product(options.messages, wires, (5, 1), ROWS):
         figures = asyncio.run(measured(wire, messages // 2 - 1, kinds, ROWS[name], options.rounds))
         label = f"{wire.name}, {messages} messages, {'one tool, ' if kinds == 1 else ''}{name}"
-        ratio = figures.added_s / figures.parse_s
-        shown = f"{figures.size / 1024:>9.1f}{figures.parse_s * 1e6:>10.1f}{figures.added_s * 1e6:>10.1f}"
-        print(f"{label:<48}{shown}   {ratio:.2f}{'  over' if messages == 200 and ratio > GOAL else ''}", flush=True)
+        ratio, without = (added_s / figures.parse_s for added_s in figures.added_s)
+        shown = f"{figures.size / 1024:>9.1f}{figures.parse_s * 1e6:>10.1f}"
+        shown += "".join(f"{added_s * 1e6:>10.1f}" for added_s in figures.added_s)
+        over = "  over" if messages == 200 and ratio > GOAL else ""
+        print(f"{label:<48}{shown}   {ratio:.2f}, {without:.2f}{over}", flush=True)
 
 
 if __name__ == "__main__":

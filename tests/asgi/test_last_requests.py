@@ -1,6 +1,7 @@
 """What is kept of requests that may come again: of whom, how much, and for how long."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.support.plain import saying
 from tests.support.scripted import play
 
 CHAT = KITS[0]
-ME, YOU = Sender(b"me", "d", "/"), Sender(b"you", "d", "/")
+ME, YOU = Sender(b"me", (), "d", "/"), Sender(b"you", (), "d", "/")
 TTL_S = 300.0
 
 
@@ -94,12 +95,12 @@ def test_of_those_that_look_alike_a_few_are_kept() -> None:
 
 
 def test_nobody_meets_anothers_request() -> None:
-    """The same bytes from another credential, or to another path, are parsed as if they were new."""
+    """The same bytes from another credential or session, or to another path, are parsed as if they were new."""
     keeper = Keeper()
     for messages in (3, 4, 5):
         keeper.ask(body(messages))
     assert keeper.ask(body(6)) < 2100
-    for other in (YOU, ME._replace(target="/other"), ME._replace(dialect="other")):
+    for other in (YOU, ME._replace(session=(b"s",)), ME._replace(target="/other"), ME._replace(dialect="other")):
         assert not keeper.is_kept(body(7), other)
     assert keeper.is_kept(body(7))
 
@@ -192,12 +193,16 @@ async def test_nothing_short_is_kept() -> None:
         assert len(kept_by(guarded)) == kept
 
 
-async def test_clients_are_told_apart_by_their_credentials() -> None:
-    """The same conversation of two clients is kept for each."""
+async def test_clients_are_told_apart_by_their_credentials_and_sessions() -> None:
+    """The same conversation of two clients, or of two sessions of one, is kept for each."""
     guarded = fuse()
     for key in (b"one", b"two", b"one"):
         await drive(guarded, asked(body(4), key))
     assert len(kept_by(guarded)) == 2
+    for session in (b"s1", b"s2", b"s1"):
+        request = asked(body(4), b"one")
+        await drive(guarded, replace(request, headers=(*request.headers, (b"x-session-id", session))))
+    assert len(kept_by(guarded)) == 4
 
 
 async def test_commands_of_a_new_prefix_are_found_in_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """The last request of each conversation, parsed, so that the next one costs what is new in it.
 
 Whether one is found changes what a request costs, and nothing else: `wire/resent.py` gives what the parser would give.
-One is found by samples of its bytes among those of the same credential, format and path, and compared byte by byte.
+One is found by samples of its bytes among those of the same sender, and compared byte by byte.
 They are bounded in bytes: the one unused for longest goes first, and each that was not used for `ttl_seconds`.
 """
 
@@ -28,9 +28,10 @@ _SAMPLED: Final = tuple([step << power for power in range(8, 26) for step in (2,
 
 
 class Sender(NamedTuple):
-    """Who sends requests, and where to. Only requests of one sender are compared."""
+    """Who sends requests, and where to. Only requests of one sender are compared. `session`: `session_headers`."""
 
     credential: bytes
+    session: tuple[bytes, ...]
     dialect: str
     target: str
 

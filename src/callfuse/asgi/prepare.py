@@ -22,7 +22,7 @@ from callfuse.asgi.tally import DISABLED, Tally
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands, PrefixSearch
 from callfuse.conversations.blocks import after_reset
-from callfuse.conversations.identity import Lane, are_ordinary_headers, credential_of, lane_of
+from callfuse.conversations.identity import Lane, are_ordinary_headers, credential_of, lane_of, session_headers
 from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import NO_DIFFERENCE, Request
@@ -263,7 +263,8 @@ class _Preparation:
         self._weight = len(content)
         if len(content) < LEAST_BYTES:
             return await off_loop.run(partial(self._read, None, None), self._weight)
-        sender = Sender(self._credential, incoming.dialect.name, incoming.target)
+        session = () if self._is_ordinary else session_headers(incoming.headers)
+        sender = Sender(self._credential, session, incoming.dialect.name, incoming.target)
         found = host.last_requests.find(sender, content)
         parsed: NewText | None = None
         if found is not None and found.shared.is_proven:

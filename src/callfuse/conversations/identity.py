@@ -75,6 +75,8 @@ _NAMING_HEADERS: Final = frozenset(
     {OWN_HEADER, *VENDOR_HEADERS, *CODEX_HEADERS, *SHARED_HEADERS, *AGENT_HEADERS, *CODEX_AGENT_HEADERS, _BAGGAGE}
 )
 
+_SESSION_HEADERS: Final = _NAMING_HEADERS - {_BAGGAGE}
+
 _ORDINARY: Final = frozenset(
     b"host user-agent accept accept-encoding accept-language connection content-type content-length content-encoding "
     b"transfer-encoding authorization x-api-key api-key x-goog-api-key x-goog-api-client openai-organization "
@@ -187,6 +189,11 @@ def credential_of(headers: Headers, query: bytes = b"", further: Set[bytes] = NO
     if further or (not key and _COOKIE in headers):
         key = _further_credentials(key, headers, further)
     return blake2b(key, digest_size=DIGEST_SIZE).digest()
+
+
+def session_headers(headers: Headers) -> tuple[bytes, ...]:
+    """What headers say of session and agent, as it stands there."""
+    return tuple([headers[name] for name in sorted(_SESSION_HEADERS & headers.keys())])
 
 
 def is_sub_agent(headers: Headers) -> bool:
