@@ -19,16 +19,25 @@ class Facts:
     nothing.
     """
 
-    __slots__ = ("_again", "_known", "_repeated", "calls", "has_nameless", "rounds")
+    __slots__ = ("_again", "_has_gaps", "_known", "_repeated", "calls", "has_nameless", "rounds")
 
     def __init__(self, rounds: Sequence[Round]) -> None:
         self.rounds = rounds
         names = [one.call.name for round_ in rounds for one in round_.calls]
         self.calls = len(names)
         self.has_nameless = "" in names
+        self._has_gaps: bool | None = None
         self._again: Sequence[int] | None = None
         self._repeated = 0
         self._known: dict[tuple[Any, int], Any] = {}
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a call has not reached the client, or a round has none, so that windows reach further back."""
+        if self._has_gaps is None:
+            withheld = [one.withheld for round_ in self.rounds for one in round_.calls]
+            self._has_gaps = True in withheld or () in [one.calls for one in self.rounds]
+        return self._has_gaps
 
     @property
     def again(self) -> Sequence[int]:

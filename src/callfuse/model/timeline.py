@@ -209,8 +209,8 @@ class Timeline:
         """
         rounds = self.rounds
         end = before + size
-        if end >= len(rounds):
-            return rounds[before:]
+        if end >= len(rounds) or (size >= MIN_WINDOW_CALLS and not self.facts.has_gaps):
+            return rounds[before:end]
         executed = [round_.executed for round_ in rounds[before:end]]
         filled, calls = len(executed) - executed.count(0), sum(executed)
         while end < len(rounds) and (filled < size or calls < MIN_WINDOW_CALLS):
