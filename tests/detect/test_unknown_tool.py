@@ -30,14 +30,6 @@ def test_soft_and_hard() -> None:
         assert finding is None or (finding.hard, finding.ends_on_news) == (before >= 5, False)
 
 
-def test_it_is_shown_before_a_kind_that_says_less() -> None:
-    """That a tool does not exist explains more than that its calls bring no news."""
-    past = timeline("x1=!q", "x2=!q", "x3=!q", "x1=!q", "x3=!q", "x2=!q", tools=TOOLS)
-    settings = LoopSettings.model_validate({"detectors": {"unknown_tool": 5}})
-    ((_, finding),) = Engine(past, settings).judge_round([call("x1")])
-    assert (finding.kind, finding.kinds) == ("unknown_tool", ("unknown_tool", "no_news"))
-
-
 def test_only_where_the_list_is_complete() -> None:
     """Where it is not, no tool is unknown; nor is a declared one."""
     assert RULE.count("x=!q", "y=!q", pending="x") == 0

@@ -44,9 +44,10 @@ REGISTERED: Final[tuple[Rule, ...]] = (
 KINDS: Final[dict[str, Kind]] = {one.kind.name: one.kind for one in REGISTERED}
 
 HINDSIGHTS: tuple[Hindsight, ...] = tuple(
-    sorted([one for one in REGISTERED if isinstance(one, Hindsight)], key=lambda one: not one.kind.specific)
+    sorted([one for one in REGISTERED if isinstance(one, Hindsight)], key=lambda one: not one.needs.unlisted)
 )
-"""Those that judge results, in the order in which they explain themselves best."""
+"""Those that judge results, in the order in which they explain themselves best: that there is no such tool is the cause
+of its errors."""
 
 _OF_CALLS: Final = [one for one in REGISTERED if isinstance(one, Detector)]
 _ONWARD: Final = [onward(one) for one in HINDSIGHTS if one.kind not in [other.kind for other in _OF_CALLS]]

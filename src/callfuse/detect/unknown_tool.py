@@ -30,7 +30,6 @@ class UnknownTool(Detector):
             "the results say that they do not exist.",
             in_records=False,
         ),
-        specific=True,
     )
     needs = facts.UNDECLARED
 
