@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from callfuse.guard.observer import Observer
+from callfuse.guard.assembly import Assembly
 from callfuse.model.signature import signature_of
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import loads
 from tests.captures.recordings import Recording, some_recordings
 from tests.dialects.reading import FORMATS, dialect_of
+from tests.guard.driving import record_of
 from tests.support.asgi import Request
 from tests.support.model import History, User
 from tests.support.wire import cut, frames
@@ -21,10 +22,10 @@ def kept(recording: Recording, chunks: Sequence[bytes]) -> list[list[tuple[str, 
     dialect = dialect_of(recording.kit.name)
     request = dialect.read_request(asked.body, loads(asked.body), asked.path)
     assert request is not None
-    observer = Observer(dialect, request.choices, LoopSettings(), None, FORMATS[recording.form])
+    assembly = Assembly(dialect, request.choices, LoopSettings(), None, FORMATS[recording.form])
     for chunk in chunks:
-        observer.feed(chunk)
-    return [[(call.id, call.name, call.call.text) for call in calls] for calls in observer.settle().rounds]
+        assembly.feed(chunk)
+    return [[(call.id, call.name, call.call.text) for call in calls] for calls in record_of(assembly).rounds]
 
 
 @some_recordings(lambda one: one.stream)

@@ -7,15 +7,14 @@ time that it is called. Out: an answer that the bare app could have given, or on
 import asyncio
 import importlib
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from callfuse import CallFuseMiddleware
-from callfuse.asgi import safe_guard
-from callfuse.asgi.watch import Watch
+from callfuse.asgi import driver, safe_guard
 from callfuse.conversations.memory import MemoryLedger
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.guard import Guard
 from tests.support.asgi import Exchange, drive
 from tests.support.config import settings
@@ -70,22 +69,22 @@ BESIDE = (
 )
 """What happens beside the answer: it goes as it would."""
 WATCHING = (
-    "asgi.exchange.Watch.__init__",
+    "asgi.exchange.AnswerDriver.__init__",
     "asgi.evidence.ExchangeEvidence.drop",
     "asgi.evidence.KeptRequest.stream_format",
     "asgi.evidence.KeptRequest.get",
-    "asgi.watch.Intake.__init__",
-    "asgi.watch.Watch._observe_intake",
+    "asgi.driver.Intake.__init__",
+    "asgi.driver.AnswerDriver._open",
     "asgi.answer.shape_of",
-    "asgi.watch.is_success",
-    "asgi.watch.Watch._observer_of",
+    "asgi.driver.is_success",
+    "asgi.driver.AnswerDriver._make_guard",
 )
 GUARDING = (
     "asgi.exchange.Review.__init__",
-    "asgi.guarded.GuardedAnswer._choose_guard",
-    "asgi.guarded.Intake.__init__",
+    "asgi.driver.AnswerDriver._make_guard",
+    "asgi.driver.Intake.__init__",
     "asgi.answer.shape_of",
-    "asgi.guarded.SafeGuard.__init__",
+    "asgi.driver.SafeGuard.__init__",
 )
 GUARD_BEFORE_ITS_VERDICT = ("feed", "finish", "verdicts")
 GUARD_AFTER_ITS_VERDICT = ("apply", "begin_next_answer", "escalate")
@@ -196,12 +195,11 @@ def test_an_error_while_watching_loses_nothing(
 @some_dialects
 @streamed_and_whole
 @pytest.mark.parametrize("method", ["feed", "settle"])
-def test_an_observer_that_breaks_loses_nothing(
+def test_an_assembly_that_breaks_loses_nothing(
     kit: DialectKit, stream: bool, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not asked again in this answer."""
-    make: Callable[..., Any] = Watch._observer_of
-    monkeypatch.setattr(Watch, "_observer_of", lambda *given: Broken(make(*given), method))
+    monkeypatch.setattr(driver, "Assembly", lambda *given, **more: Broken(Assembly(*given, **more), method))
     exchange, app, guarded = meet(kit, HEALTHY, saying("Well.", new_call()), stream=stream)
     assert exchange.body == app.replies[0].body
     assert guarded.counts.of("fail_open", "Bug while watching") == 1

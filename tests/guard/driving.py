@@ -14,11 +14,14 @@ from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.timeline import read_conversation
 from callfuse.dialects import DIALECTS, Dialect
 from callfuse.dialects.base import Request
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
+from callfuse.guard.queue import Trace
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Step
 from callfuse.policy.settings import LoopSettings
-from callfuse.wire import EVENTS, WHOLE
+from callfuse.wire import EVENTS, WHOLE, Format
 from callfuse.wire.jsontext import loads
 from tests.support.config import LADDERS, tool_call_loop
 from tests.support.kits import KITS, DialectKit
@@ -38,9 +41,19 @@ class Scene:
     request: Request
     judge: Judge
 
-    def guard(self, *, stream: bool = True) -> Guard:
-        """A guard for its answer."""
-        return Guard(self.dialect, self.request, self.judge, EVENTS if stream else WHOLE)
+    def guard(self, form: Format | None = None, *, stream: bool = True, trace: Trace | None = None) -> Guard:
+        """A guard that follows its answer from the start."""
+        guard = Guard(self.dialect, form or (EVENTS if stream else WHOLE), choices=self.request.choices)
+        guard.follow(self.request, self.judge, trace)
+        return guard
+
+
+def record_of(assembly: Assembly, choices: int = 1) -> ExchangeRecord:
+    """What is on record of an answer that was delivered."""
+    record = ExchangeRecord(choices)
+    assembly.finish()
+    assembly.settle(record)
+    return record
 
 
 def dialect_of(kit: DialectKit) -> Dialect:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.guard.guard import MAX_CAUSE, Guard
+from callfuse.guard.guard import MAX_CAUSE
 from callfuse.model import Delivery
 from callfuse.wire import EVENTS, Format, Framer, Payload
 from tests.guard.driving import Outcome, Scene, each_kit, play, scene
@@ -222,7 +222,7 @@ def test_a_bug_in_the_format_is_survived(kit: DialectKit, ladder: str) -> None:
     chunks = pieces(kit, saying("Let me look.", same_call("call_first")), stream=True)
     for at in range(1, 1000):
         fuse, made = Fuse(at), scene(kit, ladder=ladder)
-        guard = Guard(made.dialect, made.request, made.judge, FaultyForm(EVENTS, fuse))
+        guard = made.guard(FaultyForm(EVENTS, fuse))
         outcome = play(guard, chunks, pieces(kit, elsewhere(), stream=True))
         if not fuse.where:
             return

@@ -9,13 +9,13 @@ import pytest
 
 from callfuse.detect.siblings import Room
 from callfuse.dialects.base import OpenCall
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.guard import MOST_CHOICES, Guard
 from callfuse.guard.hold import Input
-from callfuse.guard.observer import Observer
 from callfuse.guard.queue import HoldQueue
 from callfuse.wire import EVENTS, JSON_ARRAY, Format
 from callfuse.wire.ndjson import NDJSON
-from tests.guard.driving import Outcome, play, scene
+from tests.guard.driving import Outcome, play, record_of, scene
 from tests.guard.written import DONE, OPENAI, chunk, part
 from tests.support.kits import KITS, DialectKit
 from tests.support.kits.gemini import GeminiArrayKit
@@ -119,10 +119,10 @@ def test_too_many_choices_are_let_go() -> None:
 def observed(chunks: list[bytes]) -> None:
     """The record of an answer that only passes."""
     made = scene(OPENAI, ladder="warn")
-    observer = Observer(made.dialect, 1, made.judge.settings, None, EVENTS)
+    assembly = Assembly(made.dialect, 1, made.judge.settings, None, EVENTS)
     for one in chunks:
-        observer.feed(one)
-    assert len(observer.settle().rounds) == len(chunks) // 2
+        assembly.feed(one)
+    assert len(record_of(assembly).rounds) == len(chunks) // 2
 
 
 def test_the_calls_of_many_choices_are_recorded_in_one_pass() -> None:
@@ -137,12 +137,12 @@ FULL_OF = (*BLANKS, b":\n\n", b"d\r\r", b"data:\n\n", b"data: 1\n\n", b"data: {}
            b"]", b"[", b"{", b"}", b'"', b"\\", b"x", b"\0")  # fmt: skip
 
 
-def reading(kit: DialectKit, form: Format, *, held: bool, begun: int) -> Guard | Observer:
+def reading(kit: DialectKit, form: Format, *, held: bool, begun: int) -> Guard | Assembly:
     """What reads an answer that has begun with so many frames: a guard, or what only follows it."""
     made = scene(kit, spin() if held else None)
-    reads: Guard | Observer = Guard(made.dialect, made.request, made.judge, form)
+    reads: Guard | Assembly = made.guard(form)
     if not held:
-        reads = Observer(made.dialect, 1, made.judge.settings, None, form, room=Room(100, 5), hands_over=True)
+        reads = Assembly(made.dialect, 1, made.judge.settings, None, form, room=Room(100, 5), may_hold=True)
     for one in framewise(kit, again()).chunks[:begun]:
         reads.feed(one)
     return reads
@@ -159,7 +159,7 @@ def test_whatever_a_stream_is_full_of(kit: DialectKit, *, held: bool) -> None:
         body = pattern * (1200 // len(pattern))
         reads = reading(kit, form, held=held, begun=begun)
 
-        def work(reads: Guard | Observer = reads, body: bytes = body, size: int = size) -> None:
+        def work(reads: Guard | Assembly = reads, body: bytes = body, size: int = size) -> None:
             for at in range(0, len(body), size):
                 reads.feed(body[at : at + size])
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from callfuse.guard.guard import Guard
 from callfuse.policy.settings import Rung
 from callfuse.wire.jsontext import dumps
 from tests.guard.driving import EVENT_KITS, each_kit, play, scene
@@ -252,7 +251,7 @@ def test_the_transcript_of_a_hold(kit: DialectKit, ladder: str) -> None:
     """A line for each transition, of the hold and of the guard, with the bytes that wait; it changes nothing."""
     made, lines = scene(kit, ladder=ladder), list[str]()
     chunks = cut(again(), kit)
-    traced = Guard(made.dialect, made.request, made.judge, trace=lines.append)
+    traced = made.guard(trace=lines.append)
     assert play(traced, chunks).out == play(scene(kit, ladder=ladder).guard(), chunks).out
     held = [line.rpartition(", ")[2] for line in lines]
     assert [line.rpartition(", ")[0] for line in lines] == [
@@ -269,7 +268,7 @@ def test_the_transcript_of_a_hold(kit: DialectKit, ladder: str) -> None:
 def test_the_transcript_of_a_limit(kit: DialectKit) -> None:
     """The line says what was waiting before it left."""
     made, lines = scene(kit, max_held_bytes=100), list[str]()
-    guard = Guard(made.dialect, made.request, made.judge, trace=lines.append)
+    guard = made.guard(trace=lines.append)
     play(guard, cut(again(), kit))
     assert any(line.startswith("choice 0: HOLDING LIMIT -> OPEN, release, ") for line in lines)
 

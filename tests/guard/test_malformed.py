@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from callfuse.guard.guard import Guard
 from callfuse.wire import EVENTS, WHOLE, Format
 from tests.guard.driving import Scene, play, scene
 from tests.support.kits import KITS, DialectKit, stream_of
@@ -78,7 +77,7 @@ def test_no_wrong_value_raises(kit: DialectKit, stream: bool, closed: bool) -> N
         for at, frame in enumerate(base):
             for wrong in wrong_frames(frame):
                 for broken in ([*base[:at], wrong, *base[at + 1 :]], [*base[: at + 1], wrong, *base[at + 1 :]]):
-                    guard = Guard(made.dialect, made.request, made.judge, form)
+                    guard = made.guard(form)
                     play(guard, *([first, broken] if later else [broken, other]))
 
 
@@ -96,7 +95,7 @@ def test_a_malformed_frame_behind_a_held_call_under_fail_closed(name: str) -> No
     made = scene(kit, fail_closed=True)
     held = frames(stream_of(kit, saying("Let me look.", same_call("call_first"))))
     place = next(at for at, frame in enumerate(held) if b"call_first" in frame or b"functionCall" in frame)
-    guard = Guard(made.dialect, made.request, made.judge, EVENTS)
+    guard = made.guard(EVENTS)
     outcome = play(guard, [*held[: place + 1], ATTACKS[name], *held[place + 1 :]])
     assert b"call_first" not in outcome.out
 

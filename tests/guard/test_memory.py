@@ -85,7 +85,7 @@ def test_a_held_stream_costs_little_more_than_its_bytes(kit: DialectKit, piece: 
 
     def guards() -> Iterator[Guard]:
         while True:
-            guard = Guard(made.dialect, made.request, made.judge, form)
+            guard = made.guard(form)
             feed(guard, chunks)
             yield guard
 
@@ -102,7 +102,7 @@ def test_a_whole_answer_costs_little_more_than_its_bytes(kit: DialectKit) -> Non
 
     def guards() -> Iterator[Guard]:
         while True:
-            guard = Guard(made.dialect, made.request, made.judge, WHOLE)
+            guard = made.guard(WHOLE)
             feed(guard, [body[at : at + 4096] for at in range(0, len(body), 4096)])
             yield guard
 

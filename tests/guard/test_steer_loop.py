@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.steer_loop import SteerLoop, all_ask
 from callfuse.model import Finding
 from callfuse.policy.ladder import Verdict
@@ -34,7 +35,7 @@ def verdicts(*rungs: tuple[Rung | None, int]) -> list[Verdict]:
 def steer_loop() -> SteerLoop:
     """The steer loop of an exchange that is asked about a loop, on a long ladder."""
     made = scene(OPENAI, ladder=["steer", "force_text", "escalate", "block"])
-    return SteerLoop(made.dialect, made.request, made.judge)
+    return SteerLoop(made.dialect, made.request, made.judge, ExchangeRecord())
 
 
 @pytest.mark.parametrize(

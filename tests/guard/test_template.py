@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from callfuse.dialects.base import OpenCall
 from callfuse.guard import template as templates
-from callfuse.guard.observer import Observer
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.template import MAX_CALLS, TRIES, ChunkTemplate, count_pieces, template_of
 from callfuse.wire import EVENTS
-from tests.guard.driving import play, scene
+from tests.guard.driving import play, record_of, scene
 from tests.guard.written import DONE, OPENAI, chunk, part
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import every_dialect
@@ -27,13 +27,13 @@ Told = list[list[tuple[str, str, str]]]
 
 
 def kept(kit: DialectKit, chunks: Sequence[bytes]) -> Told:
-    """Id, name and arguments of the calls that an observer keeps, which is fed what does not only grow a call."""
+    """Id, name and arguments of the calls that an assembly keeps, which is fed what does not only grow a call."""
     made = scene(kit, ladder="observe")
-    observer = Observer(made.dialect, made.request.choices, made.judge.settings, None)
+    assembly = Assembly(made.dialect, made.request.choices, made.judge.settings, None)
     for one in chunks:
-        if not observer.grows(one):
-            observer.feed(one)
-    return [[(call.id, call.name, call.call.text) for call in calls] for calls in observer.settle().rounds]
+        if not assembly.grows(one):
+            assembly.feed(one)
+    return [[(call.id, call.name, call.call.text) for call in calls] for calls in record_of(assembly).rounds]
 
 
 @every_dialect
@@ -278,12 +278,12 @@ def test_hardly_anything_of_a_long_call_is_read(monkeypatch: pytest.MonkeyPatch,
 def test_no_more_is_kept_than_the_limit() -> None:
     """Of a call without an end, however its pieces come."""
     made = scene(OPENAI, ladder="observe", max_response_bytes=10_000)
-    observer = Observer(made.dialect, 1, made.judge.settings, None)
+    assembly = Assembly(made.dialect, 1, made.judge.settings, None)
     for one in call_of([grown("x" * 100)] * 1000):
-        if not observer.grows(one):
-            observer.feed(one)
-    assert not observer.settle().calls
-    assert len(observer._calls[0].arguments) <= 10_000
+        if not assembly.grows(one):
+            assembly.feed(one)
+    assert not record_of(assembly).calls
+    assert len(assembly._calls[0].arguments) <= 10_000
 
 
 def test_where_each_chunk_has_a_number_nobody_goes_on_looking(monkeypatch: pytest.MonkeyPatch) -> None:

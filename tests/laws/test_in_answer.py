@@ -109,20 +109,15 @@ def test_a_healthy_one_passes(kit: DialectKit, size: int) -> None:
 
 @every_dialect
 @pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
-def test_what_has_left_is_not_told_as_withheld(kit: DialectKit, ladder: str) -> None:
-    """A whole answer without a content type has begun to leave before it is read: the loop is told, and the next call
-    meets the first rung."""
+def test_a_whole_answer_without_a_content_type_is_judged_as_one_with_it(kit: DialectKit, ladder: str) -> None:
+    """Its first byte tells that it is one, and the rest of it waits for its end."""
     answer = saying("Let me look.", *equal(5))
-
-    async def talk(session: Session) -> None:
-        body = kit.whole(answer)
-        met = await session.exchange(ask(kit, FRESH, stream=False), Reply((body,), headers=()))
-        assert met.body == body
-        told = met.log_at(logging.WARNING)
-        assert told
-        assert all("action=observe" in line for line in told if "Tool call loop" in line)
-
-    in_session(talk, ladder)
+    request, body = ask(kit, FRESH, stream=False), kit.whole(answer)
+    met = meet(request, [Reply((body[:1], body[1:]), headers=())], ladder)
+    declared = meet(request, [reply(kit, answer, stream=False)], ladder)
+    assert met.body == declared.body
+    assert met.body != body
+    assert met.log == declared.log
 
 
 @every_dialect

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from callfuse.asgi.codings import Unpacker, UnreadableBodyError, unpacker_of
-from callfuse.asgi.headers import BODY_BOUND, without
+from callfuse.asgi.headers import BODY_BOUND, read, without
 from callfuse.asgi.types import Message
 from callfuse.wire import BOM, Format, aws_events
 
@@ -102,12 +102,29 @@ def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
 class Intake:
     """The body of one answer as plain bytes.
 
-    `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that. `led`: bytes of blanks
-    that have left before. `packed`: it comes in a content coding; `spoiled`: that is broken. `streamed`: the client has
-    asked for a stream; then the first bytes tell whether an answer that is declared as JSON is one all the same.
+    `begin`: its first chunk, if that has left unread. `direct`: its bytes come plain, in a form that is known, and are
+    not only looked at. `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that.
+    `led`: bytes of blanks that have left before. `raw`: its messages pass as they come. `waits_for_body`: its start has
+    headers that depend on the body, if that is whole. `packed`: it comes in a content coding; `spoiled`: that is
+    broken. `streamed`: the client has asked for a stream; then the first bytes tell whether an answer that is declared
+    as JSON is one all the same.
     """
 
-    __slots__ = ("_begin", "_otherwise", "_stream_format", "_unpacker", "delayed", "led", "packed", "shape", "spoiled")
+    __slots__ = (
+        "_begin",
+        "_otherwise",
+        "_stream_format",
+        "_unpacker",
+        "begin",
+        "delayed",
+        "direct",
+        "led",
+        "packed",
+        "raw",
+        "shape",
+        "spoiled",
+        "waits_for_body",
+    )
 
     def __init__(self, start: Message, stream_format: StreamFormat, *, streamed: bool = False) -> None:
         self.shape = shape_of(start, stream_format)
@@ -116,6 +133,9 @@ class Intake:
             self.shape, self._otherwise = UNDECLARED, WHOLE
         self.spoiled = False
         self.led = 0
+        self.raw = self.direct = False
+        self.begin = b""
+        self.waits_for_body = self.shape.stream is None and not BODY_BOUND.isdisjoint(read(start))
         self.delayed: list[Message] = []
         self._stream_format = stream_format
         self._begin = b""
@@ -123,9 +143,14 @@ class Intake:
         self.packed = bool(encoding) and self.shape != _ENCODED
         self._unpacker: Unpacker | None = unpacker_of(encoding) if self.packed else None
 
-    def unless_plain(self) -> "Intake | None":
-        """The intake; None if the body needs none, because its form is known and its bytes come plain."""
-        return self if self.packed or self.shape is UNDECLARED else None
+    @property
+    def may_be_whole(self) -> bool:
+        """Whether it is declared as JSON that is not streamed."""
+        return WHOLE in (self.shape, self._otherwise)
+
+    def plain_of(self, message: Message) -> Iterator[bytes]:
+        """The plain bytes of a message."""
+        return self.plain(message.get("body") or b"", final=not message.get("more_body", False))
 
     def plain(self, chunk: bytes, *, final: bool) -> Iterator[bytes]:
         """The plain bytes of a chunk, in pieces. Raises UnreadableBodyError if it is broken, or cut off at its end."""

@@ -1,11 +1,14 @@
-"""Calls the wrapped app for one guarded exchange: once for the client, and once more each time the model is asked
-again.
+"""Calls the wrapped app for the client, and once more each time the model is asked again.
 
-Each call runs in its own task, so that the exchange can go on before the app has returned.
+Where calls of the answer could be loops from its start (`GuardedExchange`), each call of the app runs in its own task,
+so that the exchange can go on before the app has returned. Where one could only be one too many of its answer
+(`WatchedCall`), nobody is asked again, and the app's call goes on in the host's own task.
 """
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
 from typing import Final
 
 import anyio
@@ -14,11 +17,12 @@ from anyio.lowlevel import checkpoint
 
 from callfuse.asgi import headers
 from callfuse.asgi.answer import BODY, START
+from callfuse.asgi.beside import Beside
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.guarded import GuardedAnswer
-from callfuse.asgi.hold_timer import HoldTimer
+from callfuse.asgi.driver import AnswerDriver
+from callfuse.asgi.scopes import call as call_app
 from callfuse.asgi.scopes import hand_back, snapshot
-from callfuse.asgi.types import ASGIApp, Message, Scope, Send
+from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.guard.step import Ask
 from callfuse.observe.events import AskedAgain
 
@@ -51,8 +55,8 @@ class Unheeded:
 
 
 class AppCall:
-    """Runs the app once. `over` is set when it has returned or raised, or when it has been left; `ended` only when it
-    has returned or raised.
+    """Runs the app once. `answer` takes its messages. `over` is set when it has returned or raised, or when it has been
+    left; `ended` only when it has returned or raised.
 
     A call is left when its answer is complete or no longer needed. What it still sends is dropped, its `receive`
     reports a disconnect, and it may end in its own time: frameworks run background tasks then. One that is hung up on
@@ -60,7 +64,6 @@ class AppCall:
     """
 
     __slots__ = (
-        "_answer",
         "_app",
         "_cancel",
         "_failure",
@@ -68,6 +71,7 @@ class AppCall:
         "_receive",
         "_scope",
         "_unheeded",
+        "answer",
         "ended",
         "over",
     )
@@ -86,7 +90,7 @@ class AppCall:
         self._app = app
         self._scope = scope
         self._receive = body.replay(content)
-        self._answer = answer
+        self.answer = answer
         self._left = anyio.Event()
         self._unheeded: Unheeded | None = None
         self._cancel = anyio.CancelScope()
@@ -112,7 +116,7 @@ class AppCall:
 
     def close(self) -> None:
         """The exchange is over: drop what leads to it, because frames of the app may refer to this call for longer."""
-        self._answer, self._receive = _drop, _disconnect
+        self.answer, self._receive = _drop, _disconnect
 
     def leave(self) -> None:
         """Ignore the call from now on."""
@@ -132,7 +136,7 @@ class AppCall:
     async def send(self, message: Message) -> None:
         """The app's `send`. Raises ClientGoneError if the app goes on after it was hung up on."""
         if not self._left.is_set():
-            await self._answer(message)
+            await self.answer(message)
         elif self._unheeded is not None:
             await self._unheeded.note()
 
@@ -168,19 +172,18 @@ class GuardedExchange:
     Raises only what the app and the server's `send` raise.
     """
 
-    __slots__ = ("_answer", "_app", "_body", "_call", "_calls", "_first", "_given", "_scope", "_tasks", "_timer")
+    __slots__ = ("_answer", "_app", "_body", "_call", "_calls", "_first", "_given", "_scope", "_tasks")
 
-    def __init__(self, app: ASGIApp, scope: Scope, body: RequestBody, answer: GuardedAnswer) -> None:
+    def __init__(self, app: ASGIApp, scope: Scope, body: RequestBody, answer: AnswerDriver) -> None:
         self._app = app
         self._given = self._first = scope
         self._scope = snapshot(scope)
         self._body = body
         self._answer = answer
-        answer.before_verdict = self.after_message
+        answer.runner = self
         self._call: AppCall | None = None
         self._calls: list[AppCall] = []
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._timer: HoldTimer | None = None
 
     async def run(self, scope: Scope, content: bytes | None) -> None:
         """Call the app with this scope and body (None: the original one) and deliver its answer."""
@@ -192,8 +195,8 @@ class GuardedExchange:
                     failure = await self._run(scope, content)
                 except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
                     failure = error
-                if self._timer is not None:
-                    self._timer.stop()
+                if self._answer.timer is not None:
+                    self._answer.timer.stop()
             if failure is not None:
                 raise failure
         finally:  # and break reference cycles: tasks, the app's frames and the traceback refer to this object
@@ -202,7 +205,7 @@ class GuardedExchange:
             for call in self._calls:
                 call.close()
             self._calls.clear()
-            self._call = self._tasks = self._timer = failure = content = None
+            self._call = self._tasks = failure = content = None
             self._answer.close()
             del self._answer
 
@@ -214,7 +217,7 @@ class GuardedExchange:
         call: AppCall | None = started
         while answer.ask is not None and answer.is_wanted:
             call = await self._ask_again(answer.ask)
-        if answer.is_cut:
+        if answer.client.is_cut:
             return None
         if call is not None and call.ended and answer.ask is None:
             await answer.cut()
@@ -230,29 +233,28 @@ class GuardedExchange:
         return self._call
 
     async def _take_first(self, message: Message) -> None:
-        """The `send` of the first call."""
+        """The `send` of the first call, up to the start of its answer."""
         if message["type"] == START:
             hand_back(self._first, self._given)
-        await self._answer.take_first(message)
-        self.after_message()
+            if self._call is not None:
+                self._call.answer = self._answer.send
+        await self._answer.send(message)
 
-    def after_message(self, *, anew: bool = False) -> None:
-        """After each message: start the timer if a hold began, and leave the call if the model is to be asked again,
-        or if its answer has been cut short.
-        `anew`: another answer has begun, so the time of its hold starts anew."""
+    def after_message(self) -> None:
+        """Start the timer if a hold began, and leave the call if the model is to be asked again, or if its answer has
+        been cut short."""
         answer = self._answer
-        if anew and self._timer is not None:
-            self._timer.held_since = None
-        if answer.guard is not None:
-            if self._timer is None:
-                meter = answer.keeper.tally.measure_holds(answer.guard, answer.tell)
-                self._timer = HoldTimer(answer.guard, answer.client, answer.settings, answer.dialect.heartbeat, meter)
-            if self._tasks is not None and self._timer.update():
-                self._tasks.start_soon(self._timer.run, self._cancel_call)
-        if answer.ask is not None and self._call is not None:
+        if answer.hold_began() and self._tasks is not None and answer.timer is not None:
+            self._tasks.start_soon(answer.timer.run, self._cancel_call)
+        if self._call is None:
+            return
+        if answer.ask is not None:
             self._call.leave()
-        elif answer.is_cut and self._call is not None:
+        elif answer.client.is_cut:
             self._call.hang_up()
+
+    async def drop(self) -> None:
+        """What a call sends that has been hung up on is dropped by `AppCall.send`."""
 
     def _cancel_call(self) -> None:
         if self._call is not None:
@@ -268,7 +270,7 @@ class GuardedExchange:
             await answer.escalate(f"no path to {ask.model}")
             return None
         answer.keeper.bus.emit(AskedAgain(answer.keeper.tally.where, ask.model))
-        limit_s = answer.settings.steer_timeout_s
+        limit_s = answer.evidence.settings.steer_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as first_byte:
             later = LaterAnswer(self, answer, first_byte)
             call = self._start(scope, ask.body, later.send, again=True)
@@ -300,7 +302,7 @@ class LaterAnswer:
 
     __slots__ = ("_accepted", "_answer", "_begun", "_exchange", "_first_byte", "cause")
 
-    def __init__(self, exchange: GuardedExchange, answer: GuardedAnswer, first_byte: anyio.CancelScope) -> None:
+    def __init__(self, exchange: GuardedExchange, answer: AnswerDriver, first_byte: anyio.CancelScope) -> None:
         self.cause = "it did not answer"
         self._exchange = exchange
         self._answer = answer
@@ -323,8 +325,61 @@ class LaterAnswer:
         elif self._accepted:
             if not self._begun and message.get("body"):
                 self._first_byte.deadline = math.inf
-                self._exchange.after_message(anew=True)
+                if answer.timer is not None:
+                    answer.timer.held_since = None  # the time of its hold starts anew
+                self._exchange.after_message()
                 self._begun = self._accepted = guard.begin_next_answer()
             if self._begun:
-                await answer.take(guard, message)
+                await answer.feed(guard, message)
                 self._exchange.after_message()
+
+
+class WatchedCall:
+    """Calls the app once, in the host's own task, for an answer in which a call could still be one too many."""
+
+    __slots__ = ("_answer", "_beside", "_body", "_scope", "_unheeded")
+
+    def __init__(self, answer: AnswerDriver, body: RequestBody, scope: Scope) -> None:
+        self._answer = answer
+        self._beside = Beside()
+        self._body = body
+        self._scope = scope
+        self._unheeded: Unheeded | None = None
+        answer.runner = self
+
+    async def run(self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send) -> None:
+        """Call the app with a copy of the given scope, and hand back what it wrote there."""
+        async with self._beside, self:
+            await call_app(app, used, given, receive, send)
+
+    async def __aenter__(self) -> None:
+        """Within, an error of the app is not raised if its answer was complete before: it has been hung up on."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is not None and not isinstance(error, Exception):
+            return False  # a call that is cancelled or dropped must not wait for its client
+        answer = self._answer
+        if answer.timer is not None:
+            answer.timer.stop()
+        await answer.cut()
+        answer.report()
+        return answer.client.is_cut
+
+    def after_message(self) -> None:
+        """Begin with heartbeats if a hold began, and hang up if the answer has been cut short."""
+        if self._answer.client.is_cut:
+            self._body.hang_up()
+        if self._answer.hold_began() and self._answer.timer is not None:
+            self._beside.start(partial(self._answer.timer.run, _nothing))
+
+    async def drop(self) -> None:
+        """Drop what the app sends behind an answer that was cut short."""
+        if self._unheeded is None:
+            self._unheeded = Unheeded(self._scope)
+        await self._unheeded.note()
+
+
+def _nothing() -> None:
+    """No model is asked again, so there is no call to be cancelled."""

@@ -32,16 +32,28 @@ class KeptRequest:
     """A request that is dropped and parsed again on demand.
 
     `body`: its bytes (without its commands, where it had some, and with hints, where it gets some). `model` and
-    `choices` are always there; `continues`: its vendor remembers conversations.
+    `choices` are always there; `streamed`: it asks for a stream; `continues`: its vendor remembers conversations.
     """
 
-    __slots__ = ("_content_type", "_formats", "_request", "_target", "body", "choices", "continues", "dialect", "model")
+    __slots__ = (
+        "_content_type",
+        "_formats",
+        "_request",
+        "_target",
+        "body",
+        "choices",
+        "continues",
+        "dialect",
+        "model",
+        "streamed",
+    )
 
     def __init__(self, dialect: Dialect, request: Request, target: str) -> None:
         self.dialect = dialect
         self.body = request.body
         self.model = request.model
         self.choices = request.choices
+        self.streamed = request.stream
         self.continues = request.chain is not None
         self._target = target
         self._request: Request | None = request

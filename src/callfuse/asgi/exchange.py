@@ -1,42 +1,33 @@
-"""Runs one exchange: adds texts to results in the request, calls the app, and watches or guards its answer.
-
-If no call of the answer can be withheld, every message passes and is only read (`watch.py`). Otherwise the answer goes
-through a guard (`calls.py`, `guarded.py`).
+"""Runs one exchange: adds texts to results in the request, calls the app (`calls.py`), and has its answer driven
+(`driver.py`).
 """
 
 from collections.abc import Awaitable
-from functools import partial
 
 from callfuse.asgi import headers, off_loop
-from callfuse.asgi.answer import Shape
-from callfuse.asgi.beside import Beside
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.calls import GuardedExchange, Unheeded
+from callfuse.asgi.calls import GuardedExchange, WatchedCall
 from callfuse.asgi.closed import closed_reply
+from callfuse.asgi.driver import AnswerDriver, Watching
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
-from callfuse.asgi.guarded import GuardedAnswer
-from callfuse.asgi.handover import TakenOver
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.asgi.repair import RepairingApp
 from callfuse.asgi.review import Review
 from callfuse.asgi.scopes import call
-from callfuse.asgi.stream import ClientStream
-from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
-from callfuse.asgi.watch import Watch
+from callfuse.asgi.types import Scope, Send
 from callfuse.conversations.hints import with_hints
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import LaneEvidence
 from callfuse.policy.holdout import HOLDOUT
-from callfuse.wire import Format
 
 
 class Exchange:
     """One request that is judged, and its answer. Making one reads the whole request: for a long one, in a thread."""
 
     __slots__ = (
-        "_beside",
+        "_answer",
         "_evidence",
         "_first",
         "_host",
@@ -45,14 +36,12 @@ class Exchange:
         "_prepared",
         "_repairs",
         "_unpacks",
-        "_watch",
     )
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
-        self._beside = Beside()
         self._host = host
         self._prepared = prepared
-        self._watch: Watch | None = None
+        self._answer: AnswerDriver | None = None
         self._unpacks = self._repairs = False
         self._is_hinted = self._add_hints()
         chain = prepared.request.get().chain
@@ -106,21 +95,23 @@ class Exchange:
             if self._evidence.holds:
                 tally.mode = "guarded"
                 first = headers.for_body(scope, content, identity=True)
-                return self._guarded(called, scope, body, send).run(first, content)
+                self._answer = AnswerDriver(self._evidence, self._keeper, body, send, review=self._review())
+                return GuardedExchange(called, scope, body, self._answer).run(first, content)
             sent = scope
             if content is not None or self._unpacks:
                 sent = headers.for_body(scope, content, identity=self._unpacks)
-            watch = self._send_watched(sent, body, send)
+            self._answer = answer = self._watched(body, send)
             tally.mode = "watched"
             receive = body.replay(content)
             body.release()
         if stage.failed:
             return self._run_unread(scope, body, send)
-        if self._evidence.hands_over and self._watch is not None:
-            return self._call_watched(called, sent, scope, receive, watch, self._watch)
+        taken = answer.send_to_the_end if answer.settles_text else answer.send
+        if self._evidence.hands_over:
+            return WatchedCall(answer, body, scope).run(called, sent, scope, receive, taken)
         if sent is scope:
-            return called(sent, receive, watch)
-        return call(called, sent, scope, receive, watch)
+            return called(sent, receive, taken)
+        return call(called, sent, scope, receive, taken)
 
     def _run_unread(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app without reading its answer, which an error prevents; under `fail_closed`, block one of which a
@@ -134,52 +125,30 @@ class Exchange:
         tally.action = reply.action.decode()
         return reply.run(scope, body, tally.noting_status(send))
 
-    async def _call_watched(
-        self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send, watch: Watch
-    ) -> None:
-        """Call the app with an answer that may be handed over."""
-        async with self._beside, watch:
-            await call(app, used, given, receive, send)
-
     def close(self) -> None:
         """Drop the request and what was read of its answer; the app's own frames may outlive the exchange."""
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
         self._evidence.close()
 
-    async def _take_over(self, scope: Scope, body: RequestBody, send: Send, form: Format | None) -> TakenOver:
-        """What goes on with a stream of this format (None: a whole answer) that has been watched so far."""
-        await off_loop.run(self._evidence.revive, len(self._prepared.request.body))
-        return TakenOver(self._answer(body, send), Shape(form), body, Unheeded(scope), self._beside)
-
-    def _send_watched(self, scope: Scope, body: RequestBody, send: Send) -> Send:
-        """A `send` that watches a healthy answer. Drops everything that was parsed."""
+    def _watched(self, body: RequestBody, send: Send) -> AnswerDriver:
+        """The driver of an answer in which no call need be held so far. Drops everything that was parsed."""
         self._evidence.drop()
-        reads_all = self._prepared.keeps_place
-        self._watch = watch = Watch(
-            self._evidence,
-            self._keeper,
-            body,
-            send,
-            partial(self._take_over, scope, body, send),
-            unpacks=self._unpacks,
-            reads_all=reads_all,
-        )
-        kept = self._evidence.kept
-        return watch.send_to_the_end if reads_all or kept.is_new or kept.told else watch.send
+        watching = Watching(self._revive, unpacks=self._unpacks, reads_all=self._prepared.keeps_place)
+        return AnswerDriver(self._evidence, self._keeper, body, send, watching=watching)
 
-    def _guarded(self, app: ASGIApp, scope: Scope, body: RequestBody, send: Send) -> GuardedExchange:
-        """The runner for an answer that may have to be held."""
-        return GuardedExchange(app, scope, body, self._answer(body, send))
+    async def _revive(self) -> Review:
+        """Read the request again, for a call of the answer could be one too many."""
+        await off_loop.run(self._evidence.revive, len(self._prepared.request.body))
+        return self._review()
 
-    def _answer(self, body: RequestBody, send: Send) -> GuardedAnswer:
-        """The client's answer, where a guard reads it."""
-        host, prepared, judge = self._host, self._prepared, self._evidence.judge
-        review = Review(host.on_loop, judge, prepared.where, host.bus)
+    def _review(self) -> Review:
+        """Lets the callback see the verdicts."""
+        host, prepared = self._host, self._prepared
+        review = Review(host.on_loop, self._evidence.judge, prepared.where, host.bus)
         self._keeper.notes = review.notes
-        dialect, request = prepared.request.dialect, prepared.request.get()
-        return GuardedAnswer(dialect, request, judge, review, self._keeper, body, ClientStream(send))
+        return review
 
     def _content(self) -> bytes | None:
         """The body with warnings and notes in its results, and in a form that a stateful vendor accepts; None if it

@@ -18,9 +18,9 @@ _SHORTEST_S = 0.001
 
 class HoldTimer:
     """The timer of one client's answer. `held_since`: when the current hold began, in seconds of the event loop; None
-    if nothing is held."""
+    if nothing is held. `is_running`: its task runs."""
 
-    __slots__ = ("_client", "_guard", "_heartbeat", "_meter", "_running", "_scope", "_settings", "held_since")
+    __slots__ = ("_client", "_guard", "_heartbeat", "_meter", "_scope", "_settings", "held_since", "is_running")
 
     def __init__(
         self, guard: SafeGuard, client: ClientStream, settings: LoopSettings, heartbeat: bytes, meter: HoldMeter
@@ -31,7 +31,7 @@ class HoldTimer:
         self._settings = settings
         self._heartbeat = heartbeat
         self._meter = meter
-        self._running = False
+        self.is_running = False
         self._scope: anyio.CancelScope | None = None
 
     def update(self) -> bool:
@@ -41,9 +41,9 @@ class HoldTimer:
             self.held_since = None
         elif self.held_since is None:
             self.held_since = anyio.current_time()
-        if self._running or not self._guard.state.holding:
+        if self.is_running or not self._guard.state.holding:
             return False
-        self._running = self._client.shared = True
+        self.is_running = self._client.shared = True
         self._client.last_sent = anyio.current_time()
         return True
 
@@ -60,7 +60,7 @@ class HoldTimer:
             with anyio.CancelScope() as self._scope:
                 while self._guard.state.holding and not self._client.closed:
                     await self._step(cancel_call)
-        self._running, self._scope = False, None
+        self.is_running, self._scope = False, None
 
     async def _step(self, cancel_call: Callable[[], None]) -> None:
         """Do what is due now, and sleep until the next event."""

@@ -1,8 +1,9 @@
 """A guard whose bugs cannot break the exchange.
 
-`Guard` handles its own errors. If one escapes all the same, the answer goes on without the guard. Before the verdict,
-what waits leaves as it came and the rest passes (with `fail_closed` the answer ends instead). After the verdict, the
-withheld call is gone, so the next rung is taken, or the answer ends.
+`Guard` handles its own errors while calls may be held. If one escapes all the same, or while calls are only assembled,
+the answer goes on without the guard. Before the verdict, what waits leaves as it came and the rest passes (with
+`fail_closed` an answer that was followed ends instead). After the verdict, the withheld call is gone, so the next rung
+is taken, or the answer ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,11 +11,11 @@ from functools import partial
 
 from callfuse.asgi import off_loop
 from callfuse.asgi.answer import Shape
-from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.fail_open import Stage
 from callfuse.dialects.base import Dialect, Request
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.guard import NOTHING_WAITS, Guard
 from callfuse.guard.judge import Judge
-from callfuse.guard.observer import Handover
 from callfuse.guard.queue import Trace
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Step
@@ -27,46 +28,83 @@ ReviewAll = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
 
 
 class SafeGuard:
-    """The guard of one client's answer. No method raises.
+    """The guard of one client's answer, from its first byte to its last. No method raises.
 
-    `state` is the guard's after its last step. While a thread works on a stream's guard it stays as it was: the hold's
-    timer reads it meanwhile. `buffered_bytes`: as in the state, with what has passed unread since.
+    `shape`: the form of the answer. `assembly`: what reads it while no call need be held; None from then on. `state` is
+    the guard's after its last step. While a thread works on a stream's guard it stays as it was: the hold's timer reads
+    it meanwhile. `buffered_bytes`: as in the state, with what has passed unread since. `most_held`: the most bytes that
+    have been held, since that was last set to 0.
     """
 
     __slots__ = (
-        "_broken",
         "_fail_closed",
         "_guard",
         "_is_first",
-        "_is_whole",
         "_request",
         "_stage",
         "_waiting",
+        "assembly",
         "buffered_bytes",
+        "is_broken",
+        "most_held",
         "record",
+        "shape",
         "state",
     )
 
     def __init__(
         self,
         dialect: Dialect,
-        request: Request,
-        judge: Judge,
         shape: Shape,
-        fail_open: FailOpen,
-        trace: Trace | None = None,
+        choices: int,
+        stage: Stage,
+        *,
+        assembly: Assembly | None = None,
     ) -> None:
-        self._guard = Guard(dialect, request, judge, shape.stream or WHOLE, trace=trace)
-        self._is_whole = shape.stream is None
-        self._fail_closed = judge.settings.fail_closed
-        self._request = request
-        self._stage = fail_open.stage("while guarding")
+        form = shape.stream or WHOLE
+        self._guard = Guard(dialect, form, choices=choices, assembly=assembly)
+        self._fail_closed = False
+        self._request: Request | None = None
+        self._stage = stage
         self._waiting = _Waiting()
-        self._broken = False
         self._is_first = True
+        self.assembly = assembly
+        self.is_broken = False
         self.record: ExchangeRecord = self._guard.record
+        self.shape = shape
         self.state = NOTHING_WAITS
-        self.buffered_bytes = 0
+        self.buffered_bytes = self.most_held = 0
+
+    @property
+    def may_judge(self) -> bool:
+        """Whether `settle` may have to make a judge, for there are many calls."""
+        with self._stage:
+            return self.assembly is not None and self.assembly.may_judge
+        return False
+
+    def begin(self, request: Request, judge: Judge, trace: Trace | None = None) -> None:
+        """Follow the answer from its first byte on. Raises whatever goes wrong: nothing of the answer has come."""
+        self._request, self._fail_closed = request, judge.settings.fail_closed
+        self._guard.follow(request, judge, trace)
+
+    def follow(self, request: Request, judge: Judge, stage: Stage, trace: Trace | None = None) -> bytes:
+        """Hold calls from now on, from the one that has made the answer suspect; returns what may leave."""
+        self._request, self._fail_closed, self._stage = request, judge.settings.fail_closed, stage
+        self.assembly = None
+        with stage:
+            out = self._guard.follow(request, judge, trace)
+            self._copy_state()
+            self._waiting.note(b"", out, some_wait=self._some_wait)
+            return out
+        return self._give_up_unjudged()
+
+    @property
+    def _request_bytes(self) -> int:
+        return len(self._request.body) if self._request is not None else 0
+
+    @property
+    def _some_wait(self) -> bool:
+        return self.state.held_bytes > 0 or not self.state.has_all_left
 
     def _copy_state(self) -> None:
         """Copy the guard's state after each call."""
@@ -75,7 +113,7 @@ class SafeGuard:
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
         """Feed a part of an answer (`final`: its last); returns the bytes that may leave now."""
-        if self._broken:
+        if self.is_broken:
             return chunk if self._is_first and not self._fail_closed else b""
         with self._stage:
             out = self._guard.feed(chunk) if chunk else b""
@@ -84,25 +122,18 @@ class SafeGuard:
                 return out
             if final:
                 out += self._guard.finish()
-            self._copy_state()
-            self._waiting.note(chunk, out, some_wait=self.state.held_bytes > 0 or not self.state.has_all_left)
+            self.state = state = self._guard.state
+            self.buffered_bytes = state.buffered_bytes
+            if state.held_bytes > self.most_held:
+                self.most_held = state.held_bytes
+            self._waiting.note(chunk, out, some_wait=state.held_bytes > 0 or not state.has_all_left)
             return out
         self._waiting.note(chunk, b"", some_wait=True)
         return self._give_up_unjudged()
 
-    def take_over(self, handover: Handover, held: bytes) -> bytes:
-        """Go on with an answer that was watched; returns what may leave of `held`, which the client has not got."""
-        with self._stage:
-            out = self._guard.take_over(handover)
-            self._copy_state()
-            self._waiting.note(held, out, some_wait=self.state.held_bytes > 0 or not self.state.has_all_left)
-            return out
-        self._waiting.note(held, b"", some_wait=True)
-        return self._give_up_unjudged()
-
     def measure(self) -> int:
         """The bytes of the answer that are kept, exactly: of what passes unread none are."""
-        if not self._broken:
+        if not self.is_broken:
             with self._stage:
                 self._copy_state()
         return self.buffered_bytes
@@ -118,7 +149,7 @@ class SafeGuard:
             verdicts = await review(verdicts)
         self._waiting.clear()
         with self._stage:
-            weight = len(self._request.body) + self.buffered_bytes  # the answer so far is read again
+            weight = self._request_bytes + self.buffered_bytes  # the answer so far is read again
             step = await off_loop.run(partial(self._guard.apply, verdicts), weight)
             self._copy_state()
             return step
@@ -133,7 +164,7 @@ class SafeGuard:
         with self._stage:
             self._guard.begin_next_answer()
             self._copy_state()
-            self._broken = self._is_first = False
+            self.is_broken = self._is_first = False
             return True
         return False
 
@@ -141,7 +172,7 @@ class SafeGuard:
         """Take the next rung, after the pending answer has failed; the end of the client's answer if that fails,
         too."""
         with self._stage:
-            step = await off_loop.run(self._guard.escalate, len(self._request.body) + self.buffered_bytes)
+            step = await off_loop.run(self._guard.escalate, self._request_bytes + self.buffered_bytes)
             self._copy_state()
             return step
         return self._end()
@@ -166,7 +197,7 @@ class SafeGuard:
 
     def cut(self) -> bytes:
         """The upstream broke off: returns what is held and not yet judged, as it came."""
-        if self._broken:
+        if self.is_broken:
             return b""
         with self._stage:
             return self._guard.cut()
@@ -174,11 +205,13 @@ class SafeGuard:
 
     def settle(self) -> str:
         """The answer is delivered: record its calls. Returns the value of the header `x-callfuse-action`."""
-        if not self._broken:
-            with self._stage:
-                self._guard.settle()
         with self._stage:
-            return texts.header(self.record.verdicts)
+            if not self.is_broken:
+                self._guard.settle()
+        self.record.is_incomplete |= self._stage.failed
+        if self.assembly is None:
+            with self._stage:
+                return texts.header(self.record.verdicts)
         return ""
 
     def close(self) -> None:
@@ -208,7 +241,7 @@ class SafeGuard:
         return Step(self._last_words())
 
     def _give_up(self) -> None:
-        self._broken = True
+        self.is_broken = True
         self.state = NOTHING_WAITS
         self.buffered_bytes = 0
 
@@ -216,7 +249,8 @@ class SafeGuard:
         """The end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which breaks
         off."""
         with self._stage:
-            return self._request.own_answer(texts.unchecked_call("")) if self._is_whole else b""
+            request = self._request if self.shape.stream is None else None
+            return request.own_answer(texts.unchecked_call("")) if request is not None else b""
         return b""
 
 

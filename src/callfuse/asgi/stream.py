@@ -57,6 +57,10 @@ class ClientStream:
             await self._send_start(self._start)
         await self._send(message)
 
+    def drop(self) -> None:
+        """The answer is over: what still comes leads nowhere."""
+        self._send = _nowhere
+
     async def write(self, out: bytes, *, final: bool = False, action: str = "") -> None:
         """Send bytes of the body; `final` ends it. `action`: the value of `x-callfuse-action` for a whole answer that
         was changed."""
@@ -78,6 +82,10 @@ class ClientStream:
         self.closed = final
         self.has_said = self.has_said or not out.isspace()
         await self._send({"type": "http.response.body", "body": out, "more_body": not final})
+
+
+async def _nowhere(_message: Message) -> None:
+    """The `send` of an answer that is over."""
 
 
 def _behind(blanks: bytes, out: bytes) -> bytes:

@@ -151,6 +151,7 @@ class HoldMeter:
 
     def _begin(self) -> None:
         self._since, self._size, self._asked = perf_counter(), 0, False
+        self._guard.most_held = 0
         self._before = self._done()
         self._bus.emit(HoldBegan(self._tally.where))
 
@@ -166,6 +167,6 @@ class HoldMeter:
         if not how:
             how = "withheld" if self._asked or withheld > self._before[0] else "released"
             how = "failed" if failures > self._before[1] else how
-        self._bus.emit(HoldEnded(self._tally.where, seconds, self._size, how))
+        self._bus.emit(HoldEnded(self._tally.where, seconds, max(self._size, self._guard.most_held), how))
         if failures > self._before[1]:  # the answer may go on for minutes, or be cancelled
             self._tell()

@@ -33,8 +33,8 @@ ReadWhole = Callable[[Payload], list[WholeChoice]]
 class Codec:
     """Reads and writes streamed answers of one dialect.
 
-    `form`: splits them into frames. `whole`: there is only one frame, the body. `is_stateful`: the vendor stores
-    answers under their `answer_id`.
+    `dialect`: theirs. `form`: splits them into frames. `whole`: there is only one frame, the body. `is_stateful`: the
+    vendor stores answers under their `answer_id`.
     """
 
     whole = False
@@ -44,7 +44,7 @@ class Codec:
         self._call_mark = dialect.call_mark
         self._early_mark = dialect.early_mark
         self.kept_mark = dialect.kept_mark
-        self._dialect = dialect
+        self.dialect = dialect
         self._stateful = stateful_vendor(dialect)
         self.is_stateful = self._stateful is not None
 
@@ -59,19 +59,19 @@ class Codec:
 
     def reader(self, *, trace: bool = False) -> Reader:
         """A reader for one answer. `trace`: as in `Dialect.reader`."""
-        return self._dialect.reader(trace=trace)
+        return self.dialect.reader(trace=trace)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """The indexes of the choices in a payload; empty if it concerns the whole answer."""
-        return self._dialect.choices_of(payload)
+        return self.dialect.choices_of(payload)
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether a frame only keeps the connection open and may overtake others."""
-        return self._dialect.is_keep_alive(frame, payload)
+        return self.dialect.is_keep_alive(frame, payload)
 
     def is_end(self, frame: bytes) -> bool:
         """Whether a frame without payload ends the answer."""
-        return self._dialect.is_end(frame)
+        return self.dialect.is_end(frame)
 
     def answer_id(self, payload: Payload) -> str:
         """The id under which the vendor stores the answer; empty if it is not in the payload."""
@@ -98,11 +98,11 @@ class Codec:
         """The model's turn from the chunks of its answer, as an element of the next request's history. Raises
         CannotReplay."""
         with replaying():
-            return self._dialect.model_turn(self.payloads(raw))
+            return self.dialect.model_turn(self.payloads(raw))
 
     def is_unfinished(self, raw: Sequence[bytes]) -> bool:
         """Whether a server-side tool in these chunks of an answer still waits for its result."""
-        return self._dialect.is_unfinished(self._payloads(raw))
+        return self.dialect.is_unfinished(self._payloads(raw))
 
     def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer that continues the client's answer. `usage`: the setting, `last` or `sum`."""
@@ -120,11 +120,11 @@ class WholeCodec(Codec):
 
     def reader(self, *, trace: bool = False) -> Reader:
         """A reader for one body."""
-        return WholeReader(self._dialect.read_whole)
+        return WholeReader(self.dialect.read_whole)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
         """All choices of the body."""
-        return range(len(self._dialect.read_whole(payload)))
+        return range(len(self.dialect.read_whole(payload)))
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """False: a body never is."""
@@ -138,11 +138,11 @@ class WholeCodec(Codec):
         """The model's turn from the body. Raises CannotReplay."""
         with replaying():
             body = as_utf8(b"".join(raw))
-            return self._dialect.model_turn_of_whole(body, self.form.payload(body) or {})
+            return self.dialect.model_turn_of_whole(body, self.form.payload(body) or {})
 
     def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer for the client's body."""
-        return WholeWriter(request, self._dialect.read_whole, usage)
+        return WholeWriter(request, self.dialect.read_whole, usage)
 
 
 @contextmanager

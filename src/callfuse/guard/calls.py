@@ -139,7 +139,8 @@ class AnswerCalls:
     def grows(self, chunk: bytes, *, once: bool = False) -> bool:
         """Read frames that are like the last one, but for the pieces of arguments that they add to a call; False if
         they have to be parsed. `once`: only a single frame."""
-        return self._finder.append(chunk, once=once)
+        template = self._finder.template
+        return template is not None and template.append(chunk, once=once)
 
     def read(self, frame: bytes, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
         """The events of a frame with this payload, and where the parts of calls stand in it."""

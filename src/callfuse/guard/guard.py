@@ -13,6 +13,7 @@ Rules:
 
 Theory of operation. The driver (an ASGI exchange, a test) calls:
 
+    guard.follow(request, judge)               # at once, if a call may have to be held, else when its state is_suspect
     out = guard.feed(chunk)                    # for each chunk; at the end finish(), or cut() if the upstream broke off
     if guard.needs_verdict:
         step = guard.apply(guard.verdicts())   # a callback may change the verdicts in between
@@ -24,6 +25,9 @@ Theory of operation. The driver (an ASGI exchange, a test) calls:
 
 What becomes of a frame depends on the guard's mode (`Mode`):
 
+- ASSEMBLING: it leaves when it is complete, and calls are put together on the side (`assembly.py`), until one opens
+  that could be one too many: the frame that opens it is the first one in FOLLOWING. What only a suspect answer needs is
+  made then;
 - FOLLOWING: `_read` (limits) -> `_take` -> `_splice` (only if it continues an earlier answer) -> `_follow`, which steps
   the holds (`hold.py`) and then sends or queues it. One that only adds a piece to a call (`template.py`) is not parsed.
   Until the end of the answer, an error or a limit;
@@ -61,10 +65,11 @@ from typing import Final, NamedTuple, TypeVar
 from callfuse.boundary import Boundary
 from callfuse.dialects.base import Block, Dialect, Entry, Event, OpenCall, Request, What
 from callfuse.dialects.codec import codec_of
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.judge import Judge
-from callfuse.guard.observer import Handover
 from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
+from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.rewriter import Rewriter
 from callfuse.guard.steer_loop import SteerLoop, all_ask
 from callfuse.guard.step import Step
@@ -91,6 +96,7 @@ _TOO_WIDE: Final = "choices"
 class Mode(Enum):
     """What becomes of the frames that come, as described above."""
 
+    ASSEMBLING = "assembling"
     FOLLOWING = "following"
     PASSING = "passing"
     SPLICING = "splicing"
@@ -109,7 +115,8 @@ class GuardState(NamedTuple):
     it needs heartbeats; never a whole answer. `pending`: the model has been asked again and nothing of its answer has
     left. `held_bytes`: frames that wait, and an incomplete frame behind them or of a pending answer; of a whole answer
     all that have come. `buffered_bytes`: those in memory, also those that have left and may be needed for the model's
-    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped.
+    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped. `is_suspect`: a
+    call could be one too many, so that the guard must `follow` before anything more is fed.
     """
 
     needs_verdict: bool
@@ -118,6 +125,7 @@ class GuardState(NamedTuple):
     held_bytes: int
     buffered_bytes: int
     has_all_left: bool
+    is_suspect: bool = False
 
 
 NOTHING_WAITS: Final = GuardState(
@@ -128,21 +136,36 @@ NOTHING_WAITS: Final = GuardState(
 class Guard:
     """Guards one client's answer, which may be spliced from several answers of the model.
 
-    `form`: how answers come, a stream's format or `WHOLE` (default: server-sent events). `trace` gets one line for each
-    change of the mode, and one for each transition of a hold (choice, state, input, new state, effect, bytes waiting);
-    it must not raise. `record` collects what the exchange brings.
+    `form`: how answers come, a stream's format or `WHOLE` (default: server-sent events). `assembly` reads an answer of
+    which no call need be held so far. `record` collects what the exchange brings.
     """
 
     def __init__(
-        self, dialect: Dialect, request: Request, judge: Judge, form: Format = EVENTS, *, trace: Trace | None = None
+        self,
+        dialect: Dialect,
+        form: Format = EVENTS,
+        *,
+        choices: int = 1,
+        assembly: Assembly | None = None,
     ) -> None:
-        self._codec = codec_of(dialect, form)
-        self._loop = SteerLoop(dialect, request, judge)
-        self.record = self._loop.record
-        self._judge = judge
-        self._trace = trace
+        self.record = ExchangeRecord(choices)
+        self._assembly = assembly
+        self._codec = codec_of(dialect, form) if assembly is None else assembly.codec
+        self._trace: Trace | None = None
+        self._mode = Mode.ASSEMBLING
+
+    def follow(self, request: Request, judge: Judge, trace: Trace | None = None) -> bytes:
+        """Hold calls from now on that could be loops; returns what may leave of what has come of a suspect answer.
+
+        `trace` gets one line for each change of the mode, and one for each transition of a hold (choice, state, input,
+        new state, effect, bytes waiting); it must not raise."""
+        assembly, self._assembly, self._trace = self._assembly, None, trace
+        self._loop = SteerLoop(self._codec.dialect, request, judge, self.record)
         self._rewriter = Rewriter(self._codec, request, usage=judge.settings.usage)
         self._begin()
+        if assembly is None:
+            return b""
+        return self._run(partial(self._adopt, assembly), self._read_on)
 
     def _begin(self) -> None:
         """Reset for the first, or the next, answer."""
@@ -151,8 +174,8 @@ class Guard:
         self._parts: tuple[Sequence[Entry], Sequence[int]] = ((), ())
         tell = self._rewriter.tell if continues else None
         self._queue = HoldQueue(ordered=form.ordered, in_turn=self.record.choices > 1, tell=tell, trace=self._trace)
-        self._calls = AnswerCalls(self._codec.reader(trace=True), self._judge, self._queue, form.payload)
-        self._kept = KeptBytes(self._judge.settings.max_response_bytes, spliced=continues)
+        self._calls = AnswerCalls(self._codec.reader(trace=True), self._loop.judge, self._queue, form.payload)
+        self._kept = KeptBytes(self._loop.judge.settings.max_response_bytes, spliced=continues)
         self._rewriter.begin(self._queue, self._kept)
         self._recorded = False
         self._unjudged = False
@@ -177,8 +200,19 @@ class Guard:
     @property
     def state(self) -> GuardState:
         """What waits now."""
+        if self._assembly is not None:
+            sent = self._assembly.sent
+            unsent = len(sent.unsent) if sent is not None else 0
+            return NOTHING_WAITS._replace(
+                held_bytes=unsent,
+                buffered_bytes=self._assembly.waiting,
+                has_all_left=not unsent,
+                is_suspect=self._assembly.is_suspect,
+            )
         queue, pending, is_whole = self._queue, bool(self._loop.asked), self._codec.whole
-        unread = self._unread.size
+        unread = self._unread.framer.waiting
+        if self._unread.frames:
+            unread = self._unread.size
         held = queue.size + unread if queue.size or pending or is_whole else 0
         return GuardState(
             needs_verdict=bool(queue.to_judge),
@@ -196,29 +230,33 @@ class Guard:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk of any size; returns the bytes that may leave now, perhaps with some that waited."""
+        if self._assembly is not None:
+            return self._assembly.feed(chunk)
         if self._mode is Mode.PASSING:
             return chunk
         if self._mode is Mode.SILENT:
             return b""
-        if self._leaves_at_once(chunk):
+        if self._queue.size:
+            if self._is_held_piece(chunk):
+                return self._run(partial(self._hold_piece, chunk), self._read_on)
+        elif self._leaves_at_once(chunk):
             self._kept.add(chunk)
             return chunk
         self._unread.chunk = chunk
         return self._run(self._read_on)
 
-    def take_over(self, handover: Handover) -> bytes:
-        """Go on with an answer that an observer has watched, before anything is fed; returns what may leave of what the
-        client has not got of it."""
-        return self._run(partial(self._take_over, handover), self._read_on)
-
-    def _take_over(self, handover: Handover) -> bytes:
-        self._unread = unread = Unread(handover.framer)
-        unread.frames += handover.rest
-        unread.at_work = handover.opening.raw
-        for raw in handover.before:
-            self._kept.add(raw)
-        raw, payload, events, entries = handover.opening
-        self._calls.adopt(handover.reader, events)
+    def _adopt(self, assembly: Assembly) -> bytes:
+        """Go on with an answer from the frame that opens a suspect call."""
+        sent, unread = assembly.sent, Unread(assembly.framer)
+        if sent is None or sent.opening is None:
+            raise LookupError("no call of the answer is suspect")
+        self._unread = unread
+        unread.frames += assembly.rest
+        raw, payload, events, entries = sent.opening
+        unread.at_work = raw
+        for frame in sent.before:
+            self._kept.add(frame)
+        self._calls.adopt(assembly.reader, events)
         self._kept.add(raw)
         self._process(raw, events, entries, self._codec.choices_of(payload))
         unread.at_work = None
@@ -226,10 +264,14 @@ class Guard:
 
     def finish(self) -> bytes:
         """End of the body; returns the bytes that may leave now."""
+        if self._assembly is not None:
+            return self._assembly.finish()
         return self._run(self._finish) if self._mode is not Mode.SILENT else b""
 
     def cut(self) -> bytes:
         """The upstream broke off: returns what is held and not yet judged, as it came. A pending answer is dropped."""
+        if self._assembly is not None:
+            return self._assembly.release()
         if self._mode is Mode.SILENT or self.pending or self.needs_verdict:
             return b""
         return self._run(self._cut)
@@ -280,6 +322,9 @@ class Guard:
     def settle(self) -> None:
         """The answer is delivered: record its calls, with verdicts that change nothing (a warning), unless `apply` did
         so."""
+        if self._assembly is not None:
+            self._assembly.settle(self.record)
+            return
         if not self._recorded:
             self.record.is_incomplete = self._calls.broke or (self._calls.any and not self.complete)
         if not self.complete or self._recorded:
@@ -290,6 +335,9 @@ class Guard:
     def close(self) -> None:
         """The exchange is over, in whatever way: drop all bytes and calls, which an exception's traceback could keep
         alive. Only `record` stays."""
+        if self._mode is Mode.ASSEMBLING:
+            self._assembly, self._mode = None, Mode.SILENT
+            return
         self._rewriter.close()
         self._begin()
         self._mode = Mode.SILENT
@@ -328,12 +376,11 @@ class Guard:
         self._enter(Mode.SPLICING if self._continues else Mode.PASSING)
 
     def _leaves_at_once(self, chunk: bytes) -> bool:
-        """Whether a chunk may leave by itself: whole frames that name no call, before any call; or such that only add
-        pieces to a call, which is read then. Only while nothing waits. Never of several choices, which must be known to
+        """Whether a chunk may leave by itself, while nothing waits: whole frames that name no call, before any call; or
+        such that only add pieces to a call, which is read then. Never of several choices, which must be known to
         have begun; nor of a pending answer, of which nothing has left so far."""
         if (
-            self._queue.size
-            or self.record.choices != 1
+            self.record.choices != 1
             or self._loop.asked
             or self._kept.spliced
             or not self._unread.framer.empty
@@ -346,14 +393,7 @@ class Guard:
 
     def _read_on(self) -> bytes:
         """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
-        chunk = self._unread.chunk
-        if chunk and self._queue.size and self._is_held_piece(chunk):
-            self._unread.chunk, self._unread.at_work = b"", chunk
-            self._kept.add(chunk)
-            self._process(chunk, (), *self._parts)
-            self._unread.at_work = None
-            return self._queue.drain()
-        if chunk:
+        if self._unread.chunk:
             self._unread.split()
         self._read_frames()
         waiting = self._unread.framer.waiting
@@ -373,10 +413,21 @@ class Guard:
             and not queue.to_judge
             and not self._unread.frames
             and self._unread.framer.empty
-            and queue.size + size <= self._judge.settings.max_held_bytes
+            and queue.size + size <= self._loop.judge.settings.max_held_bytes
             and self._kept.has_room(size)
             and self._calls.grows(chunk, once=True)
         )
+
+    def _hold_piece(self, frame: bytes) -> bytes:
+        """Compare a call that waits with those that it could be equal to, now that it has grown by this frame, and
+        queue the frame."""
+        entries, choices = self._parts
+        self._unread.at_work = frame
+        self._kept.add(frame)
+        self._calls.compare(choices)
+        self._queue.put(frame, choices, entries)
+        self._unread.at_work = None
+        return self._queue.drain()
 
     def _read_frames(self) -> None:
         unread = self._unread.frames
@@ -420,7 +471,7 @@ class Guard:
 
         An incomplete frame counts like the complete one, so that the cut does not matter: as held bytes only behind
         others, else as bytes of the answer. That of a later answer of which nothing is held must fit alone."""
-        settings, queue = self._judge.settings, self._queue
+        settings, queue = self._loop.judge.settings, self._queue
         if self._mode in (Mode.SPLICING, Mode.CLOSED):
             return "max_response_bytes" if size > settings.max_response_bytes else ""
         if queue.size and queue.size + size > settings.max_held_bytes:
@@ -470,7 +521,7 @@ class Guard:
         if self._drops_answer:
             self._enter(Mode.SILENT)
             return b""
-        if self._judge.settings.fail_closed and self._mode is Mode.FOLLOWING:
+        if self._loop.judge.settings.fail_closed and self._mode is Mode.FOLLOWING:
             return self._queue.drain() + self._close_unjudged()
         self._attempt(self._queue.open)
         self._pass_rest()
@@ -493,7 +544,7 @@ class Guard:
             self._take(raw)
             if self._loop.asked:
                 self._commit()
-            is_long = self._queue.size > self._judge.settings.max_held_bytes
+            is_long = self._queue.size > self._loop.judge.settings.max_held_bytes
             if is_long and self._mode is Mode.FOLLOWING and not self.needs_verdict:
                 self._exceed("max_held_bytes")  # the first frame that waits is too long by itself
 
@@ -610,7 +661,7 @@ class Guard:
         in a block, and the frame at fault passes only if it has no call."""
         queue = self._queue
         left = at_fault if at_fault and not queue.is_newest(at_fault) else b""
-        if not self._judge.settings.fail_closed:
+        if not self._loop.judge.settings.fail_closed:
             self._pass_rest()
             queue.open()
             queue.bypass(left)
@@ -631,7 +682,7 @@ class Guard:
         found: list[Verdict] = []
         for calls in self._calls.of_choices(sorted(choices)):
             gone = {complete for call, complete in calls.items() if not self._queue.holds_call(call)}
-            verdicts = self._judge.verdicts(list(calls.values()))
+            verdicts = self._loop.judge.verdicts(list(calls.values()))
             found += [verdict for verdict in verdicts if not (verdict.withholds and verdict.call in gone)]
         return found
 
@@ -639,7 +690,7 @@ class Guard:
         """Release, ask or thin (see the theory above), and record the round."""
         queue = self._queue
         self._loop.stop_asking()
-        if self._unjudged and self._judge.settings.fail_closed:
+        if self._unjudged and self._loop.judge.settings.fail_closed:
             return Step(self._close_unjudged())
         calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
@@ -680,7 +731,7 @@ class Guard:
         is cut short, have not ended."""
         if self._calls.is_cut:
             return set(self._queue.held).difference(calls)
-        ends = {one.call for one in verdicts if one.withholds and self._judge.ends_round(one.finding)}
+        ends = {one.call for one in verdicts if one.withholds and self._loop.judge.ends_round(one.finding)}
         over = {call.choice for call, whole in calls.items() if whole in ends} if ends else set()
         return {call for call in self._calls.beyond if call.choice in over}
 
@@ -739,7 +790,7 @@ class Guard:
             self._keep(self._calls.complete_calls().values(), blocked)
 
     def _as_blocks(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        return [self._judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]
+        return [self._loop.judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]
 
     def _go_on(self) -> None:
         """Switch the writer and the steer loop to the next answer."""

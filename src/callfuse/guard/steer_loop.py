@@ -36,15 +36,16 @@ from callfuse.wire import Payload
 class SteerLoop:
     """The policy half of a guard.
 
-    `asked`: the verdicts for which a model is being asked again; empty once part of its answer has gone out.
+    `asked`: the verdicts for which a model is being asked again; empty once part of its answer has gone out. `record`:
+    that of the exchange.
     """
 
-    def __init__(self, dialect: Dialect, request: Request, judge: Judge) -> None:
-        self.record = ExchangeRecord(request.choices)
+    def __init__(self, dialect: Dialect, request: Request, judge: Judge, record: ExchangeRecord) -> None:
+        self.record = record
         self.asked: list[Verdict] = []
+        self.judge = judge
         self._stateful = stateful_vendor(dialect)
         self._request = request
-        self._judge = judge
         self._attempts: list[Attempt] = []
         self._options = AskOptions()
         self._height = (0, 0)
@@ -77,7 +78,7 @@ class SteerLoop:
         """Record a round with its verdicts and, for a stateful vendor, the id of the answer (from its payloads)."""
         if self._stateful is not None:
             answer_id = next(filter(None, map(self._stateful.answer_id, payloads())), "")
-            replies = [Reply(one.call, self._judge.guidance(one)) for one in verdicts if one.withholds]
+            replies = [Reply(one.call, self.judge.guidance(one)) for one in verdicts if one.withholds]
             self.record.answers.append(StoredAnswer(answer_id, tuple(replies)))
         if calls:
             self.record.keep(calls, verdicts)
@@ -85,12 +86,12 @@ class SteerLoop:
     def note(self, survivors: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
         """Tell the model about withheld calls in the result of the first delivered one, if there is any."""
         if survivors:
-            self.record.note(survivors[0], [self._judge.guidance(one) for one in _one_each(verdicts)])
+            self.record.note(survivors[0], [self.judge.guidance(one) for one in _one_each(verdicts)])
 
     def block(self, verdicts: Iterable[Verdict]) -> Block:
         """The text and finish reason that the client gets instead of the withheld calls."""
-        said = dict.fromkeys(self._judge.block_text(verdict) for verdict in _one_each(verdicts))
-        finish = self._judge.settings.finish_reason
+        said = dict.fromkeys(self.judge.block_text(verdict) for verdict in _one_each(verdicts))
+        finish = self.judge.settings.finish_reason
         return Block("\n\n".join(said), finish if finish != "stop" else None)
 
     def ask(self, verdicts: Sequence[Verdict], turn: Callable[[], bytes]) -> Ask | None:
@@ -100,7 +101,7 @@ class SteerLoop:
         try:
             self._attempts.append(Attempt(turn(), (), self._options.model))
         except CannotReplay as error:
-            self._skip_rung(error, [self._judge.to_block(verdict) for verdict in verdicts])
+            self._skip_rung(error, [self.judge.to_block(verdict) for verdict in verdicts])
         return self._next_ask()
 
     def next(self) -> Ask | None:
@@ -113,7 +114,7 @@ class SteerLoop:
         after a request counts."""
         if self._answered < len(self._attempts):
             self._answered = len(self._attempts)
-            self._judge.begin_next_round(self.asked)
+            self.judge.begin_next_round(self.asked)
 
     def stop_asking(self) -> list[Verdict]:
         """Stop asking; returns the verdicts for which a model was being asked."""
@@ -129,8 +130,8 @@ class SteerLoop:
         """The request for the current verdicts, or for the first later rung whose request can be built; None if none
         can."""
         while (rung := self.asked[0].rung) is not None and rung.asks:
-            options = self._judge.ask_options(rung)
-            replies = [Reply(one.call, self._judge.guidance(one, asking=True)) for one in self.asked]
+            options = self.judge.ask_options(rung)
+            replies = [Reply(one.call, self.judge.guidance(one, asking=True)) for one in self.asked]
             self._attempts[-1] = self._attempts[-1]._replace(replies=replies)
             try:
                 body = self._request.ask_again(self._attempts, options)
@@ -143,7 +144,7 @@ class SteerLoop:
         return None
 
     def _next_rungs(self) -> list[Verdict]:
-        return self.apply_hardest_rung([self._judge.next_rung(verdict) for verdict in self.asked])
+        return self.apply_hardest_rung([self.judge.next_rung(verdict) for verdict in self.asked])
 
     def _skip_rung(self, error: CannotReplay, instead: list[Verdict]) -> None:
         """Record why this rung cannot ask, and take these verdicts instead."""

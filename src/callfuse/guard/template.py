@@ -77,26 +77,26 @@ class TemplateFinder:
     """Finds the templates of the frames of one answer; gives up after `TRIES` frames in a row without a match. `calls`:
     those of the answer so far.
 
-    Call `append` for each frame; where it returns False, `begin` before the frame is parsed, and `find` after that.
+    Call `append` for each frame, or that of its `template` if there is one; where it returns False, `begin` before the
+    frame is parsed, and `find` after that.
     """
 
-    __slots__ = ("_before", "_payload_of", "_template", "_tries", "calls")
+    __slots__ = ("_before", "_payload_of", "_tries", "calls", "template")
 
     def __init__(self, calls: Sequence[OpenCall], payload_of: PayloadOf) -> None:
         self.calls = calls
         self._payload_of = payload_of
-        self._template: ChunkTemplate | None = None
+        self.template: ChunkTemplate | None = None
         self._before: PieceCounts | None = None
         self._tries = TRIES
 
-    def append(self, chunk: bytes, *, once: bool = False) -> bool:
-        """Append the pieces of a frame, or of a chunk of whole ones; False if there is no template that all fit, or
-        where they are several and `once` allows one only."""
-        return self._template is not None and self._template.append(chunk, once=once)
+    def append(self, chunk: bytes) -> bool:
+        """Append the pieces of a frame, or of a chunk of whole ones; False if there is no template that all fit."""
+        return self.template is not None and self.template.append(chunk)
 
     def begin(self) -> None:
         """A frame is parsed next."""
-        last, self._template, self._before = self._template, None, None
+        last, self.template, self._before = self.template, None, None
         if last is not None and last.was_used:
             self._tries = TRIES
         if self._tries and self.calls and len(self.calls) <= MAX_CALLS:
@@ -106,7 +106,7 @@ class TemplateFinder:
     def find(self, frame: bytes) -> None:
         """This frame has been parsed. The next ones may fit it."""
         if self._before is not None:
-            self._template = template_of(frame, self.calls, self._before, self._payload_of)
+            self.template = template_of(frame, self.calls, self._before, self._payload_of)
 
 
 def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:

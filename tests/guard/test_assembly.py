@@ -1,13 +1,13 @@
-"""The observer of answers that pass: what it keeps, whatever it sees, and that it never stands in the way."""
+"""The assembly of answers that pass: what it keeps, whatever it sees, and that it never stands in the way."""
 
 import pytest
 
 from callfuse.detect.siblings import Room
-from callfuse.guard.observer import Observer
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.record import ExchangeRecord
 from callfuse.policy.settings import Rung
 from callfuse.wire import WHOLE
-from tests.guard.driving import each_kit, scene
+from tests.guard.driving import each_kit, record_of, scene
 from tests.guard.written import ANTHROPIC, DONE, OPENAI, body, chunk, message, part, text, tool_use
 from tests.support.kits import DialectKit, stream_of
 from tests.support.plain import again, elsewhere, known_call, same_call, saying, spin
@@ -15,12 +15,12 @@ from tests.support.wire import bytewise, frames
 
 
 def tapped(kit: DialectKit, *chunks: bytes, ladder: str = "warn", request: bytes | None = None) -> ExchangeRecord:
-    """What an observer has found in a streamed answer."""
+    """What an assembly has found in a streamed answer."""
     made = scene(kit, request, ladder)
-    observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
+    assembly = Assembly(made.dialect, made.request.choices, made.judge.settings, made.judge)
     for one in chunks:
-        observer.feed(one)
-    return observer.settle()
+        assembly.feed(one)
+    return record_of(assembly, made.request.choices)
 
 
 @each_kit
@@ -37,17 +37,17 @@ def test_the_calls_of_a_stream_are_kept(kit: DialectKit) -> None:
 
 @each_kit
 def test_text_is_not_even_read(kit: DialectKit) -> None:
-    """A whole frame without a call leaves the observer idle; a frame cut in two does not, until it is complete."""
+    """A whole frame without a call leaves the assembly idle; a frame cut in two does not, until it is complete."""
     made = scene(kit, ladder="warn")
-    observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
+    assembly = Assembly(made.dialect, made.request.choices, made.judge.settings, made.judge)
     chunks = frames(stream_of(kit, saying("Much", " text.")))
     for one in chunks:
-        observer.feed(one)
-        assert observer.idle
-    observer.feed(chunks[0][:10])
-    assert not observer.idle
-    observer.feed(chunks[0][10:])
-    assert observer.idle
+        assembly.feed(one)
+        assert assembly.idle
+    assembly.feed(chunks[0][:10])
+    assert not assembly.idle
+    assembly.feed(chunks[0][10:])
+    assert assembly.idle
 
 
 @each_kit
@@ -117,10 +117,10 @@ def test_text_before_a_call_takes_nothing_of_the_limit(kit: DialectKit) -> None:
     body = stream_of(kit, saying(*["x" * 500] * 6, same_call()))
     made = scene(kit, ladder="warn", stream=True, max_response_bytes=len(body) - 2500)
     for chunks in (frames(body), [body], list(bytewise(body))):
-        observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge)
+        assembly = Assembly(made.dialect, made.request.choices, made.judge.settings, made.judge)
         for one in chunks:
-            observer.feed(one)
-        assert [len(kept) for kept in observer.settle().rounds] == [1]
+            assembly.feed(one)
+        assert [len(kept) for kept in record_of(assembly).rounds] == [1]
 
 
 @each_kit
@@ -133,11 +133,11 @@ def test_the_limit_decides_of_a_handover_whatever_the_chunks(kit: DialectKit) ->
         found = set()
         for chunks in ([body], frames(body), list(bytewise(body))):
             settings, room = made.judge.settings, Room(equal=1)
-            observer = Observer(made.dialect, made.request.choices, settings, made.judge, room=room, hands_over=True)
+            assembly = Assembly(made.dialect, made.request.choices, settings, made.judge, room=room, may_hold=True)
             for one in chunks:
-                if observer.handover is None:
-                    observer.feed(one)
-            found.add(observer.handover is not None)
+                if not assembly.is_suspect:
+                    assembly.feed(one)
+            found.add(assembly.is_suspect)
         assert len(found) == 1, limit
         handed += found
     assert handed == sorted(handed)
@@ -158,10 +158,10 @@ def test_whole_answers(kit: DialectKit) -> None:
         ([kit.whole(saying("Done."))], 0),
         ([kit.whole(elsewhere())], 1),
     ):
-        observer = Observer(made.dialect, made.request.choices, made.judge.settings, made.judge, WHOLE)
+        assembly = Assembly(made.dialect, made.request.choices, made.judge.settings, made.judge, WHOLE)
         for one in chunks:
-            observer.feed(one)
-        record = observer.settle()
+            assembly.feed(one)
+        record = record_of(assembly)
         assert len(record.rounds) == kept
 
 

@@ -1,6 +1,7 @@
-"""Observes an answer in which no call can be held; its bytes pass unchanged.
+"""Assembles the calls of an answer of which none need be held so far; its bytes leave as they came.
 
-The observer assembles the calls for the ledger and gives the verdicts of rungs that leave the answer alone.
+They are for the ledger, and for the verdicts of rungs that leave the answer alone. Where a call could be one too many
+of its answer, the frame that opens it is the last one that is read here: the guard follows the answer from there on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,26 +36,6 @@ class Opening(NamedTuple):
     entries: tuple[Entry, ...]
 
 
-class Handover(NamedTuple):
-    """What a guard needs to go on with an answer.
-
-    `framer`, `reader`: those of the answer. `before`: the frames that the client has got, as far as a writer must know
-    them. `opening`: the frame that the reader has read last. `rest`: the frames behind it that have come. The client
-    has got none of these, nor what the framer still has.
-    """
-
-    framer: Framer
-    reader: Reader
-    before: Sequence[bytes]
-    opening: Opening
-    rest: Sequence[bytes]
-
-    @property
-    def size(self) -> int:
-        """The bytes that have come and the client has not got."""
-        return len(self.opening.raw) + sum(map(len, self.rest)) + self.framer.waiting
-
-
 class _Judging(NamedTuple):
     """Who judges the calls at the end of the answer. `judge_of` makes a judge where there is none."""
 
@@ -76,58 +57,62 @@ class _Judging(NamedTuple):
         ]
 
 
-class _Relay:
-    """What a guard must know of an answer, if it ever has to go on with it.
+class Sent:
+    """What a guard must know of an answer, if it ever has to hold a call of it, and what the client has not got yet.
 
-    `_before`: the first frame that the client has, those that open and close calls, those with the dialect's mark, and
-    the newest one, by which a writer knows where the stream is.
+    `before`: the first frame that the client has, those that open and close calls, those with the dialect's mark, and
+    the newest one, by which a writer knows where the stream is. `opening`: the frame that opens a call which could be
+    one too many. `unsent`: the bytes that wait for the end of their frame.
     """
 
-    __slots__ = ("_before", "_mark", "_newest", "_reached", "foresight")
+    __slots__ = ("_mark", "_newest", "before", "foresight", "opening", "unsent")
 
     def __init__(self, foresight: Foresight, mark: bytes) -> None:
         self.foresight = foresight
+        self.before: list[bytes] = []
+        self.opening: Opening | None = None
+        self.unsent = bytearray()
         self._mark = mark
-        self._before: list[bytes] = []
         self._newest: bytes | None = None
-        self._reached: tuple[Opening, Reader] | None = None
 
     def keep(self, raw: bytes) -> None:
         """Keep frames that come before any call, as far as it is needed."""
-        if (not self._before or self._marks(raw)) and b"{" in raw:
-            self._before.append(raw)
+        if (not self.before or self._marks(raw)) and b"{" in raw:
+            self.before.append(raw)
 
     def foresees(self, frame: bytes, payload: Payload | None, events: Sequence[Event], reader: Reader) -> bool:
-        """Whether a call that this frame opens could be one too many; then a guard must go on from it."""
+        """Whether a call that this frame opens could be one too many; then the guard must follow from it."""
         if not events:
-            if self._newest is not None and self._newest is self._before[-1]:
-                self._before.pop()
-            self._newest = frame if self._before and not self._marks(frame) else None
+            if self._newest is not None and self._newest is self.before[-1]:
+                self.before.pop()
+            self._newest = frame if self.before and not self._marks(frame) else None
         elif payload is not None and self.foresight.foresees(events):
-            self._reached = Opening(frame, payload, events, tuple(reader.entries)), reader
+            self.opening = Opening(frame, payload, events, tuple(reader.entries))
             return True
-        self._before.append(frame)
+        self.before.append(frame)
         return False
 
-    def hand_over(self, framer: Framer, rest: Iterable[bytes]) -> Handover | None:
-        """What goes on from the frame that was reached; None if none was. `rest`: those behind it."""
-        if self._reached is None:
-            return None
-        opening, reader = self._reached
-        return Handover(framer, reader, self._before, opening, tuple(rest))
+    def leaving(self, chunk: bytes, waiting: int) -> bytes:
+        """What leaves now that a chunk has come, of which so many bytes at the end must wait: a frame that has left in
+        part cannot be held."""
+        unsent = self.unsent
+        unsent += chunk  # in place: a frame may come in any number of pieces
+        end = len(unsent) - waiting
+        out = bytes(unsent[:end])
+        del unsent[:end]
+        return out
 
     def _marks(self, raw: bytes) -> bool:
         return bool(self._mark) and self._mark in raw
 
 
-class Observer:
+class Assembly:
     """Reads one answer of `choices` choices, up to `max_response_bytes` bytes from the frame of its first call on: what
     comes before may pass unread, by its chunks.
 
     `judge` gives the verdicts; without one, that of `judge_of` does where the calls of the answer make it necessary:
-    where they are more than there is `room` for. `handover` is set, where `hands_over`, before a call leaves that could
-    be one too many: then a guard must go on with it. `buffered_bytes` wait for the rest of their frame; of a whole
-    answer all that have come.
+    where they are more than there is `room` for. `may_hold`: frames leave whole, so that a call which could be one too
+    many can be held; `rest` are the frames behind the one that opens it.
 
     While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
     `call_mark`, nor escaped letters, need not be fed.
@@ -136,18 +121,17 @@ class Observer:
     __slots__ = (
         "_answer_id",
         "_calls",
-        "_codec",
         "_ending",
         "_finder",
-        "_framer",
         "_judging",
         "_left",
-        "_reader",
-        "_relay",
-        "buffered_bytes",
+        "codec",
         "frame_end",
-        "handover",
+        "framer",
         "idle",
+        "reader",
+        "rest",
+        "sent",
     )
 
     def __init__(
@@ -160,63 +144,76 @@ class Observer:
         *,
         room: Room = NO_LIMIT,
         judge_of: Callable[[], Judge] | None = None,
-        hands_over: bool = False,
+        may_hold: bool = False,
     ) -> None:
         self._judging = _Judging(choices, settings, judge, judge_of, room)
-        self._codec = codec_of(dialect, form)
-        self._framer = form.framer()
-        self._relay: _Relay | None = None
-        if hands_over and room != NO_LIMIT:
-            self._relay = _Relay(Foresight(room, settings), self._codec.kept_mark)
-        self._reader = self._codec.reader(trace=self._relay is not None)
-        self._calls = self._reader.calls
+        self.codec = codec_of(dialect, form)
+        self.framer: Framer = form.framer()
+        self.sent: Sent | None = None
+        if may_hold and room != NO_LIMIT:
+            self.sent = Sent(Foresight(room, settings), self.codec.kept_mark)
+        self.reader: Reader = self.codec.reader(trace=self.sent is not None)
+        self.rest: Sequence[bytes] = ()
+        self._calls = self.reader.calls
         self._ending = Ending()
         self._answer_id = ""
         self._left = settings.max_response_bytes
         self._finder = TemplateFinder(self._calls, form.payload)
-        self.handover: Handover | None = None
-        self.buffered_bytes = 0
         self.frame_end = form.frame_end
-        self.idle = self._framer.empty
+        self.idle = self.framer.empty
 
     @property
     def may_judge(self) -> bool:
         """Whether `settle` may have to make a judge, for there are many calls."""
         return self._judging.judge is None and len(self._calls) > min(self._judging.room)
 
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a call could be one too many, so that the guard must follow the answer from the frame that opens
+        it."""
+        return self.sent is not None and self.sent.opening is not None
+
+    @property
+    def waiting(self) -> int:
+        """The bytes that have come and are not read: of an incomplete frame, of a whole answer, and behind the frame
+        that opens a suspect call, with that."""
+        behind = len(self.sent.opening.raw) if self.sent is not None and self.sent.opening is not None else 0
+        return behind + sum(map(len, self.rest)) + self.framer.waiting
+
     def grows(self, chunk: bytes) -> bool:
         """Read a chunk that only brings more pieces of a call, as most do behind its beginning; False if it has to be
         fed. Such a chunk changes nothing but the call."""
-        if self.buffered_bytes or len(chunk) > self._left or not self._finder.append(chunk):
+        template = self._finder.template
+        if template is None or self.framer.waiting or len(chunk) > self._left or not template.append(chunk):
             return False
         self._left -= len(chunk)
         return True
 
-    def feed(self, chunk: bytes) -> int | None:
-        """Read a chunk of the answer. Returns `buffered_bytes`; None if these are none, as before, and no guard has to
-        go on."""
+    def feed(self, chunk: bytes) -> bytes:
+        """Read a chunk of the answer; returns what may leave."""
+        sent = self.sent
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
-            if self._relay is not None:
-                self._relay.keep(chunk)
-            return None
-        if self._left < 0:
-            return 0
-        framer, waited = self._framer, self.buffered_bytes
-        self._read(framer.feed(chunk))
-        if framer.waiting > self._left and self.handover is None:  # else the framer is the guard's
-            self._left = -1
-            framer.flush()
-        self.idle = framer.empty and not self._calls
-        self.buffered_bytes = waits = framer.waiting
-        return waits if waited or waits or self.handover is not None else None
+            if sent is not None:
+                sent.keep(chunk)
+            return chunk
+        if self._left >= 0:
+            framer = self.framer
+            self._read(framer.feed(chunk))
+            if framer.waiting > self._left and not self.is_suspect:  # else the framer is the guard's
+                self._left = -1
+                framer.flush()
+            self.idle = framer.empty and not self._calls
+        if sent is None or (not self.framer.waiting and not sent.unsent and sent.opening is None):
+            return chunk
+        return sent.leaving(chunk, self.waiting)
 
     def _is_quiet(self, chunk: bytes) -> bool:
-        codec = self._codec
+        codec = self.codec
         return not codec.shows_call(chunk) and chunk.endswith(self.frame_end) and not codec.is_stateful
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may say something about calls."""
-        codec, left = self._codec, iter(frames)
+        codec, left = self.codec, iter(frames)
         for frame in left:
             if self._finder.append(frame):
                 self._left -= len(frame)
@@ -225,25 +222,25 @@ class Observer:
                 if self._left < 0:  # in pieces it would not have been waited for
                     return
                 if not frame.isspace() and self._reaches(frame):
-                    if self._relay is not None:
-                        self.handover = self._relay.hand_over(self._framer, left)
+                    if self.is_suspect:
+                        self.rest = tuple(left)
                     return
-            elif self._relay is not None:
-                self._relay.keep(frame)
+            elif self.sent is not None:
+                self.sent.keep(frame)
 
     def _reaches(self, frame: bytes) -> bool:
-        """Read a frame. Whether it is the last one that is read here: a guard must go on, or none behind it can be
+        """Read a frame. Whether it is the last one that is read here: the guard must follow, or none behind it can be
         told."""
         self._finder.begin()
         try:
-            payload = self._codec.form.payload(frame)
+            payload = self.codec.form.payload(frame)
         except NotFramed:
             self._ending.broke, self._left = True, -1
             return True
         except NotJSON:
             return False
         events = self._events_of(frame, payload)
-        if self._relay is not None and self._relay.foresees(frame, payload, events, self._reader):
+        if self.sent is not None and self.sent.foresees(frame, payload, events, self.reader):
             return True
         for event in events:
             self._ending.note(event)
@@ -252,38 +249,41 @@ class Observer:
 
     def _events_of(self, frame: bytes, payload: Payload | None) -> Sequence[Event]:
         """What a frame says."""
-        codec = self._codec
+        codec = self.codec
         if payload is None:
-            return self._reader.end() if codec.is_end(frame) else ()
+            return self.reader.end() if codec.is_end(frame) else ()
         if codec.is_stateful:
             self._answer_id = self._answer_id or codec.answer_id(payload)
-        return self._reader.read(payload)
+        return self.reader.read(payload)
 
-    def read_rest(self) -> None:
-        """Read what has come of an incomplete frame, as nothing comes behind it: of a whole answer all."""
-        if rest := self._framer.flush():
-            self.buffered_bytes = 0
+    def finish(self) -> bytes:
+        """End of the body: read what has come of an incomplete frame, of a whole answer all; returns what may leave."""
+        if not self.is_suspect and (rest := self.framer.flush()):
             self._read((rest,))
+        return b"" if self.is_suspect else self.release()
 
-    def settle(self) -> ExchangeRecord:
-        """The record of the delivered answer: its calls and their verdicts. Empty if it broke, or was too long to
-        read."""
-        record = ExchangeRecord(self._judging.choices)
-        self.read_rest()
+    def release(self) -> bytes:
+        """What has come and not left, which leaves now."""
+        unsent = bytes(self.sent.unsent) if self.sent is not None else b""
+        if self.sent is not None:
+            self.sent.unsent.clear()
+        return unsent
+
+    def settle(self, record: ExchangeRecord) -> None:
+        """Record the calls of the delivered answer, and their verdicts. None if it broke, or was too long to read."""
         if not self._ending.finished or self._ending.broke or self._left < 0:
             record.is_incomplete = bool(self._calls) or self._ending.broke or self._left < 0
-            return record
+            return
         if self._answer_id:
             record.answers.append(StoredAnswer(self._answer_id))
         whole = [call for call in self._calls if self._ending.is_evidence(call)]
         record.is_incomplete = len(whole) < len(self._calls)
         of_choice: dict[int, list[ToolCall]] = {}
         for call in whole:
-            made = call.complete() if self._relay is None else self._relay.foresight.made(call)
+            made = call.complete() if self.sent is None else self.sent.foresight.made(call)
             of_choice.setdefault(call.choice, []).append(made)
         for choice in sorted(of_choice):
             self._keep(record, of_choice[choice])
-        return record
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
         """Record a delivered round with its verdicts, none of which withholds."""
