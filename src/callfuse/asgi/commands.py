@@ -24,7 +24,7 @@ from callfuse.observe.events import CommandsRun, SettingsChanged
 from callfuse.policy.presets import mode_name
 from callfuse.policy.rungs import Rung
 from callfuse.policy.sections import Commands
-from callfuse.policy.settings import LoopSettings
+from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides, origin
 
 ACTION: Final = b"command"
@@ -164,7 +164,7 @@ class Status:
 def merge_overrides(lower: Overrides, higher: Overrides) -> Overrides:
     """Overrides as one. The lowest is what the host's code has set for a session, then come the headers of a request;
     what users have typed wins."""
-    if not lower:
+    if lower is NO_OVERRIDES or not lower:  # the first is cheaper
         return higher
     return Overrides({**lower.values, **higher.values}, {**lower.tools, **higher.tools})
 

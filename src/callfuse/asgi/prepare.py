@@ -327,10 +327,8 @@ class _Preparation:
         """The result for a request: with its settings, or unjudged if these or the request itself say so."""
         host, incoming = self._host, self._incoming
         settings, keeps_place = host.settings, goes_on(request, state)
-        chosen = self._own
-        if kept.by_code is not NO_OVERRIDES or kept.overrides is not NO_OVERRIDES:
-            chosen = merge_overrides(kept.by_code, merge_overrides(self._own, kept.overrides))
-        if (chosen is not NO_OVERRIDES and chosen) or self._backend or settings.models:
+        chosen = merge_overrides(kept.by_code, merge_overrides(self._own, kept.overrides))
+        if chosen is not NO_OVERRIDES or self._backend or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
             keeps_place |= bool(kept.overrides or kept.by_code) and request.chain is not None
         changed = request.body != incoming.content
