@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from itertools import accumulate
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.guard.driving import each_kit
 from tests.support.asgi import App, Exchange, drive
 from tests.support.config import guard, settings
 from tests.support.kits import DialectKit, stream_of
-from tests.support.meeting import MARK, ask, every_dialect, given_log, meet, reply, streamed_and_whole
+from tests.support.meeting import MARK, ask, every_dialect, framewise, given_log, meet, reply, streamed_and_whole
 from tests.support.model import Answer, History, User
 from tests.support.plain import again, elsewhere, known_call, new_call, same_call, saying, spin
 from tests.support.scripted import Reply, whole
@@ -252,3 +253,13 @@ async def test_nothing_follows_the_end() -> None:
         await late
     assert [message["body"] for message in sent] == [b"one"]
     assert client.closed
+
+
+@each_kit
+@pytest.mark.parametrize("history", [spin(1), spin(2)], ids=["healthy", "suspect"])
+def test_a_stream_that_is_declared_as_json_leaves_as_it_comes(kit: DialectKit, history: History) -> None:
+    """Its first byte tells that it is one, where the client has asked for it."""
+    chunks = framewise(kit, saying("One piece.", " Another.")).chunks
+    met = meet(ask(kit, history, stream=True), [Reply(chunks, headers=((b"content-type", b"application/json"),))])
+    assert [met.client.body_by(turn) for turn in range(len(chunks))] == list(accumulate(chunks))
+    assert met.client.complete

@@ -67,6 +67,21 @@ def test_start_and_blanks_before_a_whole_answer_leave_at_once(
 
 @each_kit
 @cases
+@pytest.mark.parametrize("kind", [JSON, ()], ids=["declared", "undeclared"])
+def test_an_answer_that_declares_its_length_is_not_kept_open(
+    kit: DialectKit, history: History, answer: Answer, kind: Headers
+) -> None:
+    """Nobody who keeps a connection open knows it: white space at its beginning is a part of it, however it is cut."""
+    body = b" \n" + kit.whole(answer)
+    headers = (*kind, (b"content-length", str(len(body)).encode()))
+    request = ask(kit, history, stream=False)
+    met = meet(request, [Reply((b" ", body[1:]), headers=headers)])
+    assert met.client.header(b"content-length") == str(len(met.body)).encode()
+    assert met.client.complete
+
+
+@each_kit
+@cases
 @pytest.mark.parametrize("blanks", [BLANKS, (b"\n",), (b"  ",)], ids=["mixed", "lines", "spaces"])
 def test_blanks_before_a_stream_without_a_content_type_leave_at_once(
     kit: DialectKit, history: History, answer: Answer, blanks: tuple[bytes, ...]

@@ -283,7 +283,7 @@ def test_no_more_is_kept_than_the_limit() -> None:
         if not assembly.grows(one):
             assembly.feed(one)
     assert not record_of(assembly).calls
-    assert len(assembly._calls[0].arguments) <= 10_000
+    assert len(assembly.reader.calls[0].arguments) <= 10_000
 
 
 def test_where_each_chunk_has_a_number_nobody_goes_on_looking(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,12 +102,14 @@ def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
 class Intake:
     """The body of one answer as plain bytes.
 
-    `begin`: its first chunk, if that has left unread. `direct`: its bytes come plain, in a form that is known, and are
-    not only looked at. `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that.
-    `led`: bytes of blanks that have left before. `raw`: its messages pass as they come. `waits_for_body`: its start has
-    headers that depend on the body, if that is whole. `packed`: it comes in a content coding; `spoiled`: that is
-    broken. `streamed`: the client has asked for a stream; then the first bytes tell whether an answer that is declared
-    as JSON is one all the same.
+    `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that; `led`: bytes of blanks
+    that have left before. `packed`: it comes in a content coding; `spoiled`: that is broken. `raw`: it is only looked
+    at, and its messages pass as they come. `direct`: a stream that comes plain, and is not only looked at. `begin`: its
+    first chunk, if that has left unread. `has_length`: its start declares its length; `waits_for_body`: that has
+    headers that depend on the body, if this is whole.
+
+    `streamed`: the client has asked for a stream; then the first bytes tell whether an answer that is declared as JSON
+    is one all the same.
     """
 
     __slots__ = (
@@ -118,6 +120,7 @@ class Intake:
         "begin",
         "delayed",
         "direct",
+        "has_length",
         "led",
         "packed",
         "raw",
@@ -135,7 +138,9 @@ class Intake:
         self.led = 0
         self.raw = self.direct = False
         self.begin = b""
-        self.waits_for_body = self.shape.stream is None and not BODY_BOUND.isdisjoint(read(start))
+        names = read(start)
+        self.has_length = b"content-length" in names
+        self.waits_for_body = self.shape.stream is None and not BODY_BOUND.isdisjoint(names)
         self.delayed: list[Message] = []
         self._stream_format = stream_format
         self._begin = b""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from anyio.lowlevel import checkpoint
 
-from callfuse.asgi import headers, off_loop
+from callfuse.asgi import off_loop
 from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_success, split_blanks
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import GRAIN
@@ -227,21 +227,24 @@ class AnswerDriver:
             await self.client.pass_on(message)
 
     async def _take_direct(self, guard: SafeGuard, intake: Intake, message: Message) -> bool:
-        """Take a body message that comes plain, in a form that is known. Whether there is nothing more to be done: it
-        has only been read, or it only waits, as others before it."""
+        """Take a body message of a stream that comes plain. Whether there is nothing more to be done: it has only been
+        read, or it only waits, as others before it."""
         chunk, final = message.get("body") or b"", not message.get("more_body", False)
-        if final or guard.shape.stream is None or len(chunk) > SLICE_BYTES or self.client.closed:
+        if final or len(chunk) > SLICE_BYTES:
             await self._take_plain(guard, chunk, final=final)
             return False
         out, timer = guard.feed(chunk, final=False), self.timer
-        if out is chunk and guard.assembly is not None and not guard.is_broken:
+        is_counted = 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN
+        if guard.assembly is not None and is_counted and not (guard.assembly.is_suspect or guard.is_broken):
             self._note_reading(guard, intake)
-            await self._send(message)
+            if out is chunk:
+                await self._send(message)
+            else:
+                await self.client.write(out)
             return True
-        if not out and timer is not None and timer.is_running and guard.state.holding:
-            is_counted = 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN
-            if is_counted and not guard.state.needs_verdict:
-                return True
+        holds = timer is not None and timer.is_running and guard.state.holding
+        if holds and is_counted and not (out or guard.state.needs_verdict):
+            return True
         await self._carry_out(guard, out, final=False)
         return False
 
@@ -297,8 +300,8 @@ class AnswerDriver:
             if intake.packed and not watching.unpacks:
                 self.keeper.tally.unwatched("content-encoding")
                 return
-            has_length = b"content-length" in headers.read(message)
-            intake.raw = not evidence.hands_over or intake.packed or (has_length and not intake.may_be_whole)
+            may_hold = evidence.hands_over and not intake.packed
+            intake.raw = not may_hold or (intake.has_length and not intake.may_be_whole)
         if shape.unreadable and shape is not UNDECLARED:
             self._tell_unread(shape.unreadable)
             return
@@ -334,7 +337,7 @@ class AnswerDriver:
             guard.begin(request.get(), evidence.judge, log.tracer(self.keeper.session))
         elif intake.begin:
             guard.feed(intake.begin, final=False)  # it has left, and is one of whole frames without a call
-        intake.direct = not (intake.packed or intake.raw)
+        intake.direct = shape.stream is not None and not (intake.packed or intake.raw)
         self.guard = guard
         return guard
 
@@ -420,10 +423,11 @@ class AnswerDriver:
         """Chunks of text, and those that only add to a call, need not come here any more."""
         self._quiet = None
         assembly = guard.assembly
-        if assembly is not None and intake.shape.stream and not (intake.packed or guard.state.is_suspect):
+        if assembly is not None and intake.shape.stream and not (intake.packed or assembly.is_suspect):
             if assembly.idle:
                 self._quiet = self._quiet_of(intake.shape)
-            self._grows = assembly.grows
+            elif assembly.reader.calls:
+                self._grows = assembly.grows
 
     def _give_up(self, cause: str) -> None:
         """Stop reading an answer in which nothing need be held, and tell why."""
@@ -490,7 +494,7 @@ class AnswerDriver:
 
     async def _send_blanks(self, intake: Intake) -> None:
         """Send the white space at the beginning of an answer, and its start before it."""
-        blanks = intake.lead()
+        blanks = b"" if intake.has_length else intake.lead()
         if not blanks:
             return
         if not self.client.has_begun:
@@ -593,10 +597,10 @@ class AnswerDriver:
             return
         is_whole = guard.shape.stream is None
         if is_whole:
-            if not (guard.state.held_bytes or self.client.has_said):
+            if not (final or guard.buffered_bytes or self.client.has_said):
                 chunk = await self._lead(chunk)
             if final:  # a whole answer is parsed at its end
-                out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.state.held_bytes + len(chunk))
+                out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.buffered_bytes + len(chunk))
             else:
                 out = guard.feed(chunk, final=False)
         elif len(chunk) > SLICE_BYTES:
@@ -607,7 +611,10 @@ class AnswerDriver:
         await self._carry_out(guard, out, final=final)
 
     async def _lead(self, chunk: bytes) -> bytes:
-        """Send the white space before a whole answer, and its start with it; returns the rest."""
+        """Send the white space before a whole answer, and its start with it; returns the rest. One that declares its
+        length is not kept open."""
+        if self._intake is not None and self._intake.has_length:
+            return chunk
         blanks, rest = split_blanks(chunk)
         if blanks:
             await self.client.lead(blanks)
@@ -639,7 +646,7 @@ class AnswerDriver:
         """Have the guard follow the answer if a call could be one too many; returns what leaves then."""
         if guard.is_broken:
             self._stop()
-        elif guard.state.is_suspect:
+        elif guard.assembly is not None and guard.assembly.is_suspect:
             return await self._follow(guard, final=final)
         elif not final and self._intake is not None:
             self._note_reading(guard, self._intake)
@@ -771,6 +778,8 @@ class AnswerDriver:
 
     async def _finish(self, guard: SafeGuard, out: bytes) -> None:
         """Settle the exchange, and write the last bytes."""
+        if self._intake is not None:
+            self._intake.direct = False  # what still comes is dropped
         action = await self._settle(guard)
         await self.client.write(out, final=True, action=action)
 

@@ -14,10 +14,11 @@ from callfuse.asgi.answer import Shape
 from callfuse.asgi.fail_open import Stage
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.assembly import Assembly
-from callfuse.guard.guard import NOTHING_WAITS, Guard
+from callfuse.guard.guard import Guard
 from callfuse.guard.judge import Judge
 from callfuse.guard.queue import Trace
 from callfuse.guard.record import ExchangeRecord
+from callfuse.guard.state import NOTHING_WAITS
 from callfuse.guard.step import Step
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
@@ -122,6 +123,10 @@ class SafeGuard:
                 return out
             if final:
                 out += self._guard.finish()
+            if self.assembly is not None:
+                sent, self.buffered_bytes = self.assembly.sent, self.assembly.waiting
+                self._waiting.note(chunk, out, some_wait=sent is not None and len(sent.unsent) > 0)
+                return out
             self.state = state = self._guard.state
             self.buffered_bytes = state.buffered_bytes
             if state.held_bytes > self.most_held:

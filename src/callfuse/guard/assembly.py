@@ -112,7 +112,8 @@ class Assembly:
 
     `judge` gives the verdicts; without one, that of `judge_of` does where the calls of the answer make it necessary:
     where they are more than there is `room` for. `may_hold`: frames leave whole, so that a call which could be one too
-    many can be held; `rest` are the frames behind the one that opens it.
+    many can be held. `is_suspect`: there is one, so that the guard must follow the answer from the frame that opens it;
+    `rest` are the frames behind that. `waiting`: bytes that have come and are not read, of a whole answer all.
 
     While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
     `call_mark`, nor escaped letters, need not be fed.
@@ -120,7 +121,6 @@ class Assembly:
 
     __slots__ = (
         "_answer_id",
-        "_calls",
         "_ending",
         "_finder",
         "_judging",
@@ -129,9 +129,11 @@ class Assembly:
         "frame_end",
         "framer",
         "idle",
+        "is_suspect",
         "reader",
         "rest",
         "sent",
+        "waiting",
     )
 
     def __init__(
@@ -154,31 +156,19 @@ class Assembly:
             self.sent = Sent(Foresight(room, settings), self.codec.kept_mark)
         self.reader: Reader = self.codec.reader(trace=self.sent is not None)
         self.rest: Sequence[bytes] = ()
-        self._calls = self.reader.calls
         self._ending = Ending()
         self._answer_id = ""
         self._left = settings.max_response_bytes
-        self._finder = TemplateFinder(self._calls, form.payload)
+        self._finder = TemplateFinder(self.reader.calls, form.payload)
         self.frame_end = form.frame_end
         self.idle = self.framer.empty
+        self.is_suspect = False
+        self.waiting = 0
 
     @property
     def may_judge(self) -> bool:
         """Whether `settle` may have to make a judge, for there are many calls."""
-        return self._judging.judge is None and len(self._calls) > min(self._judging.room)
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether a call could be one too many, so that the guard must follow the answer from the frame that opens
-        it."""
-        return self.sent is not None and self.sent.opening is not None
-
-    @property
-    def waiting(self) -> int:
-        """The bytes that have come and are not read: of an incomplete frame, of a whole answer, and behind the frame
-        that opens a suspect call, with that."""
-        behind = len(self.sent.opening.raw) if self.sent is not None and self.sent.opening is not None else 0
-        return behind + sum(map(len, self.rest)) + self.framer.waiting
+        return self._judging.judge is None and len(self.reader.calls) > min(self._judging.room)
 
     def grows(self, chunk: bytes) -> bool:
         """Read a chunk that only brings more pieces of a call, as most do behind its beginning; False if it has to be
@@ -196,15 +186,18 @@ class Assembly:
             if sent is not None:
                 sent.keep(chunk)
             return chunk
+        framer = self.framer
         if self._left >= 0:
-            framer = self.framer
             self._read(framer.feed(chunk))
             if framer.waiting > self._left and not self.is_suspect:  # else the framer is the guard's
                 self._left = -1
                 framer.flush()
-            self.idle = framer.empty and not self._calls
-        if sent is None or (not self.framer.waiting and not sent.unsent and sent.opening is None):
+            self.idle = framer.empty and not self.reader.calls
+        self.waiting = framer.waiting
+        if sent is None or not (self.waiting or sent.unsent or self.is_suspect):
             return chunk
+        if sent.opening is not None:
+            self.waiting += len(sent.opening.raw) + sum(map(len, self.rest))
         return sent.leaving(chunk, self.waiting)
 
     def _is_quiet(self, chunk: bytes) -> bool:
@@ -217,13 +210,12 @@ class Assembly:
         for frame in left:
             if self._finder.append(frame):
                 self._left -= len(frame)
-            elif self._calls or codec.is_stateful or codec.shows_call(frame):
+            elif self.reader.calls or codec.is_stateful or codec.shows_call(frame):
                 self._left -= len(frame)
                 if self._left < 0:  # in pieces it would not have been waited for
                     return
                 if not frame.isspace() and self._reaches(frame):
-                    if self.is_suspect:
-                        self.rest = tuple(left)
+                    self.rest = tuple(left) if self.is_suspect else ()
                     return
             elif self.sent is not None:
                 self.sent.keep(frame)
@@ -241,6 +233,7 @@ class Assembly:
             return False
         events = self._events_of(frame, payload)
         if self.sent is not None and self.sent.foresees(frame, payload, events, self.reader):
+            self.is_suspect = True
             return True
         for event in events:
             self._ending.note(event)
@@ -272,12 +265,12 @@ class Assembly:
     def settle(self, record: ExchangeRecord) -> None:
         """Record the calls of the delivered answer, and their verdicts. None if it broke, or was too long to read."""
         if not self._ending.finished or self._ending.broke or self._left < 0:
-            record.is_incomplete = bool(self._calls) or self._ending.broke or self._left < 0
+            record.is_incomplete = bool(self.reader.calls) or self._ending.broke or self._left < 0
             return
         if self._answer_id:
             record.answers.append(StoredAnswer(self._answer_id))
-        whole = [call for call in self._calls if self._ending.is_evidence(call)]
-        record.is_incomplete = len(whole) < len(self._calls)
+        whole = [call for call in self.reader.calls if self._ending.is_evidence(call)]
+        record.is_incomplete = len(whole) < len(self.reader.calls)
         of_choice: dict[int, list[ToolCall]] = {}
         for call in whole:
             made = call.complete() if self.sent is None else self.sent.foresight.made(call)

@@ -13,7 +13,7 @@ Rules:
 
 Theory of operation. The driver (an ASGI exchange, a test) calls:
 
-    guard.follow(request, judge)               # at once, if a call may have to be held, else when its state is_suspect
+    guard.follow(request, judge)               # at once, if a call may have to be held, else once assembly.is_suspect
     out = guard.feed(chunk)                    # for each chunk; at the end finish(), or cut() if the upstream broke off
     if guard.needs_verdict:
         step = guard.apply(guard.verdicts())   # a callback may change the verdicts in between
@@ -56,26 +56,25 @@ While an asked answer is `pending` (nothing of it has left), an error or a limit
 the next rung. Once part of it has left, rule 1 holds again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from callfuse.boundary import Boundary
-from callfuse.dialects.base import Block, Dialect, Entry, Event, OpenCall, Request, What
+from callfuse.dialects.base import Dialect, Entry, Event, Request, What
 from callfuse.dialects.codec import codec_of
+from callfuse.guard.acting import AnswerActs, Blocks
 from callfuse.guard.assembly import Assembly
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.judge import Judge
 from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.rewriter import Rewriter
-from callfuse.guard.steer_loop import SteerLoop, all_ask
+from callfuse.guard.state import NOTHING_WAITS, GuardState, Mode
+from callfuse.guard.steer_loop import SteerLoop
 from callfuse.guard.step import Step
 from callfuse.guard.unread import Unread
-from callfuse.model import ToolCall
-from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 from callfuse.wire import EVENTS, Format, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON, UnreadableJSON
@@ -85,52 +84,14 @@ MOST_CHOICES: Final = 128
 """Choices of one answer, the most that OpenAI gives (`n`). With one more it is let go: each choice has a hold."""
 MAX_CAUSE: Final = 500
 """Characters of an error's message that are logged: it may quote a whole answer."""
-_NO_NAME = ""
-"""The tool's name in a block's text if no call is known."""
 _BROKEN_FRAME: Final = "malformed frame"
 _BROKEN_STREAM: Final = "malformed stream"
 _UNREADABLE: Final = "unreadable JSON"
 _TOO_WIDE: Final = "choices"
 
 
-class Mode(Enum):
-    """What becomes of the frames that come, as described above."""
-
-    ASSEMBLING = "assembling"
-    FOLLOWING = "following"
-    PASSING = "passing"
-    SPLICING = "splicing"
-    CLOSED = "closed"
-    SILENT = "silent"
-
-
 _READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
 """The modes in which frames are read one by one."""
-
-
-class GuardState(NamedTuple):
-    """What waits in a guard.
-
-    `needs_verdict`: the answer waits for its verdict. `holding`: a stream waits that the client has seen begin, so that
-    it needs heartbeats; never a whole answer. `pending`: the model has been asked again and nothing of its answer has
-    left. `held_bytes`: frames that wait, and an incomplete frame behind them or of a pending answer; of a whole answer
-    all that have come. `buffered_bytes`: those in memory, also those that have left and may be needed for the model's
-    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped. `is_suspect`: a
-    call could be one too many, so that the guard must `follow` before anything more is fed.
-    """
-
-    needs_verdict: bool
-    holding: bool
-    pending: bool
-    held_bytes: int
-    buffered_bytes: int
-    has_all_left: bool
-    is_suspect: bool = False
-
-
-NOTHING_WAITS: Final = GuardState(
-    needs_verdict=False, holding=False, pending=False, held_bytes=0, buffered_bytes=0, has_all_left=True
-)
 
 
 class Guard:
@@ -177,8 +138,7 @@ class Guard:
         self._calls = AnswerCalls(self._codec.reader(trace=True), self._loop.judge, self._queue, form.payload)
         self._kept = KeptBytes(self._loop.judge.settings.max_response_bytes, spliced=continues)
         self._rewriter.begin(self._queue, self._kept)
-        self._recorded = False
-        self._unjudged = False
+        self._acts = AnswerActs(self._codec, self._loop, self._rewriter, self._queue, self._calls, self._kept)
         self._mode = Mode.FOLLOWING
 
     @property
@@ -200,15 +160,8 @@ class Guard:
     @property
     def state(self) -> GuardState:
         """What waits now."""
-        if self._assembly is not None:
-            sent = self._assembly.sent
-            unsent = len(sent.unsent) if sent is not None else 0
-            return NOTHING_WAITS._replace(
-                held_bytes=unsent,
-                buffered_bytes=self._assembly.waiting,
-                has_all_left=not unsent,
-                is_suspect=self._assembly.is_suspect,
-            )
+        if self._assembly is not None:  # what waits of a frame, or of a whole answer, is no hold
+            return NOTHING_WAITS._replace(buffered_bytes=self._assembly.waiting)
         queue, pending, is_whole = self._queue, bool(self._loop.asked), self._codec.whole
         unread = self._unread.framer.waiting
         if self._unread.frames:
@@ -290,8 +243,8 @@ class Guard:
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts on the calls that wait. Empty, which releases them, if judging failed (see rule 1)."""
-        found = self._attempt(partial(self._verdicts, self._queue.to_judge))
-        self._unjudged = found is None
+        found = self._attempt(partial(self._acts.verdicts, self._queue.to_judge))
+        self._acts.unjudged = found is None
         return found or []
 
     def apply(self, verdicts: Sequence[Verdict]) -> Step:
@@ -300,8 +253,8 @@ class Guard:
         step = self._attempt(partial(self._act, verdicts))
         if step is None:
             self._loop.stop_asking()
-            self._attempt(partial(self._keep_blocked, verdicts))
-            step = Step(self._close(*self._last_words(choices, verdicts)))
+            self._attempt(partial(self._acts.keep_blocked, verdicts))
+            step = Step(self._close(*self._acts.last_words(choices, verdicts)))
         return replace(step, out=step.out + self._run(self._read_on))
 
     def begin_next_answer(self) -> None:
@@ -312,12 +265,12 @@ class Guard:
 
     def escalate(self) -> Step:
         """Take the next rung: the request of the last step failed, or its answer did before any of it left."""
-        self._recorded = True
+        self._acts.recorded = True
         ask = self._attempt(self._loop.next)
         if ask is not None:
             return Step(b"", ask)
         self._queue.clear()
-        return Step(self._close(*self._last_words({0}, self._loop.stop_asking())))
+        return Step(self._close(*self._acts.last_words({0}, self._loop.stop_asking())))
 
     def settle(self) -> None:
         """The answer is delivered: record its calls, with verdicts that change nothing (a warning), unless `apply` did
@@ -325,12 +278,12 @@ class Guard:
         if self._assembly is not None:
             self._assembly.settle(self.record)
             return
-        if not self._recorded:
+        if not self._acts.recorded:
             self.record.is_incomplete = self._calls.broke or (self._calls.any and not self.complete)
-        if not self.complete or self._recorded:
+        if not self.complete or self._acts.recorded:
             return
-        verdicts = self._attempt(lambda: self._verdicts(self._calls.choices)) or []
-        self._attempt(lambda: self._keep(self._calls.of_choices((0,))[0].values(), verdicts))
+        verdicts = self._attempt(lambda: self._acts.verdicts(self._calls.choices)) or []
+        self._attempt(lambda: self._acts.keep_delivered(verdicts))
 
     def close(self) -> None:
         """The exchange is over, in whatever way: drop all bytes and calls, which an exception's traceback could keep
@@ -673,146 +626,27 @@ class Guard:
             queue.bypass(self._close_unjudged())
 
     def _close_unjudged(self) -> bytes:
-        """End the answer with a block for each choice that has a held call; for the first one if none has."""
-        names = {call.choice: call.name for call in self._queue.held}
-        return self._close(partial(_unjudged, names or {0: _NO_NAME}))
-
-    def _verdicts(self, choices: Iterable[int]) -> list[Verdict]:
-        """The verdicts on choices, without those that would withhold a call that has left already."""
-        found: list[Verdict] = []
-        for calls in self._calls.of_choices(sorted(choices)):
-            gone = {complete for call, complete in calls.items() if not self._queue.holds_call(call)}
-            verdicts = self._loop.judge.verdicts(list(calls.values()))
-            found += [verdict for verdict in verdicts if not (verdict.withholds and verdict.call in gone)]
-        return found
+        """End the answer with a block in place of what is held."""
+        return self._close(self._acts.unjudged_blocks())
 
     def _act(self, verdicts: Sequence[Verdict]) -> Step:
-        """Release, ask or thin (see the theory above), and record the round."""
-        queue = self._queue
+        """Release, ask or thin (see the theory above)."""
         self._loop.stop_asking()
-        if self._unjudged and self._loop.judge.settings.fail_closed:
+        if self._acts.unjudged and self._loop.judge.settings.fail_closed:
             return Step(self._close_unjudged())
-        calls = self._calls.complete_calls()
-        guilty = {verdict.call for verdict in verdicts if verdict.withholds}
-        withheld = {call for call, whole in calls.items() if whole in guilty}
-        withheld |= self._never_judged(calls, verdicts) if withheld else set()
-        lost = sorted(queue.to_judge - self._calls.choices_beside(withheld))
-        if lost:
-            verdicts = self._hardest(verdicts)
-            if not self._may_lose(verdicts):
-                verdicts = [replace(verdict, rung=None) for verdict in verdicts]
-                withheld = set()
-        self._recorded = True
-        self._keep(calls.values(), verdicts)
-        if withheld:
-            withheld |= self._nameless(lost)
-        if withheld:
-            return self._withhold(calls, verdicts, withheld, lost)
-        self._pass_rest()
-        queue.release_all()
-        return Step(queue.drain())
-
-    def _withhold(
-        self,
-        calls: Mapping[OpenCall, ToolCall],
-        verdicts: Sequence[Verdict],
-        withheld: set[OpenCall],
-        lost: Collection[int],
-    ) -> Step:
-        """Ask, thin, or cut short."""
-        if lost and all_ask(verdicts):
-            return self._ask(verdicts, withheld)
-        ends = self._calls.is_cut
-        self._enter(Mode.SILENT if ends else Mode.CLOSED)
-        return Step(self._thin(calls, verdicts, withheld, lost), ends=ends)
-
-    def _never_judged(self, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]) -> set[OpenCall]:
-        """The held calls that go with those that are withheld: which stand behind one too many, or, in an answer that
-        is cut short, have not ended."""
-        if self._calls.is_cut:
-            return set(self._queue.held).difference(calls)
-        ends = {one.call for one in verdicts if one.withholds and self._loop.judge.ends_round(one.finding)}
-        over = {call.choice for call, whole in calls.items() if whole in ends} if ends else set()
-        return {call for call in self._calls.beyond if call.choice in over}
-
-    def _hardest(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts for a round that loses all its calls. A turn that was cut short cannot be answered, so nobody is
-        asked again."""
-        verdicts = self._loop.apply_hardest_rung(verdicts)
-        return self._as_blocks(verdicts) if self._calls.is_cut else verdicts
-
-    def _nameless(self, lost: Collection[int]) -> set[OpenCall]:
-        """The calls without a name in these choices, as far as they can still be withheld."""
-        nameless = self._calls.nameless(lost)
-        return nameless if self._codec.whole else nameless.intersection(self._queue.held)
-
-    def _thin(
-        self,
-        calls: Mapping[OpenCall, ToolCall],
-        verdicts: Sequence[Verdict],
-        withheld: set[OpenCall],
-        lost: Iterable[int],
-    ) -> bytes:
-        """Send the queue without the withheld calls; in choices that have `lost` all of theirs, with a block's text."""
-        self._loop.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
-        of_choice: dict[int, list[Verdict]] = {choice: [] for choice in lost}
-        where = {whole: call.choice for call, whole in calls.items()}
-        for verdict in verdicts:
-            of_choice.setdefault(where[verdict.call], []).append(verdict)
-        write = self._rewriter.cut_short if self._calls.is_cut else self._rewriter.thin
-        return write(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost})
-
-    def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Step:
-        """Ask the model again; block if no rung can, e.g. because the model's turn cannot be rebuilt."""
-        ask = self._loop.ask(verdicts, self._rewriter.model_turn)
-        if ask:
-            self._enter(Mode.SILENT)
-            return Step(self._rewriter.before_asking(withheld), ask)
-        self._enter(Mode.CLOSED)
-        return Step(self._rewriter.thin(withheld, {0: self._loop.block(self._loop.stop_asking())}))
-
-    def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether an answer may lose all its calls. If a server-side tool in it waits for its result: not to a block,
-        and to another answer only if the client has not seen that tool's call."""
-        if not self._codec.is_unfinished(self._kept.chunks):
-            return True
-        is_unseen = self._continues and not self._queue.spoke
-        sent = [] if is_unseen else self._kept.without(self._queue)
-        return all_ask(verdicts) and not self._codec.is_unfinished(sent)
-
-    def _keep_blocked(self, verdicts: Sequence[Verdict]) -> None:
-        """Record the round of verdicts that could not be carried out, so that the answer ends in a block."""
-        blocked = self._as_blocks(verdicts)
-        if self._recorded:
-            self.record.replace_last(blocked)
+        mode, carry_out = self._acts.plan(verdicts)
+        if mode is None:
+            self._pass_rest()
         else:
-            self._recorded = True
-            self._keep(self._calls.complete_calls().values(), blocked)
-
-    def _as_blocks(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        return [self._loop.judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]
+            self._enter(mode)
+        return carry_out()
 
     def _go_on(self) -> None:
         """Switch the writer and the steer loop to the next answer."""
         self._rewriter.next_answer(foreign=self._loop.foreign)
         self._loop.begin_next_answer()
 
-    def _keep(self, calls: Iterable[ToolCall], verdicts: Sequence[Verdict]) -> None:
-        """Record a round and, for a stateful vendor, the id of the answer."""
-        self._loop.keep(list(calls), verdicts, lambda: self._codec.payloads(self._kept.chunks))
-
-    def _last_words(
-        self, choices: set[int], verdicts: Sequence[Verdict]
-    ) -> Iterable[Callable[[], Mapping[int, Block]]]:
-        """The texts to end with, best first. The first is tried twice: it may fail because of what is held beside it,
-        and the second try is without that."""
-
-        def reasons() -> Mapping[int, Block]:
-            return {choice: self._loop.block(verdicts) for choice in sorted(choices)}
-
-        return reasons, reasons, partial(_unjudged, dict.fromkeys(sorted(choices), _NO_NAME))
-
-    def _close(self, *ends: Callable[[], Mapping[int, Block]]) -> bytes:
+    def _close(self, *ends: Blocks) -> bytes:
         """End the client's answer with the first of these texts that can be written; empty, so that it breaks off, if
         none can."""
         self._enter(Mode.SILENT)
@@ -821,8 +655,3 @@ class Guard:
             if out is not None:
                 return out
         return b""
-
-
-def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:
-    """The blocks, by choice, for calls that could not be judged. `names`: the tool of each choice."""
-    return {choice: Block(texts.unchecked_call(name)) for choice, name in names.items()}

@@ -1,0 +1,38 @@
+"""What a guard does with the frames that come, and what waits in it."""
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+
+class Mode(Enum):
+    """What becomes of the frames that come, as `guard.py` describes."""
+
+    ASSEMBLING = "assembling"
+    FOLLOWING = "following"
+    PASSING = "passing"
+    SPLICING = "splicing"
+    CLOSED = "closed"
+    SILENT = "silent"
+
+
+class GuardState(NamedTuple):
+    """What waits in a guard.
+
+    `needs_verdict`: the answer waits for its verdict. `holding`: a stream waits that the client has seen begin, so that
+    it needs heartbeats; never a whole answer. `pending`: the model has been asked again and nothing of its answer has
+    left. `held_bytes`: frames that wait, and an incomplete frame behind them or of a pending answer; of a whole answer
+    all that have come. `buffered_bytes`: those in memory, also those that have left and may be needed for the model's
+    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped.
+    """
+
+    needs_verdict: bool
+    holding: bool
+    pending: bool
+    held_bytes: int
+    buffered_bytes: int
+    has_all_left: bool
+
+
+NOTHING_WAITS: Final = GuardState(
+    needs_verdict=False, holding=False, pending=False, held_bytes=0, buffered_bytes=0, has_all_left=True
+)
