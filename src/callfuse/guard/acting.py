@@ -87,7 +87,7 @@ class AnswerActs:
         if not withheld:
             return Plan(None, self._release)
         if lost and all_ask(verdicts):
-            return self._ask(verdicts, withheld)
+            return self._ask(verdicts, withheld, lost)
         ends = self._calls.is_cut
         return Plan(Mode.SILENT if ends else Mode.CLOSED, partial(self._thin, calls, verdicts, withheld, lost))
 
@@ -132,15 +132,17 @@ class AnswerActs:
         write = self._rewriter.cut_short if ends else self._rewriter.thin
         return Step(write(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost}), ends=ends)
 
-    def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall]) -> Plan:
-        """Ask the model again; block if no rung can, e.g. because the model's turn cannot be rebuilt."""
+    def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall], lost: Iterable[int]) -> Plan:
+        """Ask the model again; block the choices that have `lost` their calls if no rung can, e.g. because the model's
+        turn cannot be rebuilt."""
         ask = self._loop.ask(verdicts, self._rewriter.model_turn)
         if ask:
             return Plan(Mode.SILENT, lambda: Step(self._rewriter.before_asking(withheld), ask))
-        return Plan(Mode.CLOSED, lambda: self._block_instead(withheld))
+        return Plan(Mode.CLOSED, lambda: self._block_instead(withheld, lost))
 
-    def _block_instead(self, withheld: set[OpenCall]) -> Step:
-        return Step(self._rewriter.thin(withheld, {0: self._loop.block(self._loop.stop_asking())}))
+    def _block_instead(self, withheld: set[OpenCall], lost: Iterable[int]) -> Step:
+        block = self._loop.block(self._loop.stop_asking())
+        return Step(self._rewriter.thin(withheld, dict.fromkeys(lost, block)))
 
     def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether an answer may lose all its calls. If a server-side tool in it waits for its result: not to a block,

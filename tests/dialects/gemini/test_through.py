@@ -1,6 +1,7 @@
 """Gemini's answers through the guard: calls without ids, several in a chunk, signatures, arrays, the vendor's tools."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -246,6 +247,20 @@ def test_a_stream_that_comes_as_one_object(content_type: bytes) -> None:
     met = meet(Request(STREAMS[SSE.path][0], spinning()), [answer])
     (candidate,) = json.loads(met.body)["candidates"]
     assert candidate["content"]["parts"][0]["text"].startswith(MARK)
+
+
+@pytest.mark.parametrize("first", ["x", None, {}])
+def test_a_call_behind_a_first_candidate_that_says_nothing(first: Any) -> None:
+    """The model's turn cannot be rebuilt, so that nobody is asked again: the block takes the place of the call."""
+    answer = chunk(call("search", ARGS), finish="STOP")
+    answer["candidates"].insert(0, first)
+    reply = whole(json.dumps(answer).encode())
+    met = meet(Request(SSE.path, spinning()), [reply, reply], "chance_then_block")
+    kept, blocked = json.loads(met.body)["candidates"]
+    assert kept == first
+    (part,) = blocked["content"]["parts"]
+    assert part["text"].startswith(MARK)
+    assert met.log_at(logging.ERROR) == []
 
 
 def test_blanks_of_an_array_keep_their_place() -> None:
