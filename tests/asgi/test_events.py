@@ -117,6 +117,18 @@ async def test_a_steer_is_one_hold(kit: DialectKit, stream: bool) -> None:
     assert [one.rung for one in seen.of(ActionTaken)] == ["steer"]
 
 
+@every_dialect
+@pytest.mark.parametrize("history", [spin(1), spin(2)], ids=["too many", "looping"])
+async def test_a_hold_that_is_cut_is_one_hold(kit: DialectKit, history: History) -> None:
+    """The app breaks off while calls wait, from the start of the answer on or from a call on."""
+    broken = framewise(kit, saying("Well.", *(same_call(f"call_{at}Q") for at in range(4))))
+    broken = replace(broken, chunks=broken.chunks[:-2], raises=ConnectionError())
+    guarded, seen = observed(play(broken))
+    await drive(guarded, ask(kit, history, stream=True))
+    assert seen.one(HoldEnded).how == "cut"
+    assert seen.one(HoldBegan).where == seen.one(HoldEnded).where
+
+
 async def test_a_finding_is_told_when_it_is_found() -> None:
     """Not at the end of the answer, which may go on for minutes."""
     at_finding: list[int] = []

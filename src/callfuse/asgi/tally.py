@@ -144,8 +144,9 @@ class HoldMeter:
             self._end(self._since)
 
     def cut(self) -> None:
-        """The answer goes no further: so does a hold."""
-        self.note()
+        """The answer goes no further: so does a hold. May be called again, with the same bytes still in the guard."""
+        if self._since is not None:
+            self.note()
         if self._since is not None:
             self._end(self._since, how="cut")
 
