@@ -106,6 +106,20 @@ def test_what_keeps_a_whole_answer_alive_is_not_delayed(
     assert met.client.header(b"x-callfuse-action") is None
 
 
+@every_dialect
+@streamed_and_whole
+@pytest.mark.parametrize("history", [spin(1), spin(2)], ids=["healthy", "suspect"])
+def test_white_space_with_a_length_behind_it(kit: DialectKit, history: History, *, stream: bool) -> None:
+    """Who says the length of an answer has it, and need not keep a connection open: of a healthy exchange the start
+    keeps its headers, and the white space waits with it. `stream`: was asked for, and a whole answer came."""
+    length = sum(map(len, BLANKS)) + len(kit.whole(elsewhere()))
+    script = kept_open(kit, elsewhere(), (b"content-length", str(length).encode()))
+    met = meet(ask(kit, history, stream=stream), [script])
+    assert met.body == script.body
+    if history == spin(1):
+        assert met.client.headers == list(script.headers)
+
+
 @each_kit
 def test_the_start_of_a_whole_answer(kit: DialectKit) -> None:
     """Of a healthy exchange it leaves at once, unless it has headers that hold for the exact bytes; of a suspect one it
