@@ -16,7 +16,7 @@ from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, ask, every_dialect, framewise, given_log, meet, reply, streamed_and_whole
 from tests.support.model import Answer, History, User
 from tests.support.plain import again, elsewhere, known_call, new_call, same_call, saying, spin
-from tests.support.scripted import Reply, whole
+from tests.support.scripted import Reply, play, whole
 from tests.support.wire import frames
 
 FIRST = b"call_first"
@@ -67,6 +67,23 @@ def test_white_space_behind_an_answer_that_was_closed_does_not_pass(kit: Dialect
     one, other = met(padded), met(done.body, *[b" "] * 20)
     assert one == other
     assert MARK.encode() in one
+
+
+@every_dialect
+@streamed_and_whole
+async def test_what_a_healthy_app_sends_behind_its_end(kit: DialectKit, *, stream: bool) -> None:
+    """It is for the server to refuse, as it does without callfuse."""
+    answer = reply(kit, elsewhere(), stream=stream)
+    late = {"type": "http.response.body", "body": b"late", "more_body": False}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await play(answer)(scope, receive, send)
+        await send(late)
+
+    for watched in (app, guard(app)):
+        exchange = await drive(watched, ask(kit, spin(1), stream=stream))
+        assert exchange.sent[-1][1] == late
+        assert exchange.body == answer.body + b"late"
 
 
 BLANKS = (b"\n", b"", b" \r\n\t")

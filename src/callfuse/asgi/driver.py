@@ -782,6 +782,8 @@ class AnswerDriver:
             self._intake.direct = False  # what still comes is dropped
         action = await self._settle(guard)
         await self.client.write(out, final=True, action=action)
+        if guard.assembly is not None:
+            self._stop()
 
 
 class Host:
