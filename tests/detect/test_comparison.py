@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.detect import comparison
-from callfuse.detect.comparison import LONGEST, MOST, Comparison, read_calls
+from callfuse.detect import comparison, known_calls
+from callfuse.detect.comparison import Comparison
+from callfuse.detect.known_calls import LONGEST, MOST, read_calls
 from callfuse.model import ToolCall
 from callfuse.wire.jsontext import NotJSON, loads, loads_exact
 from tests.support.examples import more_examples
@@ -341,7 +342,7 @@ HOSTILE = [
 def test_nothing_is_too_deep_or_too_long(text: str) -> None:
     """Nothing is raised, and no stack grows."""
     deep: Any = "x"
-    for _ in range(comparison.DEPTH):
+    for _ in range(known_calls.DEPTH):
         deep = [deep]
     limit = sys.getrecursionlimit()
     made = compare_with([call({"a": deep}), call({"a": {"a": 1}}), call({"a": "é" * 60_000}), call({"a": 1})])

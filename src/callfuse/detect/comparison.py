@@ -13,28 +13,12 @@ Each character is looked at once, and compared with each call that has been equa
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from enum import Enum, auto
-from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from callfuse.model import ToolCall
-from callfuse.model.signature import canonical_value, contradicts_itself
-from callfuse.wire.jsontext import NotJSON, UnreadableJSON, loads_exact
-from callfuse.wire.values import is_too_much_inside
-
-MOST: Final = 100
-"""Calls with which one is compared. Where there are more it is not."""
-LONGEST: Final = 512 * 1024
-"""Bytes of their canonical arguments: to read them takes 5 ms. Where they are longer nothing is compared."""
-KEPT: Final = 64 * 1024
-"""Bytes that may be kept of them, while the call is held. Where it would be more nothing is compared."""
-BEGINNING: Final = 2048
-"""Characters of a string that are kept. What begins with the same ones may be equal until its end."""
-_OBJECT: Final = 64
-"""Bytes of a string or list beside what is in it."""
-DEPTH: Final = 8
-"""Lists in lists. Where there are more of them nothing is compared."""
+from callfuse.detect.known_calls import Beginning, KnownCalls, Node, ObjectDigest, Scalar, goes_on, node_of
+from callfuse.wire.jsontext import NotJSON, loads_exact
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]++')
@@ -44,42 +28,6 @@ _ESCAPE_TO_COME: Final = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 _SCALAR: Final = re.compile(r"[-+.0-9A-Za-z]++")
 _BRACKET: Final = re.compile(r'["{}\[\]]')
 _IN_STRING: Final = re.compile(r'["\\]')
-_NOT_JSON: Final = (b"nan", b"inf", b"-inf")
-"""Canonical forms of numbers, none of which is JSON."""
-
-
-class _TooDeepError(ValueError):
-    """A value has too many lists in lists."""
-
-
-class _Beginning(str):
-    """The beginning of a long string."""
-
-    __slots__ = ()
-
-
-class _Object(bytes):
-    """The digest of an object."""
-
-    __slots__ = ()
-
-
-class _Scalar(bytes):
-    """The canonical form of a number or a word."""
-
-    __slots__ = ()
-
-
-_Node = str | list[Any] | _Object | _Scalar
-
-
-class Known(NamedTuple):
-    """The calls of one tool with which others are compared: arguments that are objects, and those that are no JSON,
-    without white space. Arguments of the names in `ignore` do not matter."""
-
-    values: list[dict[str, _Node]]
-    texts: list[str]
-    ignore: Collection[str]
 
 
 class Comparison:
@@ -91,7 +39,7 @@ class Comparison:
 
     __slots__ = ("_at", "_object", "_texts", "differs")
 
-    def __init__(self, known: "Known") -> None:
+    def __init__(self, known: KnownCalls) -> None:
         self._object = _ObjectReader(known)
         self._texts = known.texts
         self.differs = not (known.texts or known.values)
@@ -103,83 +51,9 @@ class Comparison:
             self._object.feed(piece)
         if self._texts:
             squeezed = "".join(piece.split())
-            self._texts = [text for text in self._texts if _goes_on(text, squeezed, self._at)]
+            self._texts = [text for text in self._texts if goes_on(text, squeezed, self._at)]
             self._at += len(squeezed)
         self.differs = not (self._texts or self._object.others)
-
-
-def read_calls(calls: Iterable[ToolCall], ignore: Collection[str] = ()) -> Known | None:
-    """Read the calls of one tool to compare others with them. None where one of them cannot be told from another call
-    before that is complete, or where they are too much."""
-    values: list[dict[str, _Node]] = []
-    texts: list[str] = []
-    length = kept = 0
-    for call in calls:
-        if not call.has_arguments or len(values) + len(texts) == MOST:
-            return None
-        text = call.canonical
-        length += len(text)
-        value = _value_of(text) if length <= LONGEST else None
-        if isinstance(value, dict):
-            try:
-                values.append({key: _node(one) for key, one in value.items()})
-            except _TooDeepError:
-                return None
-            kept += sum([_size(key) + _size(one) for key, one in values[-1].items()])
-        elif isinstance(value, str):
-            texts.append(_beginning("".join(value.split())))
-            kept += _size(texts[-1])
-        if value is None or kept > KEPT:
-            return None
-    return Known(values, texts, ignore)
-
-
-def _node(value: Any, depth: int = DEPTH) -> _Node:
-    """What is kept of a value. Raises _TooDeepError."""
-    if isinstance(value, str):
-        return _beginning(value)
-    if isinstance(value, list):
-        if not depth:
-            raise _TooDeepError
-        return [_node(one, depth - 1) for one in value]
-    canonical = canonical_value(value)
-    return _Object(sha256(canonical).digest()) if isinstance(value, dict) else _Scalar(canonical)
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= BEGINNING else _Beginning(text[:BEGINNING])
-
-
-def _size(node: _Node) -> int:
-    """About how many bytes it takes, at most."""
-    if isinstance(node, list):
-        return _OBJECT + sum([8 + _size(one) for one in node])
-    return _OBJECT + (4 * len(node) if isinstance(node, str) and not node.isascii() else len(node))
-
-
-def _goes_on(known: str, text: str, at: int) -> bool:
-    """Whether a known string goes on in this way from a place on, as far as it was kept."""
-    if isinstance(known, _Beginning):
-        return at >= len(known) or known.startswith(text[: len(known) - at], at)
-    return known.startswith(text, at)
-
-
-def _value_of(canonical: bytes) -> dict[str, Any] | str | None:
-    """Canonical arguments as an object, or as text that is no JSON; None for all else.
-
-    What only looks like an object (it is cut off, too deep, has NaN in it or contradicts itself) may be the canonical
-    form of arguments that are spelled in another way.
-    """
-    text = canonical.decode("utf-8", "surrogatepass")
-    if is_too_much_inside(text):
-        return None
-    try:
-        value = loads_exact(text)
-    except UnreadableJSON:
-        return None
-    except NotJSON:
-        return None if text[:1] in ("{", "[") or canonical in _NOT_JSON else text
-    return value if isinstance(value, dict) and not contradicts_itself(text, value) else None
 
 
 class _Other:
@@ -190,11 +64,11 @@ class _Other:
 
     __slots__ = ("at", "lists", "members", "node", "value")
 
-    def __init__(self, value: dict[str, _Node], ignore: Collection[str]) -> None:
+    def __init__(self, value: dict[str, Node], ignore: Collection[str]) -> None:
         self.value = value
         self.members = len(value.keys() - set(ignore))
-        self.node: _Node = ""
-        self.lists: list[list[_Node]] = []
+        self.node: Node = ""
+        self.lists: list[list[Node]] = []
         self.at = 0
 
     def enters(self, key: str) -> bool:
@@ -230,11 +104,11 @@ class _Other:
         """Whether the string goes on in this way."""
         at, node = self.at, self.node
         self.at += len(text)
-        return node.startswith(text, at) if type(node) is str else isinstance(node, str) and _goes_on(node, text, at)
+        return node.startswith(text, at) if type(node) is str else isinstance(node, str) and goes_on(node, text, at)
 
     def closes_text(self) -> bool:
         """Whether the string ends here."""
-        return self.at == len(self.node) or (isinstance(self.node, _Beginning) and self.at > len(self.node))
+        return self.at == len(self.node) or (isinstance(self.node, Beginning) and self.at > len(self.node))
 
 
 class _State(Enum):
@@ -261,7 +135,7 @@ class _ObjectReader:
 
     __slots__ = ("_carry", "_ignore", "_ignored", "_nested", "_parts", "_seen", "_sizes", "_state", "others")
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: KnownCalls) -> None:
         self.others = [_Other(value, known.ignore) for value in known.values]
         self._ignore = frozenset(known.ignore)
         self._ignored = False
@@ -358,11 +232,11 @@ class _ObjectReader:
             self._keep(_Other.opens_list)
         elif mark in ("{", "["):
             self._state = _State.IN_OBJECT
-            self._keep(lambda other: isinstance(other.node, _Object))
+            self._keep(lambda other: isinstance(other.node, ObjectDigest))
             return at  # with its bracket
         elif _SCALAR.match(mark):
             self._state = _State.IN_SCALAR
-            self._keep(lambda other: isinstance(other.node, _Scalar))
+            self._keep(lambda other: isinstance(other.node, Scalar))
             return at
         elif mark:
             self._state = _State.NOTHING
@@ -429,7 +303,7 @@ class _ObjectReader:
         if self._ignored or self._state is _State.NOTHING:
             return
         try:
-            value = _node(loads_exact(text))
+            value = node_of(loads_exact(text))
         except NotJSON:
             self._state = _State.NOTHING
         else:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from callfuse.detect import registry
 from callfuse.detect.budget import weight
-from callfuse.detect.comparison import MOST
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, RoundDetector, any_call
 from callfuse.detect.facts import OTHERS, Finds
+from callfuse.detect.known_calls import MOST
 from callfuse.detect.pollers import have_waited, polls
 from callfuse.detect.settings import Detectors, ForTool, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings

@@ -10,8 +10,9 @@ from dataclasses import replace
 from itertools import chain, pairwise
 
 from callfuse.detect import Engine
-from callfuse.detect.comparison import Comparison, Known, read_calls
+from callfuse.detect.comparison import Comparison
 from callfuse.detect.detector import Hit
+from callfuse.detect.known_calls import KnownCalls, read_calls
 from callfuse.detect.siblings import Room, Siblings
 from callfuse.dialects.base import AskOptions
 from callfuse.guard.record import past_round
@@ -70,7 +71,7 @@ class Judge:
         self._engine = Engine(self.timeline, self.settings)
         self._must_hold: dict[str, bool] = {}
         self._held_names: list[str] | None = None
-        self._comparable: dict[str, Known | None] = {}
+        self._comparable: dict[str, KnownCalls | None] = {}
         self._acting: dict[tuple[str, Hit], bool] = {}
 
     @property

@@ -1,0 +1,137 @@
+"""Reads the calls with which others are compared while their arguments come (`detect/comparison.py`).
+
+Of each member of their arguments no more is kept than tells a difference: the beginning of a string, the canonical form
+of a number or a word, the digest of an object, and lists of these.
+"""
+
+from collections.abc import Collection, Iterable
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from callfuse.model import ToolCall
+from callfuse.model.signature import canonical_value, contradicts_itself
+from callfuse.wire.jsontext import NotJSON, UnreadableJSON, loads_exact
+from callfuse.wire.values import is_too_much_inside
+
+MOST: Final = 100
+"""Calls with which one is compared. Where there are more it is not."""
+LONGEST: Final = 512 * 1024
+"""Bytes of their canonical arguments: to read them takes 5 ms. Where they are longer nothing is compared."""
+KEPT: Final = 64 * 1024
+"""Bytes that may be kept of them, while the call is held. Where it would be more nothing is compared."""
+BEGINNING: Final = 2048
+"""Characters of a string that are kept. What begins with the same ones may be equal until its end."""
+_OBJECT: Final = 64
+"""Bytes of a string or list beside what is in it."""
+DEPTH: Final = 8
+"""Lists in lists. Where there are more of them nothing is compared."""
+_NOT_JSON: Final = (b"nan", b"inf", b"-inf")
+"""Canonical forms of numbers, none of which is JSON."""
+
+
+class _TooDeepError(ValueError):
+    """A value has too many lists in lists."""
+
+
+class Beginning(str):
+    """The beginning of a long string."""
+
+    __slots__ = ()
+
+
+class ObjectDigest(bytes):
+    """The digest of an object."""
+
+    __slots__ = ()
+
+
+class Scalar(bytes):
+    """The canonical form of a number or a word."""
+
+    __slots__ = ()
+
+
+Node = str | list[Any] | ObjectDigest | Scalar
+
+
+class KnownCalls(NamedTuple):
+    """The calls of one tool with which others are compared: arguments that are objects, and those that are no JSON,
+    without white space. Arguments of the names in `ignore` do not matter."""
+
+    values: list[dict[str, Node]]
+    texts: list[str]
+    ignore: Collection[str]
+
+
+def read_calls(calls: Iterable[ToolCall], ignore: Collection[str] = ()) -> KnownCalls | None:
+    """Read the calls of one tool to compare others with them. None where one of them cannot be told from another call
+    before that is complete, or where they are too much."""
+    values: list[dict[str, Node]] = []
+    texts: list[str] = []
+    length = kept = 0
+    for call in calls:
+        if not call.has_arguments or len(values) + len(texts) == MOST:
+            return None
+        text = call.canonical
+        length += len(text)
+        value = _value_of(text) if length <= LONGEST else None
+        if isinstance(value, dict):
+            try:
+                values.append({key: node_of(one) for key, one in value.items()})
+            except _TooDeepError:
+                return None
+            kept += sum([_size(key) + _size(one) for key, one in values[-1].items()])
+        elif isinstance(value, str):
+            texts.append(_beginning("".join(value.split())))
+            kept += _size(texts[-1])
+        if value is None or kept > KEPT:
+            return None
+    return KnownCalls(values, texts, ignore)
+
+
+def node_of(value: Any, depth: int = DEPTH) -> Node:
+    """What is kept of a value. Raises _TooDeepError."""
+    if isinstance(value, str):
+        return _beginning(value)
+    if isinstance(value, list):
+        if not depth:
+            raise _TooDeepError
+        return [node_of(one, depth - 1) for one in value]
+    canonical = canonical_value(value)
+    return ObjectDigest(sha256(canonical).digest()) if isinstance(value, dict) else Scalar(canonical)
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= BEGINNING else Beginning(text[:BEGINNING])
+
+
+def _size(node: Node) -> int:
+    """About how many bytes it takes, at most."""
+    if isinstance(node, list):
+        return _OBJECT + sum([8 + _size(one) for one in node])
+    return _OBJECT + (4 * len(node) if isinstance(node, str) and not node.isascii() else len(node))
+
+
+def goes_on(known: str, text: str, at: int) -> bool:
+    """Whether a known string goes on in this way from a place on, as far as it was kept."""
+    if isinstance(known, Beginning):
+        return at >= len(known) or known.startswith(text[: len(known) - at], at)
+    return known.startswith(text, at)
+
+
+def _value_of(canonical: bytes) -> dict[str, Any] | str | None:
+    """Canonical arguments as an object, or as text that is no JSON; None for all else.
+
+    What only looks like an object (it is cut off, too deep, has NaN in it or contradicts itself) may be the canonical
+    form of arguments that are spelled in another way.
+    """
+    text = canonical.decode("utf-8", "surrogatepass")
+    if is_too_much_inside(text):
+        return None
+    try:
+        value = loads_exact(text)
+    except UnreadableJSON:
+        return None
+    except NotJSON:
+        return None if text[:1] in ("{", "[") or canonical in _NOT_JSON else text
+    return value if isinstance(value, dict) and not contradicts_itself(text, value) else None
