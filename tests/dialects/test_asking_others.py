@@ -7,7 +7,8 @@ import pytest
 
 from callfuse.dialects import dialect_of
 from callfuse.dialects.addresses import model_in, path_to
-from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Reply, Request
+from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay, Reply
+from callfuse.dialects.base import Request
 from callfuse.model import ToolCall
 
 OTHER = "other-model"

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import CannotReplay, Request
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import Request
 from callfuse.dialects.bedrock import Bedrock
 from tests.captures.recordings import FOLDER
 from tests.support.asgi import JSON_REQUEST, Headers

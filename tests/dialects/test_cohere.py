@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import CannotReplay, What
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import What
 from callfuse.dialects.cohere import Cohere
 from tests.support.asgi import Request as Asked
 from tests.support.kits.cohere import check, merged, payloads

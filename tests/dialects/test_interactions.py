@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Reply, Request
+from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay, Reply
+from callfuse.dialects.base import Request
 from callfuse.dialects.interactions import Interactions
 from callfuse.model import ToolCall
 from tests.support.asgi import JSON_REQUEST

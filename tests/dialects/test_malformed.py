@@ -12,7 +12,8 @@ from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import read_conversation
 from callfuse.dialects import Dialect
-from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Frame, Note, OpenCall, Reply, Request
+from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay, Reply
+from callfuse.dialects.base import Block, Frame, Note, OpenCall, Request
 from callfuse.dialects.codec import Codec, codec_of
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import JSON_ARRAY, WHOLE, Format

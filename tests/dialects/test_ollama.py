@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import CannotReplay, OpenCall, Request, What
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import OpenCall, Request, What
 from callfuse.dialects.ollama import Ollama
 from callfuse.model import PastCall, Round
 from tests.support.asgi import Request as Asked

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callfuse.dialects.base import AskOptions
+from callfuse.dialects.ask_again import AskOptions
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding
 from callfuse.policy.settings import LoopSettings, Rung

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.conversations.ledger import BlockMemory, KeptCall, KeptRound, LaneState, SessionState, Told
-from callfuse.dialects.base import NO_DIFFERENCE, Continuation
+from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.settings import MODES

@@ -14,7 +14,7 @@ from callfuse.asgi.types import ASGIApp
 from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.mending import Course, taught
-from callfuse.dialects.base import ChainedRequest, Continuation
+from callfuse.dialects.stateful import ChainedRequest, Continuation
 from callfuse.guard.record import ExchangeRecord
 from callfuse.model import PastCall, ToolCall
 from callfuse.observe import log

@@ -25,8 +25,9 @@ from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import Lane, are_ordinary_headers, credential_of, lane_of, session_headers
 from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
 from callfuse.dialects import Dialect
-from callfuse.dialects.base import NO_DIFFERENCE, Request
+from callfuse.dialects.base import Request
 from callfuse.dialects.continued import ReadHistory
+from callfuse.dialects.stateful import NO_DIFFERENCE
 from callfuse.model.ids import bounded_id
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import HeaderIgnored, NotGuarded, Where

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from callfuse.conversations.identity import Lane
-from callfuse.dialects.base import NO_DIFFERENCE, Continuation
+from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature

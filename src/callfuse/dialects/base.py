@@ -9,14 +9,16 @@ and rewrites further frames, of this answer or the next one, as the continuation
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
+from callfuse.dialects.ask_again import AskOptions, Attempt
 from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import DescribedTool
 from callfuse.dialects.recorded import Recorded
+from callfuse.dialects.stateful import ChainedRequest
 from callfuse.dialects.typed import OwnAnswer, Speech, TypedMessage
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
@@ -229,43 +231,6 @@ class AnswerWriter(Writer, Protocol):
         `next_answer`."""
 
 
-class CannotReplay(ValueError):
-    """The model cannot be asked again, because a turn or request cannot be rebuilt. `part`: which part, for the
-    counts."""
-
-    def __init__(self, part: str) -> None:
-        super().__init__(part)
-        self.part = part
-
-
-class Reply(NamedTuple):
-    """A result that callfuse gives for a withheld call."""
-
-    call: ToolCall
-    text: str
-
-
-class Attempt(NamedTuple):
-    """An answer that lost all its calls: the model's turn, a reply to each call, and the model that gave it (empty: the
-    client's)."""
-
-    turn: bytes
-    replies: Sequence[Reply]
-    model: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AskOptions:
-    """How a model is asked again.
-
-    `text_only`: it must not call a tool. `model`: the model to ask instead of the client's; empty: the client's.
-    Reasoning is never sent to another model than the one that wrote it.
-    """
-
-    text_only: bool = False
-    model: str = ""
-
-
 class Note(NamedTuple):
     """A text to append to the result of a call in the history. `position`: that of the call's round."""
 
@@ -306,7 +271,7 @@ class Request(Protocol):
     """The request has no tools, or a limit of one token; such an exchange is not judged."""
 
     @property
-    def chain(self) -> "ChainedRequest | None":
+    def chain(self) -> ChainedRequest | None:
         """The request itself as a `ChainedRequest` if its vendor is stateful, else None."""
 
     @property
@@ -370,76 +335,6 @@ class Request(Protocol):
     def own_text(self, at: int) -> str | None:
         """The text of the assistant message at this position if it is callfuse's own, else empty; None for other
         roles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """How the conversation that a stateful vendor stored differs from the client's.
-
-    `items`: by id, what to send instead of an item of the client's history (empty: nothing). `go_on`: the id of the
-    answer to continue, if it is not the one that the client knows (empty: it is). `unanswered`: encoded results for
-    calls that the vendor stored and the client never saw.
-    """
-
-    items: Mapping[str, bytes] = field(default_factory=dict)
-    go_on: str = ""
-    unanswered: tuple[bytes, ...] = ()
-
-
-NO_DIFFERENCE: Final = Continuation()
-"""The vendor's conversation and the client's are the same."""
-
-
-class StoredAnswer(NamedTuple):
-    """An answer that a stateful vendor may have stored: its id, and the replies to its withheld calls."""
-
-    id: str
-    replies: tuple[Reply, ...] = ()
-
-
-class StatefulVendor(Protocol):
-    """A dialect whose vendor stores answers by id. Its requests are `ChainedRequest`s."""
-
-    def answer_id(self, payload: Payload) -> str:
-        """The id of the answer, from a frame's payload or a whole body; empty if it is not in there."""
-
-
-class ChainedRequest(Protocol):
-    """A request to a stateful vendor. It may contain only what is new, and refer to items by their ids."""
-
-    @property
-    def stored(self) -> bool:
-        """Whether the vendor stores the answer and its items by id."""
-
-    @property
-    def chained(self) -> bool:
-        """Whether the request continues a conversation that the vendor has stored."""
-
-    @property
-    def begins_chain(self) -> bool:
-        """Whether a chain may begin with the answer, so that its calls must be read in any case."""
-
-    def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """The opening of a request that continues this answer; empty if the chain is known by another name."""
-
-    def recall(self, calls: Mapping[str, Callable[[], ToolCall]], turn: bytes) -> None:
-        """Supply calls, by id, whose results may come without them. `turn`: digest of the user message they belong
-        to."""
-
-    def resume(self, known: Continuation) -> bytes:
-        """The body in a form that the vendor accepts, given the differences known so far."""
-
-    def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
-        """The differences after these answers, added to those known so far."""
-
-    def after_synthetic_reply(self) -> tuple[bytes, ...]:
-        """As `after`, for callfuse's own answer to this request."""
-
-    def detach_from_synthetic_reply(self) -> Sequence[Edit]:
-        """The edits that remove a reference to an answer of callfuse's own, which the vendor does not know."""
-
-    def repair(self, body: bytes, error: bytes) -> bytes | None:
-        """A body that the vendor refused with this error, repaired; None if it cannot be."""
 
 
 class Dialect(Protocol):
@@ -519,8 +414,3 @@ class Dialect(Protocol):
     def recognise(self, value: Any) -> Recorded | None:
         """A recorded JSON value as this dialect reads it; None if it is of another one. Never raises, whatever the
         value."""
-
-
-def stateful_vendor(dialect: Dialect) -> StatefulVendor | None:
-    """The dialect as a `StatefulVendor`, if its vendor stores answers, else None."""
-    return cast(StatefulVendor, dialect) if hasattr(dialect, "answer_id") else None

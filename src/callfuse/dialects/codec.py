@@ -8,9 +8,9 @@ guard and observer need not know which of the two they handle.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.base import (
     Block,
-    CannotReplay,
     Dialect,
     Entry,
     Event,
@@ -21,8 +21,8 @@ from callfuse.dialects.base import (
     What,
     WholeChoice,
     Writer,
-    stateful_vendor,
 )
+from callfuse.dialects.stateful import stateful_vendor
 from callfuse.model import ToolCall
 from callfuse.wire import WHOLE, Format, Payload
 from callfuse.wire.jsontext import BACKSLASH, NotJSON, as_utf8, may_hide_letters

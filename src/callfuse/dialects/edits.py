@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from callfuse.dialects.base import CannotReplay
+from callfuse.dialects.ask_again import CannotReplay
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads, loads_exact, span, spans
 from callfuse.wire.values import is_too_much_inside

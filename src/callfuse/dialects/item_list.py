@@ -11,7 +11,8 @@ from enum import Enum, auto
 from functools import cache, partial
 from typing import Any, ClassVar, Self
 
-from callfuse.dialects.base import AskOptions, Attempt, Note, Reply
+from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
+from callfuse.dialects.base import Note
 from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.edits import raw_list
 from callfuse.dialects.history import Pairing, by_position, digest_of, note_places, pair, texts
@@ -155,7 +156,7 @@ class ItemList(RequestWithTools):
         return opening_of(self._chain_key, answer_id) if self.chained or self.begins_chain else ()
 
     def recall(self, calls: Recall, turn: bytes) -> None:
-        """Supply calls, by id, whose results may come without them; `turn`: see `base.ChainedRequest`."""
+        """Supply calls, by id, whose results may come without them; `turn`: see `ChainedRequest`."""
         self._known = calls
         if self.chained:
             self._known_turn = turn

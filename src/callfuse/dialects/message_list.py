@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from callfuse.dialects.addresses import model_in
-from callfuse.dialects.base import AnswerWriter, AskOptions, Attempt, Note, Reply
+from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
+from callfuse.dialects.base import AnswerWriter, Note
 from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.history import (

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from callfuse.detect.siblings import Room
-from callfuse.dialects.base import Dialect, Entry, Event, Reader, StoredAnswer
+from callfuse.dialects.base import Dialect, Entry, Event, Reader
 from callfuse.dialects.codec import codec_of
+from callfuse.dialects.stateful import StoredAnswer
 from callfuse.guard.calls import Ending
 from callfuse.guard.foresight import Foresight
 from callfuse.guard.judge import Judge

@@ -14,7 +14,7 @@ from callfuse.detect.comparison import Comparison
 from callfuse.detect.detector import Hit
 from callfuse.detect.known_calls import KnownCalls, read_calls
 from callfuse.detect.siblings import Room, Siblings
-from callfuse.dialects.base import AskOptions
+from callfuse.dialects.ask_again import AskOptions
 from callfuse.guard.record import past_round
 from callfuse.model import ANY_TOOL, Finding, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature

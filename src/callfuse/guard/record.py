@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from callfuse.dialects.base import StoredAnswer
+from callfuse.dialects.stateful import StoredAnswer
 from callfuse.model import Delivery, PastCall, ToolCall
 from callfuse.policy.ladder import Verdict
 

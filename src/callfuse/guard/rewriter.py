@@ -7,7 +7,8 @@ then of all that has left.
 
 from collections.abc import Callable, Mapping
 
-from callfuse.dialects.base import Block, CannotReplay, Frame, OpenCall, Request, Writer
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import Block, Frame, OpenCall, Request, Writer
 from callfuse.dialects.codec import Codec
 from callfuse.guard.queue import HoldQueue, KeptBytes
 from callfuse.wire import BOM, Payload

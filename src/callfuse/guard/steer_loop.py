@@ -12,17 +12,9 @@ Verdicts come in; requests that ask a model again go out, and the record of all 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from callfuse.dialects.base import (
-    AskOptions,
-    Attempt,
-    Block,
-    CannotReplay,
-    Dialect,
-    Reply,
-    Request,
-    StoredAnswer,
-    stateful_vendor,
-)
+from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay, Reply
+from callfuse.dialects.base import Block, Dialect, Request
+from callfuse.dialects.stateful import StoredAnswer, stateful_vendor
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Ask

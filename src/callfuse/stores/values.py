@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, KeptCall, KeptRound, LaneState, SessionState, Told
-from callfuse.dialects.base import NO_DIFFERENCE, Continuation
+from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.policy.sections import ModelSettings, ToolSettings

@@ -12,7 +12,7 @@ from callfuse.dialects.anthropic.answer import (
     model_turn_of_whole,
     read_whole,
 )
-from callfuse.dialects.base import CannotReplay
+from callfuse.dialects.ask_again import CannotReplay
 from callfuse.wire.values import MOST_INSIDE
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.anthropic import Anthropic
-from callfuse.dialects.base import AskOptions, Attempt, Note, Reply, Request
+from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
+from callfuse.dialects.base import Note, Request
 from callfuse.model import ToolCall
 
 TOOL = {"name": "f", "input_schema": {"type": "object"}}

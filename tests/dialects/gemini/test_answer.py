@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import CannotReplay, What
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import What
 from callfuse.dialects.gemini.answer import GeminiReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.gemini.parts import UnknownPieceError, join_pieces
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from callfuse.conversations.identity import lane_of
-from callfuse.dialects.base import AskOptions, Attempt, Note, Reply
+from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
+from callfuse.dialects.base import Note
 from callfuse.dialects.gemini import Gemini
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.model import Round

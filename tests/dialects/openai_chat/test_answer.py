@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import Block, CannotReplay, Frame, OpenCall, What
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import Block, Frame, OpenCall, What
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskOptions, Attempt, Note, Reply, Request
+from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
+from callfuse.dialects.base import Note, Request
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.model import ToolCall
 

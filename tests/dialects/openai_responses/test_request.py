@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import AskOptions, Attempt
+from callfuse.dialects.ask_again import AskOptions, Attempt
 from callfuse.dialects.openai_responses import OpenAIResponses
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.model import Round, ToolCall

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callfuse.dialects.base import Continuation
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume
+from callfuse.dialects.stateful import Continuation
 from tests.dialects.openai_responses.wire import Item, function, message, output, reasoning, reply, request, spinning
 from tests.support.meeting import Session, in_session
 

@@ -12,7 +12,8 @@ thinking of two answers in one message is refused.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
-from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, Frame, What, WholeChoice
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import NO_EVENTS, Event, Frame, What, WholeChoice
 from callfuse.dialects.edits import encoded, raw_elements, raw_list, raw_object
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart, NumberedReader
 from callfuse.dialects.pieces import grow, joined

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.anthropic.answer import NAMED_EVENTS, EventStream, MessagesWriter, is_direct, thinks
-from callfuse.dialects.base import Block, Reply
+from callfuse.dialects.ask_again import Reply
+from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks

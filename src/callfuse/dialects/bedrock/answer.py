@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeGuard
 
-from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, What, WholeChoice
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import NO_EVENTS, Event, What, WholeChoice
 from callfuse.dialects.edits import encoded, raw_at, raw_list, raw_object
 from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined

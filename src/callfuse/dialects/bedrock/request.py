@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from callfuse.dialects.addresses import model_in
-from callfuse.dialects.base import Block, CannotReplay, Reply
+from callfuse.dialects.ask_again import CannotReplay, Reply
+from callfuse.dialects.base import Block
 from callfuse.dialects.bedrock.answer import calls_of, reasons
 from callfuse.dialects.bedrock.writer import ConverseWriter
 from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of

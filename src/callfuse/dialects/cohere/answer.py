@@ -8,7 +8,8 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, Block, CannotReplay, Event, Frame, What, WholeChoice
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import NO_EVENTS, Block, Event, Frame, What, WholeChoice
 from callfuse.dialects.edits import (
     index_without,
     message_at,

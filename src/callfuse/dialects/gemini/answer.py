@@ -9,7 +9,8 @@ calls.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import NO_EVENTS, Entry, Event, OpenCall, Reader, What, WholeChoice
 from callfuse.dialects.edits import raw_at
 from callfuse.dialects.gemini.parts import (
     FUNCTION_CALL,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskOptions, Attempt, CannotReplay, Note
+from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay
+from callfuse.dialects.base import Note
 from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
 from callfuse.dialects.gemini.channel import Channel

@@ -7,7 +7,8 @@ for the client. Its arguments come as an object in the step's start, as pieces o
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, What, WholeChoice
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import NO_EVENTS, Event, What, WholeChoice
 from callfuse.dialects.edits import encoded, raw_elements, raw_list, raw_object
 from callfuse.dialects.interactions.steps import CALL, call_of, is_of
 from callfuse.dialects.numbered import NumberedReader

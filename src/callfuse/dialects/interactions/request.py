@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import AskOptions, Attempt, Block, Continuation, Reply, StoredAnswer
+from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
+from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
 from callfuse.dialects.history import (
@@ -33,6 +34,7 @@ from callfuse.dialects.interactions.writer import InteractionsWriter, event
 from callfuse.dialects.item_list import ItemList, Part
 from callfuse.dialects.session_ids import INTERACTION
 from callfuse.dialects.shapes import is_one_of, list_of, object_of
+from callfuse.dialects.stateful import Continuation, StoredAnswer
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
 from callfuse.model import Result, ToolCall
 from callfuse.wire import Payload

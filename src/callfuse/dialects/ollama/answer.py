@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.base import (
     NO_EVENTS,
     AnswerWriter,
     Block,
-    CannotReplay,
     Entry,
     Event,
     Frame,

@@ -6,7 +6,8 @@ Newer clients name the call of a result by id, others by the tool's name, old on
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from callfuse.dialects.base import Block, Reply
+from callfuse.dialects.ask_again import Reply
+from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of
 from callfuse.dialects.message_list import Key, KeyedResult, ResultMessages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of

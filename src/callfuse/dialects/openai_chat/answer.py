@@ -13,7 +13,8 @@ that nobody is known to want is left out.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, CannotReplay, Entry, Event, OpenCall, Reader, What, WholeChoice, has_end
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import NO_EVENTS, Entry, Event, OpenCall, Reader, What, WholeChoice, has_end
 from callfuse.dialects.edits import message_at
 from callfuse.dialects.openai_chat.chunk import choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS

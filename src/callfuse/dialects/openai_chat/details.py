@@ -7,7 +7,7 @@ stream it comes in a chunk before the call. A detail goes where its call goes.
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from callfuse.dialects.base import CannotReplay
+from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.edits import remove_elements
 from callfuse.dialects.pieces import Pieces, grow
 from callfuse.dialects.shapes import object_of, plain_text_of

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import AnswerWriter, Block, Reply
+from callfuse.dialects.ask_again import Reply
+from callfuse.dialects.base import AnswerWriter, Block
 from callfuse.dialects.declared import DescribedTool, described, described_under, entries, name_of
 from callfuse.dialects.history import is_own_or_reminder
 from callfuse.dialects.message_list import KeyedResult, ResultMessages

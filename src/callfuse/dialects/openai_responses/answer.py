@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import NO_EVENTS, CannotReplay, Event, OpenCall, Reader, What, WholeChoice, has_end
+from callfuse.dialects.ask_again import CannotReplay
+from callfuse.dialects.base import NO_EVENTS, Event, OpenCall, Reader, What, WholeChoice, has_end
 from callfuse.dialects.edits import raw_elements, raw_list
 from callfuse.dialects.openai_responses.items import (
     CALLS,

@@ -7,7 +7,8 @@ may be references by id.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from callfuse.dialects.base import AskOptions, Attempt, Block, CannotReplay, Continuation, Reply, StoredAnswer
+from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay, Reply
+from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.edits import raw_elements
 from callfuse.dialects.history import (
@@ -33,6 +34,7 @@ from callfuse.dialects.openai_responses.items import (
 from callfuse.dialects.openai_responses.stored import Trail, repair, resume, without_reasoning
 from callfuse.dialects.openai_responses.writer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, plain_text_of
+from callfuse.dialects.stateful import Continuation, StoredAnswer
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
 from callfuse.model import MARKER, Result, ToolCall
 from callfuse.wire import Payload

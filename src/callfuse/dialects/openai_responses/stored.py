@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from callfuse.dialects.base import CannotReplay, Continuation
+from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.openai_responses.items import CALLS, OWN_ID, RESULTS, is_reasoning, user_item
 from callfuse.dialects.shapes import is_one_of, object_of, plain_text_of
+from callfuse.dialects.stateful import Continuation
 from callfuse.model import MARKER
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from callfuse.dialects.base import Block, CannotReplay, Reply
+from callfuse.dialects.ask_again import CannotReplay, Reply
+from callfuse.dialects.base import Block
 from callfuse.dialects.message_list import ResultMessages
 from callfuse.model import ToolCall
 from callfuse.wire import Payload

@@ -1,0 +1,89 @@
+"""Vendors that store answers by id, so that a request may show only what is new.
+
+Where callfuse acts, the vendor's conversation is no longer the client's: a `Continuation` says how they differ, and
+each request of the chain is made to fit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, cast
+
+from callfuse.dialects.ask_again import Reply
+from callfuse.model import ToolCall
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How the conversation that a stateful vendor stored differs from the client's.
+
+    `items`: by id, what to send instead of an item of the client's history (empty: nothing). `go_on`: the id of the
+    answer to continue, if it is not the one that the client knows (empty: it is). `unanswered`: encoded results for
+    calls that the vendor stored and the client never saw.
+    """
+
+    items: Mapping[str, bytes] = field(default_factory=dict)
+    go_on: str = ""
+    unanswered: tuple[bytes, ...] = ()
+
+
+NO_DIFFERENCE: Final = Continuation()
+"""The vendor's conversation and the client's are the same."""
+
+
+class StoredAnswer(NamedTuple):
+    """An answer that a stateful vendor may have stored: its id, and the replies to its withheld calls."""
+
+    id: str
+    replies: tuple[Reply, ...] = ()
+
+
+class StatefulVendor(Protocol):
+    """A dialect whose vendor stores answers by id. Its requests are `ChainedRequest`s."""
+
+    def answer_id(self, payload: Payload) -> str:
+        """The id of the answer, from a frame's payload or a whole body; empty if it is not in there."""
+
+
+class ChainedRequest(Protocol):
+    """A request to a stateful vendor. It may contain only what is new, and refer to items by their ids."""
+
+    @property
+    def stored(self) -> bool:
+        """Whether the vendor stores the answer and its items by id."""
+
+    @property
+    def chained(self) -> bool:
+        """Whether the request continues a conversation that the vendor has stored."""
+
+    @property
+    def begins_chain(self) -> bool:
+        """Whether a chain may begin with the answer, so that its calls must be read in any case."""
+
+    def after(self, answer_id: str) -> tuple[bytes, ...]:
+        """The opening of a request that continues this answer; empty if the chain is known by another name."""
+
+    def recall(self, calls: Mapping[str, Callable[[], ToolCall]], turn: bytes) -> None:
+        """Supply calls, by id, whose results may come without them. `turn`: digest of the user message they belong
+        to."""
+
+    def resume(self, known: Continuation) -> bytes:
+        """The body in a form that the vendor accepts, given the differences known so far."""
+
+    def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
+        """The differences after these answers, added to those known so far."""
+
+    def after_synthetic_reply(self) -> tuple[bytes, ...]:
+        """As `after`, for callfuse's own answer to this request."""
+
+    def detach_from_synthetic_reply(self) -> Sequence[Edit]:
+        """The edits that remove a reference to an answer of callfuse's own, which the vendor does not know."""
+
+    def repair(self, body: bytes, error: bytes) -> bytes | None:
+        """A body that the vendor refused with this error, repaired; None if it cannot be."""
+
+
+def stateful_vendor(dialect: object) -> StatefulVendor | None:
+    """The dialect as a `StatefulVendor`, if its vendor stores answers, else None."""
+    return cast(StatefulVendor, dialect) if hasattr(dialect, "answer_id") else None
