@@ -4,6 +4,7 @@
 findings out.
 """
 
-from callfuse.detect.engine import Engine, can_fire, hindsight_can_fire
+from callfuse.detect.engine import Engine
+from callfuse.detect.pre_checks import can_fire, hindsight_can_fire
 
 __all__ = ["Engine", "can_fire", "hindsight_can_fire"]

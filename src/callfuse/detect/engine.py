@@ -5,28 +5,27 @@ A round with a new call is progress: findings that end on news are void in it, s
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
-from typing import NamedTuple
 
 from callfuse.detect import registry
-from callfuse.detect.budget import weight
 from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, RoundDetector, any_call
-from callfuse.detect.facts import OTHERS, Finds
+from callfuse.detect.facts import Finds
 from callfuse.detect.known_calls import MOST
 from callfuse.detect.pollers import have_waited, polls
-from callfuse.detect.settings import Detectors, ForTool, Settings
+from callfuse.detect.pre_checks import (
+    Limits,
+    awake_detectors,
+    awake_hindsights,
+    enabled_detectors,
+    exceeds_room,
+    room_of,
+    settings_in_force,
+)
+from callfuse.detect.settings import Detectors, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
 from callfuse.model import Finding, PastCall, Timeline, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.model.signature import Signature
-
-
-class Limits(NamedTuple):
-    """A detector's soft and hard limits for one tool, and that tool's settings."""
-
-    soft: int
-    hard: int
-    settings: Settings
 
 
 class Engine:
@@ -35,8 +34,8 @@ class Engine:
     def __init__(self, timeline: Timeline, settings: Settings) -> None:
         self.past = timeline.evidence()
         """What of the timeline is evidence."""
-        self.settings = _in_force(self.past, settings)
-        self.awake = frozenset(_awake(self.past, self.settings, 0))
+        self.settings = settings_in_force(self.past, settings)
+        self.awake = frozenset(awake_detectors(self.past, self.settings, 0))
         """The detectors that could find something in the pending round."""
         self._limits_of: dict[str, Mapping[Detector, Limits]] = {}
         self._counting_of: dict[str, Mapping[RoundDetector, Limits]] = {}
@@ -146,12 +145,12 @@ class Engine:
     def may_find_inside(self, calls: int) -> bool:
         """Cheap pre-check: whether a round of so many calls could have a finding that one of its calls alone has not.
         False is certain."""
-        return _may_find_inside(self.past, self.settings, calls)
+        return exceeds_room(self.past, self.settings, calls)
 
     @property
     def room(self) -> Room:
         """How many calls the pending round may have before one of them could have a finding because of the others."""
-        return _room(self.past, self.settings)
+        return room_of(self.past, self.settings)
 
     def judge(
         self,
@@ -193,20 +192,20 @@ class Engine:
     def hindsights(self) -> Iterator[Finding | None]:
         """For each round of `past`, newest first, as if it were the newest: the finding of the detectors that judge
         results (`Hindsight`), or None."""
-        may_find = [*_may_find(self.past, self.settings)]
-        if not may_find:
+        awake = [*awake_hindsights(self.past, self.settings)]
+        if not awake:
             yield from repeat(None, len(self.past.rounds))
             return
-        found = [one.evidence(self.past, self.settings) for one in may_find]
+        found = [one.evidence(self.past, self.settings) for one in awake]
         for _, *of_round in zip(self.past.rounds, *found, strict=True):
-            pairs = zip(may_find, of_round, strict=True)
+            pairs = zip(awake, of_round, strict=True)
             findings = (self._hindsight_finding(one, evidence) for one, evidence in pairs if evidence is not None)
             yield next(findings, None)
 
     @property
     def may_find_in_newest(self) -> bool:
         """Cheap pre-check of the first of `hindsights`. False is certain."""
-        return next(_may_find(self.past, self.settings, newest=True), None) is not None
+        return next(awake_hindsights(self.past, self.settings, newest=True), None) is not None
 
     def _hindsight_finding(self, hindsight: Hindsight, evidence: Evidence) -> Finding:
         name, call = hindsight.kind.name, evidence.calls[0].call
@@ -283,7 +282,7 @@ class Engine:
         """The limits of the detectors that could find something in a call of this tool."""
         known = self._limits_of.get(name)
         if known is None:
-            enabled, awake = _enabled(self.settings, name), self.awake
+            enabled, awake = enabled_detectors(self.settings, name), self.awake
             known = self._limits_of[name] = {one: own for one, own in enabled.items() if one in awake}
         return known
 
@@ -291,7 +290,7 @@ class Engine:
         """The limits, for a tool, of the detectors that count the other calls of a round."""
         known = self._counting_of.get(name)
         if known is None:
-            enabled = _enabled(self.settings, name)
+            enabled = enabled_detectors(self.settings, name)
             known = {one: own for one, own in enabled.items() if isinstance(one, RoundDetector)}
             self._counting_of[name] = known
         return known
@@ -373,29 +372,6 @@ class Engine:
         return None
 
 
-def hindsight_can_fire(timeline: Timeline, settings: Settings) -> bool:
-    """Cheap pre-check of `Engine.hindsights`: whether any results in a timeline could show a loop. False is certain."""
-    return next(_may_find(timeline.evidence(), settings), None) is not None
-
-
-def _may_find(timeline: Timeline, settings: Settings, *, newest: bool = False) -> Iterator[Hindsight]:
-    """Yield the detectors that could find something in results; `newest`: in those of the newest round."""
-    for hindsight, least in _limits_of_results(settings):
-        if hindsight.needs.may_show(timeline, least, newest=newest):
-            yield hindsight
-
-
-def _limits_of_results(settings: Settings) -> Sequence[tuple[Hindsight, int]]:
-    """The detectors that judge results and are on for any tool, with their limits."""
-    tool = settings.for_tool(ANY_TOOL)
-    known: Sequence[tuple[Hindsight, int]] | None = tool.limits.get(Hindsight)
-    if known is None:
-        own = tool.settings
-        limits = [(one, own.limit_of(one.kind.name)) for one in registry.HINDSIGHTS if own.enabled]
-        known = tool.limits[Hindsight] = [(one, limit) for one, limit in limits if limit]
-    return known
-
-
 def _are_compared(hit: Hit) -> bool:
     """Whether two results are known of the calls that a hit rests on, if its sentence speaks of their results."""
     if not hit.detector.kind.seen_uncompared:
@@ -408,72 +384,3 @@ def _may_act(hit: Hit, detectors: Detectors) -> tuple[int, bool]:
     """How hard a hit may act by its cap, and whether it takes the last rung at once."""
     hardest = detectors.hardest(hit.detector.kind.name, hard=hit.hard, waits=hit.waits)
     return hardest, hit.hard and not hit.detector.kind.climbs
-
-
-def least_lowered(settings: Settings, to: int) -> int:
-    """How many rounds in a row, as `Facts.again` counts them, there are at least before a cap can lower what is done
-    about a finding to this hardness; 0 where that cannot be said. Of rounds of several calls it says nothing."""
-    least: list[int] = []
-    for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
-        if detector.needs is OTHERS:
-            continue
-        name = detector.kind.name
-        if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
-            least.append(soft - 1 if detector.needs.in_a_row else 0)
-        elif detector.kind.spares_pollers and not detector.needs.certain:
-            least.append(soft * settings.poll_factor - 1 if detector.needs.in_a_row else 0)
-    return max(0, min(least, default=0))
-
-
-def can_fire(timeline: Timeline, settings: Settings, at: int = 0, calls: int = 1) -> bool:
-    """Cheap pre-check, like `Engine.can_fire`: whether any call at all could be a loop right after round `at` (0 is the
-    newest), in a round of so many calls. False is certain."""
-    in_force = settings.late if settings.no_repeats_after else settings
-    return next(_awake(timeline, in_force, at), None) is not None or _may_find_inside(timeline, in_force, calls)
-
-
-def _may_find_inside(timeline: Timeline, settings: Settings, calls: int) -> bool:
-    """Whether a round of so many calls could have a finding that one of its calls alone has not."""
-    return calls > 1 and calls > min(_room(timeline, settings))
-
-
-def _room(timeline: Timeline, settings: Settings) -> Room:
-    loosest = settings.for_tool(ANY_TOOL).settings
-    room = Room()
-    for one in _enabled(settings, ANY_TOOL):
-        if isinstance(one, RoundDetector):
-            own = one.room(timeline, loosest)
-            room = Room(min(room.calls, own.calls), min(room.equal, own.equal))
-    return room
-
-
-def _awake(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
-    """Yield the detectors that could find something right after round `at` (0 is the newest)."""
-    if at >= len(timeline.rounds) and timeline.earlier_blocks is None:
-        return
-    reach = settings.reach
-    for detector, (soft, _, _) in _enabled(settings, ANY_TOOL).items():
-        if detector.needs.may_reach(timeline, at, soft, reach):
-            yield detector
-
-
-def _enabled(settings: Settings, name: str) -> Mapping[Detector, Limits]:
-    """The limits of the detectors that are on for a tool."""
-    tool = settings.for_tool(name)
-    known: Mapping[Detector, Limits] | None = tool.limits.get(Detector)
-    if known is None:
-        known = {one: own for one in registry.DETECTORS if (own := _limits_of(one, tool))}
-        tool.limits[Detector] = known
-    return known
-
-
-def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
-    soft, hard = detector.limits(tool)
-    is_on = soft and tool.settings.enabled and tool.settings.detectors.finds(detector.kind.name)
-    return Limits(soft, hard, tool.settings) if is_on else None
-
-
-def _in_force(timeline: Timeline, settings: Settings) -> Settings:
-    """The settings for a timeline of this length."""
-    is_late = settings.no_repeats_after and weight(timeline, settings) > settings.no_repeats_after
-    return settings.late if is_late else settings

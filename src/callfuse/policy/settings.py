@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from callfuse.detect.engine import least_lowered
+from callfuse.detect.pre_checks import least_lowered
 from callfuse.detect.settings import LONGEST_LAP
 from callfuse.model import ANY_TOOL
 from callfuse.policy.fields import (

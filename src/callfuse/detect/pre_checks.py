@@ -1,0 +1,116 @@
+"""Cheap pre-checks, before any call has come: which detectors are on, and which could find something in a timeline.
+
+Where they say that nothing can be found, that is certain; where they do not, the engine judges.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from callfuse.detect import registry
+from callfuse.detect.budget import weight
+from callfuse.detect.detector import ANY_TOOL, Detector, Hindsight, RoundDetector
+from callfuse.detect.facts import OTHERS
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.siblings import Room
+from callfuse.model import Timeline
+
+
+class Limits(NamedTuple):
+    """A detector's soft and hard limits for one tool, and that tool's settings."""
+
+    soft: int
+    hard: int
+    settings: Settings
+
+
+def can_fire(timeline: Timeline, settings: Settings, at: int = 0, calls: int = 1) -> bool:
+    """Cheap pre-check, like `Engine.can_fire`: whether any call at all could be a loop right after round `at` (0 is the
+    newest), in a round of so many calls. False is certain."""
+    in_force = settings.late if settings.no_repeats_after else settings
+    return next(awake_detectors(timeline, in_force, at), None) is not None or exceeds_room(timeline, in_force, calls)
+
+
+def hindsight_can_fire(timeline: Timeline, settings: Settings) -> bool:
+    """Cheap pre-check of `Engine.hindsights`: whether any results in a timeline could show a loop. False is certain."""
+    return next(awake_hindsights(timeline.evidence(), settings), None) is not None
+
+
+def awake_detectors(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
+    """Yield the detectors that could find something right after round `at` (0 is the newest)."""
+    if at >= len(timeline.rounds) and timeline.earlier_blocks is None:
+        return
+    reach = settings.reach
+    for detector, (soft, _, _) in enabled_detectors(settings, ANY_TOOL).items():
+        if detector.needs.may_reach(timeline, at, soft, reach):
+            yield detector
+
+
+def awake_hindsights(timeline: Timeline, settings: Settings, *, newest: bool = False) -> Iterator[Hindsight]:
+    """Yield the detectors that could find something in results; `newest`: in those of the newest round."""
+    for hindsight, least in _limits_of_results(settings):
+        if hindsight.needs.may_show(timeline, least, newest=newest):
+            yield hindsight
+
+
+def exceeds_room(timeline: Timeline, settings: Settings, calls: int) -> bool:
+    """Whether a round of so many calls could have a finding that one of its calls alone has not."""
+    return calls > 1 and calls > min(room_of(timeline, settings))
+
+
+def room_of(timeline: Timeline, settings: Settings) -> Room:
+    """How many calls the next round may have before one of them could have a finding because of the others."""
+    loosest = settings.for_tool(ANY_TOOL).settings
+    room = Room()
+    for one in enabled_detectors(settings, ANY_TOOL):
+        if isinstance(one, RoundDetector):
+            own = one.room(timeline, loosest)
+            room = Room(min(room.calls, own.calls), min(room.equal, own.equal))
+    return room
+
+
+def enabled_detectors(settings: Settings, name: str) -> Mapping[Detector, Limits]:
+    """The limits of the detectors that are on for a tool."""
+    tool = settings.for_tool(name)
+    known: Mapping[Detector, Limits] | None = tool.limits.get(Detector)
+    if known is None:
+        known = {one: own for one in registry.DETECTORS if (own := _limits_of(one, tool))}
+        tool.limits[Detector] = known
+    return known
+
+
+def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
+    soft, hard = detector.limits(tool)
+    is_on = soft and tool.settings.enabled and tool.settings.detectors.finds(detector.kind.name)
+    return Limits(soft, hard, tool.settings) if is_on else None
+
+
+def _limits_of_results(settings: Settings) -> Sequence[tuple[Hindsight, int]]:
+    """The detectors that judge results and are on for any tool, with their limits."""
+    tool = settings.for_tool(ANY_TOOL)
+    known: Sequence[tuple[Hindsight, int]] | None = tool.limits.get(Hindsight)
+    if known is None:
+        own = tool.settings
+        limits = [(one, own.limit_of(one.kind.name)) for one in registry.HINDSIGHTS if own.enabled]
+        known = tool.limits[Hindsight] = [(one, limit) for one, limit in limits if limit]
+    return known
+
+
+def settings_in_force(timeline: Timeline, settings: Settings) -> Settings:
+    """The settings for a timeline of this length."""
+    is_late = settings.no_repeats_after and weight(timeline, settings) > settings.no_repeats_after
+    return settings.late if is_late else settings
+
+
+def least_lowered(settings: Settings, to: int) -> int:
+    """How many rounds in a row, as `Facts.again` counts them, there are at least before a cap can lower what is done
+    about a finding to this hardness; 0 where that cannot be said. Of rounds of several calls it says nothing."""
+    least: list[int] = []
+    for detector, (soft, _, _) in enabled_detectors(settings, ANY_TOOL).items():
+        if detector.needs is OTHERS:
+            continue
+        name = detector.kind.name
+        if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
+            least.append(soft - 1 if detector.needs.in_a_row else 0)
+        elif detector.kind.spares_pollers and not detector.needs.certain:
+            least.append(soft * settings.poll_factor - 1 if detector.needs.in_a_row else 0)
+    return max(0, min(least, default=0))
