@@ -237,8 +237,8 @@ class GuardedExchange:
         if message["type"] == START:
             hand_back(self._first, self._given)
             if self._call is not None:
-                self._call.answer = self._answer.send
-        await self._answer.send(message)
+                self._call.answer = self._answer.take
+        await self._answer.take(message)
 
     def after_message(self) -> None:
         """Start the timer if a hold began, and leave the call if the model is to be asked again, or if its answer has

@@ -175,7 +175,28 @@ class AnswerDriver:
             and self._grows(chunk)
         ):
             return self._send(message)
-        return self.take(message)
+        return self._read_on(message)
+
+    def _read_on(self, message: Message) -> Awaitable[None]:
+        """Read a message of a stream that comes plain, in which no call need be held so far, and pass it on: at once,
+        unless something of it waits, or it is to be held. Others are taken."""
+        guard, intake, chunk = self.guard, self._intake, message.get("body") or b""
+        if guard is None or guard.assembly is None or intake is None or not intake.direct:
+            return self.take(message)
+        if message["type"] != BODY or not message.get("more_body") or len(chunk) > SLICE_BYTES:
+            return self.take(message)
+        out = guard.feed(chunk, final=False)
+        is_counted = 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN
+        if is_counted and not (guard.is_broken or guard.assembly.is_suspect):
+            self._note_reading(guard, intake)
+            return self._send(message) if out is chunk else self.client.write(out)
+        return self._carry_on(guard, out)
+
+    async def _carry_on(self, guard: SafeGuard, out: bytes) -> None:
+        """Go on with what the guard has released, where more may have to be done."""
+        await self._carry_out(guard, out, final=False)
+        if guard.assembly is None:
+            self.runner.after_message()
 
     def send_to_the_end(self, message: Message) -> Awaitable[None]:
         """As `send`, but settles even an answer without calls: the request brought something to keep."""
@@ -187,7 +208,7 @@ class AnswerDriver:
         """Take a message of the app's first answer that is not passed on unread."""
         intake, guard, kind = self._intake, self.guard, message["type"]
         if intake is not None and intake.direct and guard is not None and kind == BODY:
-            if await self._take_direct(guard, intake, message):
+            if await self._take_direct(guard, message):
                 return
         elif self.client.is_cut:
             await self.runner.drop()
@@ -226,22 +247,15 @@ class AnswerDriver:
             await self._stop_assembling()
             await self.client.pass_on(message)
 
-    async def _take_direct(self, guard: SafeGuard, intake: Intake, message: Message) -> bool:
-        """Take a body message of a stream that comes plain. Whether there is nothing more to be done: it has only been
-        read, or it only waits, as others before it."""
+    async def _take_direct(self, guard: SafeGuard, message: Message) -> bool:
+        """Take a body message of a stream that comes plain. Whether there is nothing more to be done: it only waits, as
+        others before it."""
         chunk, final = message.get("body") or b"", not message.get("more_body", False)
         if final or len(chunk) > SLICE_BYTES:
             await self._take_plain(guard, chunk, final=final)
             return False
         out, timer = guard.feed(chunk, final=False), self.timer
         is_counted = 0 <= guard.buffered_bytes - self._body.share.answer < GRAIN
-        if guard.assembly is not None and is_counted and not (guard.assembly.is_suspect or guard.is_broken):
-            self._note_reading(guard, intake)
-            if out is chunk:
-                await self._send(message)
-            else:
-                await self.client.write(out)
-            return True
         holds = timer is not None and timer.is_running and guard.state.holding
         if holds and is_counted and not (out or guard.state.needs_verdict):
             return True
