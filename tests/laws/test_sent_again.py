@@ -149,8 +149,9 @@ def test_what_is_kept_refers_to_no_other_body(kit: DialectKit) -> None:
     request = dialect.read_request(body, loads(body), path)
     assert request is not None
     history = continued.ReadHistory()
-    if not request.go_on(history):
-        return
+    if request.chain is not None:
+        return  # it reads all its rounds each time
+    request.take_history(history)
     first = [one.calls[0].call for one in request.rounds() if one is not None]
     del request, body
     _, kept = history._known

@@ -293,7 +293,7 @@ class _Preparation:
             return None
         history = ReadHistory() if found is None else found.history()
         if known is not None and known.counts:
-            request.go_on(history)
+            request.take_history(history)
         finder = self._host.commands
         is_quiet = found is not None and found.last.quiet is finder.search
         may_occur = finder.may_occur_in(found.new if found and is_quiet else incoming.content)

@@ -288,10 +288,9 @@ class Request(Protocol):
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each message of a person between them."""
 
-    def go_on(self, history: ReadHistory) -> bool:
-        """Take the rounds that a request with the same first messages has read: `rounds` then reads only those behind,
-        and adds them for the next request. False: all rounds are read each time."""
-        ...
+    def take_history(self, history: ReadHistory) -> None:
+        """Take the rounds that an earlier request with the same first messages has read: `rounds` then reads only those
+        behind them, and adds these for the next request. A request may read all of them each time."""
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: False only if the request lists all its tools, and not this one."""

@@ -2,7 +2,7 @@
 
 A whole answer is a stream of one frame. Its codec provides a reader and a writer on top of what the dialect and its
 writer do with whole bodies (`read_whole`, `model_turn_of_whole`, `own_answer`; `thin_whole`, `splice_whole`), so that
-guard and observer need not know which of the two they handle.
+the guard need not know which of the two it handles.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Goes on with the rounds of a history that an earlier request has shown: they are not read again.
+"""The rounds of a history that an earlier request has shown, so that they are not read again.
 
-An answer at a seam follows something that is not the model's. What stands behind a seam changes nothing about the
-rounds before it, so these are the same in each request that begins with the same messages.
+A seam is the position of an answer that follows a message which is not the model's. What stands behind a seam changes
+nothing about the rounds before it, so these are the same in each request that begins with the same messages.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,27 +14,27 @@ _Shown = tuple[int, Sequence[tuple[ToolCall, PlainResult | None]]]
 
 
 class ReadHistory:
-    """The rounds of a history before an answer at a seam, as requests have read them: newest first, None for each
-    message of a person. It refers to nothing of a request but its results."""
+    """The rounds of a history before a seam, as requests have read them: newest first, None for each message of a
+    person. It refers to nothing of a request but its results."""
 
     __slots__ = ("_known",)
 
     def __init__(self, end: int = 0, rounds: Sequence[_Shown | None] = ()) -> None:
-        self._known = end, rounds  # in one, as another thread may read on
+        self._known = end, rounds  # set together: another thread may read them
 
     def up_to(self, count: int) -> "ReadHistory":
-        """A copy for a request that shows the same first messages, so many; empty if these are too few."""
+        """A copy for a request with the same first `count` messages; empty if the history is longer than that."""
         end, rounds = self._known
         return ReadHistory(end, rounds) if end <= count else ReadHistory()
 
     def __bool__(self) -> bool:
         return bool(self._known[0])
 
-    def go_on(
+    def rounds(
         self, read: Callable[[int], Iterator[Round | None]], is_seam: Callable[[int], bool]
     ) -> Iterator[Round | None]:
-        """All rounds of a request, newest first: those that `read` gives from a position on, and those that are known.
-        Once they have been taken, the former are known, too."""
+        """All rounds of a request, newest first: those that `read` yields from a position on, then the known ones. When
+        the new ones are exhausted they are known, too, up to the last seam."""
         begin, known = self._known
         if not is_seam(begin):
             begin, known = 0, ()

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from callfuse.dialects.continued import ReadHistory
 from callfuse.memo import remembered
 from callfuse.model.ids import LONGEST_ID
 from callfuse.wire.jsontext import Edit, Path
@@ -34,10 +33,6 @@ class RequestWithTools(ABC):
 
     def __init__(self) -> None:
         self._is_declared: Callable[[str], bool] | None = None
-
-    def go_on(self, history: ReadHistory) -> bool:
-        """False: all rounds are read each time."""
-        return False
 
     @abstractmethod
     def _tool_names(self) -> Iterable[Any]:

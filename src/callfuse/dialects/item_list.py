@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
 from callfuse.dialects.base import Note
+from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.edits import raw_list
 from callfuse.dialects.history import Pairing, by_position, digest_of, note_places, pair, texts
@@ -184,6 +185,9 @@ class ItemList(RequestWithTools):
                 before = (self._known_turn, *self._place) if self.chained else ()
                 return position, digest_of((*before, *texts(item.get("content"))))
         return -1, self._known_turn
+
+    def take_history(self, history: ReadHistory) -> None:
+        """Take none: all rounds are read each time."""
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each item of a person."""

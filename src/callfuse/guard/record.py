@@ -10,7 +10,7 @@ from callfuse.policy.ladder import Verdict
 
 @dataclass(slots=True)
 class ExchangeRecord:
-    """The calls, verdicts and failures of one exchange; a guard or an observer fills it.
+    """The calls, verdicts and failures of one exchange; filled by its guard.
 
     `calls`: all complete calls, to be logged. `rounds`: the calls of each answer with what became of them. `notes`:
     texts for the results of delivered calls, about their withheld siblings. `verdicts`: what was done, in order.

@@ -108,12 +108,11 @@ class GeminiRequest(RequestWithTools):
         """The rounds with their results, newest first, with None for each message of a person."""
         if self._history is None:
             return self._rounds_from(0)
-        return self._history.go_on(self._rounds_from, self._is_seam)
+        return self._history.rounds(self._rounds_from, self._is_seam)
 
-    def go_on(self, history: ReadHistory) -> bool:
-        """Take the rounds that a request with the same first messages has read."""
+    def take_history(self, history: ReadHistory) -> None:
+        """Take the rounds that an earlier request with the same first messages has read."""
         self._history = history
-        return True
 
     def _is_seam(self, at: int) -> bool:
         """Whether an answer begins at a position, behind a content that is not the model's."""
