@@ -5,8 +5,8 @@
         ...
     share.close()
 
-What passes at once is not counted. An exchange that would go over the limit gives way itself; others keep theirs. What
-is kept beside exchanges (`spare`) is dropped first.
+What passes at once is not counted. An exchange that would go over the limit gives way itself; others keep theirs.
+Before that, what is kept for later ones (`spare`) is dropped.
 """
 
 import math
@@ -17,7 +17,7 @@ GRAIN: Final = 4096
 
 
 class Spare(Protocol):
-    """What is kept beside exchanges: so many bytes."""
+    """What is kept for later exchanges, and how many bytes it takes."""
 
     size: int
 
@@ -27,8 +27,8 @@ class Spare(Protocol):
 
 
 class ByteBudget:
-    """The bytes kept at present (`used`) and their limit (`limit`), which may change at any time. `spare`: what is kept
-    besides, and needed by no exchange."""
+    """The bytes that exchanges keep at present (`used`) and their limit (`limit`), which may change at any time.
+    `spare`: what is kept besides, and is dropped where both do not fit."""
 
     __slots__ = ("limit", "spare", "used")
 
@@ -42,7 +42,7 @@ class ByteBudget:
         return Share(self)
 
     def fits(self) -> bool:
-        """Whether exchanges keep no more than they may; what is spare goes where there is no room for both."""
+        """Whether exchanges keep no more than they may. Drops the spare where there is no room for both."""
         if self.spare is not None and self.used + self.spare.size > self.limit:
             self.spare.clear()
         return self.used <= self.limit

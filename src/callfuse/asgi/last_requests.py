@@ -1,8 +1,8 @@
 """The last request of each conversation, parsed, so that the next one costs what is new in it.
 
-Whether one is found changes what a request costs, and nothing else: `wire/resent.py` gives what the parser would give.
-One is found by samples of its bytes among those of the same sender, and compared byte by byte.
-They are bounded in bytes: the one unused for longest goes first, and each that was not used for `ttl_seconds`.
+Whether one is found changes what a request costs, and nothing else: `wire/resent.py` returns what the parser would.
+A last request is found among those of the same sender by samples of its bytes, and then compared byte by byte.
+All of them together are bounded in bytes: the one unused for longest is dropped first, and any after `ttl_seconds`.
 """
 
 from collections import OrderedDict
@@ -17,11 +17,11 @@ from callfuse.wire.resent import KnownText, Shared, compare
 LEAST_BYTES: Final = 4096
 """Shorter bodies are not kept: to parse one takes 10 us."""
 MOST_ALIKE: Final = 4
-"""Requests that have all samples in common: conversations that differ only behind the last one. The oldest goes."""
+"""Requests with the same samples, which differ only behind the last sample. The oldest is dropped."""
 LONGEST_LIGHT: Final = 1024 * 1024
-"""Longer bodies are read in threads, however little is new in them: to change a body takes time as its length."""
+"""Longer bodies are read in threads, however little is new in them: the time to copy one grows with its length."""
 BYTES_A_MESSAGE: Final = 64
-"""New bytes that take as long as a known message, which has a round to be compared with the ledger's: 2 us."""
+"""A known message takes as long as so many new bytes, 2 us: its round is compared with the ledger's."""
 _SAMPLE: Final = 16
 _SAMPLED: Final = tuple([step << power for power in range(8, 26) for step in (2, 3)])
 """Where samples are taken: two for each doubling of the length, for bodies of up to 100 MB."""
@@ -57,7 +57,7 @@ class LastRequest:
 
 
 class Continued(NamedTuple):
-    """A request that begins and ends as the one with this body."""
+    """A body that begins and ends as the `last` request does."""
 
     body: bytes
     last: LastRequest
@@ -65,7 +65,7 @@ class Continued(NamedTuple):
 
     @property
     def new(self) -> bytes:
-        """What of the body is new."""
+        """The part of the body to be parsed; all of it where no place is proven."""
         return self.body[self.shared.begin : self.shared.end] if self.shared.is_proven else self.body
 
     @property
@@ -76,14 +76,14 @@ class Continued(NamedTuple):
         return weight_of(self.new) + BYTES_A_MESSAGE * self.shared.known.counts[-1]
 
     def history(self) -> ReadHistory:
-        """The rounds that were read of the messages which both requests show."""
+        """The rounds of the messages that both requests have, as far as they were read."""
         counts = self.shared.known.counts
         return self.last.history.up_to(counts[self.shared.place] if counts else 0)
 
 
 class LastRequests:
-    """The requests of one middleware: `size` bytes, at most `limit`; 0 keeps none. They are the spare of its budget.
-    `mark`: a text that no client knows, to prove places in texts."""
+    """The last requests of one middleware: `size` bytes, at most `limit`; 0 keeps none. They are the spare of its
+    budget. `mark`: a text that no client knows, by which `wire/resent.py` proves places."""
 
     def __init__(self) -> None:
         self.limit = 0
@@ -106,8 +106,8 @@ class LastRequests:
         return None
 
     def keep(self, new: LastRequest, before: LastRequest | None, room: float, now: float, ttl_s: float) -> None:
-        """Keep a request, in place of the one `before` it, if there is so much `room`. Drops what was not used for
-        `ttl_s` seconds."""
+        """Keep a request in place of the one `before` it, if it fits into `room`, in bytes. Drops those that were not
+        used for `ttl_s` seconds."""
         if before is not None:
             self._drop(before)
         most = min(self.limit, room)
@@ -150,7 +150,7 @@ class LastRequests:
 
 
 def _keys(sender: Sender, body: bytes) -> list[int]:
-    """A key for each sample of a body, made of all samples up to it; the first of none."""
+    """The key of a sender, and one for each sample of a body, made of all samples up to it."""
     size = len(body) - _SAMPLE
     keys = [hash(sender)]
     for at in _SAMPLED:

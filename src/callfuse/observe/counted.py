@@ -1,8 +1,8 @@
 """What is counted of each event: one table for the counts of a process, for metrics and for the page's rates.
 
-`Counts` (`observe/counts.py`) counts each event once, by the key of its row: all that any reader tells apart. Each
-reader has a column that makes its own of a key: a label that may be any text, the series of a metric with labels of
-closed sets (`observe/labels.py`), the name of a rate.
+`Counts` (`observe/counts.py`) counts each event once, under a key that has all that any reader tells apart. A column
+for each reader turns the key into what that one shows: a label of any text, the series of a metric, whose labels are
+closed sets (`observe/labels.py`), or the name of a rate.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,8 +43,8 @@ def _first(key: Key) -> str:
 class Row(NamedTuple):
     """What is counted of events of one kind.
 
-    `key`: of an event; the columns are of a key. `name`: in `Counts`, empty if it is not shown there, with its `label`.
-    `series`: among the metrics; None without a counter. `rate`: its name among the rates, empty if it has none.
+    `key`: that of an event; the other functions take the key. `name`, `label`: in `Counts`; the name is empty if it
+    is not shown there. `series`: among the metrics; None if it is none. `rate`: among the rates; empty if it is none.
     """
 
     key: Callable[[Any], Key] = lambda _: ()

@@ -1,4 +1,4 @@
-"""Count events: the one table of a process, of which logs, the rates of the page, tests and hosts read."""
+"""Counts events in one table, which logs, the rates of the live page, hosts and tests read."""
 
 from collections import Counter
 from collections.abc import Callable, Collection

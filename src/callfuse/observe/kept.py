@@ -5,7 +5,7 @@
     kept.unfinished()           # where it is read: the fields of `collected`, with its time and what it saved
     kept.data                   # the same as JSON in one line, secrets starred
 
-Most events are never read, and to make their fields takes longer than all else that is done about them. What a kept
+Most events are never read, and their fields take longer to make than all else that happens to them. What a kept
 event holds is bounded: arguments, results and texts for the model are cut to what the setting `admin.content` shows. An
 event with another text that is long is kept as its fields, which are cut, too.
 """

@@ -56,8 +56,8 @@ _BLOWN: Final = (
 def write(to: logging.Logger, level: int, line: str, fields: dict[str, object]) -> None:
     """Write a line of these fields, which also stand beside it, to a logger that takes the level.
 
-    A record is made only where somebody else may see it, and here: `logger.log` looks for its caller, and asks of each
-    field whether it is the record's own. So a line takes 7 us as JSON of `callfuse serve`, 12 us else, and not 25.
+    Fast path: where only a `JsonHandler` gets the line, it is written without a record (7 us). Else the record is made
+    here (12 us): `logger.log` (25 us) also looks for its caller, and checks each field against the record's own.
     """
     handler = only_handler(to, level)
     if handler is not None:

@@ -3,10 +3,10 @@
     view = View(feed, counts)
     activity = await view.look()     # for each request of a page
 
-Without a store the events of this process wait as they are until somebody looks, and are only counted. With one, an
-activity that nobody looks at is not kept: it is made of the last events of all processes when somebody comes, and goes
-on with what the feed reads while somebody looks, and for a while after. Each process then shows the same under the same
-name, with the same ids: they were told the same events. While the store is down each shows its own.
+Without a store the events of this process wait as they are until somebody looks; only counts are kept up to date. With
+one, an activity that nobody looks at is not kept: it is made of the last events of all processes when somebody comes,
+and goes on with what the feed reads while somebody looks, and for a while after. Each process then shows the same under
+the same name, with the same ids: they were told the same events. While the store is down each shows its own.
 """
 
 import asyncio

@@ -5,10 +5,10 @@ Agents send their whole conversation again with each request: the same bytes, a 
 A place is a position directly behind an element of the list. It is proven, not guessed: with a mark as one more
 element there, the text is still JSON, and the parser finds the mark in the list that counts, whatever strings, nested
 lists and equal keys the text has. (So nobody who writes the text may know the mark.) Valid JSON stays valid with other
-elements at a place, and the parser finds them in that list. What stands between a place and the known rest is such
-elements if `[0` before it and `]` behind it make a list.
+elements at a place, and the parser finds them in that list. What stands between a place and the known rest consists of
+such elements if it makes a list with `[0` before it and `]` behind it.
 
-All here is a function of the bytes: what is given is what the parser would give for the whole text, or nothing.
+All here is a function of the bytes: it returns what the parser would for the whole text, or None.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ LAST_PLACES: Final = 4
 """Places at the end of a text that are kept at least. Claude Code marks its two newest messages for the vendor's cache,
 and takes the marks off those before: a text repeats its predecessor up to the third place from its end."""
 MOST_PARTS: Final = 32
-"""Parts of a text. To join them copies it, which takes as long as all else for a text of 300 KB."""
+"""Parts of a text. With more of them the first are joined, which copies them: for 300 KB as long as all else takes."""
 
 _BETWEEN: Final = (b'},{"role"', b'}, {"role"')
-"""What stands between two messages, as JavaScript and Python write them. It can be in no string, whose quotes would be
-escaped; where it stands in another list, the mark is found missing."""
+"""What stands between two messages, as JavaScript and Python write them. No string has it, for quotes
+are escaped there; where it stands in another list, the mark is not found in the one that counts."""
 _BLANKS: Final = b" \t\n\r"
 NO_PLACE: Final = -1
 
