@@ -177,8 +177,8 @@ async def prepare(
 
 
 class _ReadBody(NamedTuple):
-    """What was read of a body. `known`: to be kept for the next request, with the rounds that will be read into
-    `history`. `quiet`: the search that finds no command in it."""
+    """What was read of a body. Kept for the next request: `known`, `history`, into which its rounds will be read, and
+    `quiet`, the search by which no command was found in it (None: it may have one)."""
 
     request: Request
     commands: FoundCommands

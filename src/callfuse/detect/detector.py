@@ -59,8 +59,7 @@ class Detector(Rule):
     """
 
     needs: ClassVar[Fact] = facts.ROUNDS
-    """The fact without which it finds nothing, which says in what calls it does: it is asked only where that holds for
-    its soft limit."""
+    """The fact without which it finds nothing. It is asked only where that holds for its soft limit."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one of 0 never.

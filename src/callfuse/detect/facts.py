@@ -1,4 +1,4 @@
-"""The facts without which detectors cannot fire: each declares one, and is asked only where that holds.
+"""The facts without which detectors cannot fire: each names one, and is asked only where that holds.
 
 A fact bounds a count from above: where it does not hold for a count, no evidence reaches that. Most requests end here.
 """
@@ -37,13 +37,13 @@ class Finds(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fact:
-    """What a pending call's evidence takes.
+    """What there must be before there can be evidence against a pending call.
 
     `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
-    of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `finds`: in which
-    pending calls. `in_a_row`: a finding of n rounds (calls, laps) means that n - 2 in a row before it, and the pending
-    one, brought a call that had come before; so a new call beside the pending one shows progress, and voids the
-    finding. `certain`: the finding is hard whatever the count, and spares no poller.
+    of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `finds`: which
+    pending calls there can be evidence against. `in_a_row`: a finding of n rounds (calls, laps) means that n - 2 in a
+    row before it, and the pending one, brought a call that had come before; so a new call beside the pending one shows
+    progress, and voids the finding. `certain`: the finding is hard whatever the count, and spares no poller.
     """
 
     may_reach: Callable[[Timeline, int, int, int], bool]
@@ -54,7 +54,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultFact:
-    """What evidence by results takes.
+    """What there must be before results can be evidence.
 
     `holds(facts, least)`: whether any results of these rounds could have a count of `least`; False is certain.
     `in_newest`: whether the results of the newest round could complete it, whatever the count. `unlisted`: only where

@@ -34,8 +34,7 @@ _TOKEN_ONLY: Final[Sequence[bytes]] = ()
 _LONGEST: Final = 4096
 """Bytes of a text that is compared with the next one: a piece of an answer is far shorter."""
 _TRIES: Final = 8
-"""Texts in a row that are compared in vain. After that many the envelope varies, for now: two in a row are compared of
-each `_PERIOD`."""
+"""Texts in a row that are compared in vain. After that only two neighbours of each `_PERIOD` are compared."""
 _PERIOD: Final = 16
 
 
