@@ -254,7 +254,7 @@ class GuardedExchange:
             self._call.hang_up()
 
     async def drop(self) -> None:
-        """What a call sends that has been hung up on is dropped by `AppCall.send`."""
+        """Nothing to do: `AppCall.send` drops what a call sends after it was hung up on."""
 
     def _cancel_call(self) -> None:
         if self._call is not None:
@@ -353,7 +353,7 @@ class WatchedCall:
             await call_app(app, used, given, receive, send)
 
     async def __aenter__(self) -> None:
-        """Within, an error of the app is not raised if its answer was complete before: it has been hung up on."""
+        """An error that the app raises within ends here if its answer was cut short: the app has been hung up on."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

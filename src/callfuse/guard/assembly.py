@@ -264,7 +264,7 @@ class Assembly:
         return unsent
 
     def settle(self, record: ExchangeRecord) -> None:
-        """Record the calls of the delivered answer, and their verdicts. None if it broke, or was too long to read."""
+        """Record the calls of the delivered answer, and their verdicts; nothing if it broke or was too long to read."""
         if not self._ending.finished or self._ending.broke or self._left < 0:
             record.is_incomplete = bool(self.reader.calls) or self._ending.broke or self._left < 0
             return

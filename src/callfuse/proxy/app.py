@@ -191,7 +191,7 @@ class ReverseProxy:
         return next((host for host in hosts if not is_own_host(host, names, local)), None)
 
     def refusal_of(self, scope: Scope) -> Failure | None:
-        """Why an HTTP request may be answered by nothing behind this proxy's door; None if it may."""
+        """Why an HTTP request is refused before anything else reads it; None if it is not."""
         if (host := self.foreign_host(scope)) is not None:
             reason = f"the Host {host[:LONGEST_HOST]!a} is no name of this proxy; if it is one, add it to serve.hosts"
             return Failure(MISDIRECTED, reason)

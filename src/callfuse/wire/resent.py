@@ -64,7 +64,7 @@ class Shared(NamedTuple):
 
 
 class NewText(NamedTuple):
-    """A parsed text, and what to know of it when it comes again; None if nothing can be."""
+    """What the parser returns for a text, and what is to be kept of the text; None if it could not be continued."""
 
     payload: Any
     known: KnownText | None

@@ -48,6 +48,6 @@ def _has_more_values(text: bytes, most: int) -> bool:
 
 
 def separators(text: bytes) -> int:
-    """Commas and opening brackets, also those in strings: no fewer than a JSON text has values, but for one."""
+    """The number of commas and opening brackets, in strings, too: at least that of a JSON text's values, less one."""
     pieces = (text[at : at + _STEP] for at in range(0, len(text), _STEP))
     return sum(len(piece) - len(piece.translate(None, _SEPARATORS)) for piece in pieces)

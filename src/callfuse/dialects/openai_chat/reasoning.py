@@ -19,7 +19,7 @@ REASONING_LISTS: Final = (DETAILS, "thinking_blocks")
 REASONING: Final = (*REASONING_TEXTS, *REASONING_LISTS)
 """Keys of a message that hold reasoning, which no other model takes back."""
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
-"""Types of content parts that do."""
+"""Types of content parts that hold reasoning."""
 MESSAGE: Final = ("choices", 0, "message")
 """Where a whole answer has its first message."""
 

@@ -73,8 +73,8 @@ def blank_fields(raw: bytes, shape: bytes) -> bytes:
 
 
 def _may_change(shape: bytes) -> bool:
-    """Cheap pre-check: whether a field has a value that may change. A text has many fields of few names; of one with
-    many it says nothing. False is certain: where `blank_fields` may read less of a name, it counts."""
+    """Cheap pre-check: whether a field has a value that may change. False is certain. It is True, too, of a text with
+    too many names, and where `blank_fields` may read less of a name than this does."""
     names = set(_NAME.findall(shape[::-1]))
     if len(names) > _FEW_NAMES:
         return True
