@@ -122,11 +122,11 @@ class Assembly:
 
     __slots__ = (
         "_answer_id",
-        "_ending",
         "_finder",
         "_judging",
         "_left",
         "codec",
+        "ending",
         "frame_end",
         "framer",
         "idle",
@@ -157,7 +157,7 @@ class Assembly:
             self.sent = Sent(Foresight(room, settings), self.codec.kept_mark)
         self.reader: Reader = self.codec.reader(trace=self.sent is not None)
         self.rest: Sequence[bytes] = ()
-        self._ending = Ending()
+        self.ending = Ending()
         self._answer_id = ""
         self._left = settings.max_response_bytes
         self._finder = TemplateFinder(self.reader.calls, form.payload)
@@ -228,7 +228,7 @@ class Assembly:
         try:
             payload = self.codec.form.payload(frame)
         except NotFramed:
-            self._ending.broke, self._left = True, -1
+            self.ending.broke, self._left = True, -1
             return True
         except NotJSON:
             return False
@@ -237,7 +237,7 @@ class Assembly:
             self.is_suspect = True
             return True
         for event in events:
-            self._ending.note(event)
+            self.ending.note(event)
         self._finder.find(frame)
         return False
 
@@ -265,12 +265,12 @@ class Assembly:
 
     def settle(self, record: ExchangeRecord) -> None:
         """Record the calls of the delivered answer, and their verdicts; nothing if it broke or was too long to read."""
-        if not self._ending.finished or self._ending.broke or self._left < 0:
-            record.is_incomplete = bool(self.reader.calls) or self._ending.broke or self._left < 0
+        if not self.ending.finished or self.ending.broke or self._left < 0:
+            record.is_incomplete = bool(self.reader.calls) or self.ending.broke or self._left < 0
             return
         if self._answer_id:
             record.answers.append(StoredAnswer(self._answer_id))
-        whole = [call for call in self.reader.calls if self._ending.is_evidence(call)]
+        whole = [call for call in self.reader.calls if self.ending.is_evidence(call)]
         record.is_incomplete = len(whole) < len(self.reader.calls)
         of_choice: dict[int, list[ToolCall]] = {}
         for call in whole:

@@ -118,9 +118,11 @@ class AnswerCalls:
         finished = self._ending.finished
         return bool(finished) and finished >= self._queue.choices and not self._ending.broke
 
-    def adopt(self, reader: Reader, unread: Sequence[Event]) -> None:
-        """Go on with a reader whose calls so far have left, except for these events of its last frame."""
+    def adopt(self, reader: Reader, ending: Ending, unread: Sequence[Event]) -> None:
+        """Go on with a reader whose calls so far have left, except for these events of its last frame. `ending`: what
+        the others have told; some choices may have finished."""
         self._reader = reader
+        self._ending = ending
         self._finder.calls = reader.calls
         opened = {event.call for event in unread if event.what is What.OPENED}
         closed = {event.call for event in unread if event.what is What.CLOSED}

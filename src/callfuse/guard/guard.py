@@ -209,7 +209,7 @@ class Guard:
         unread.at_work = raw
         for frame in sent.before:
             self._kept.add(frame)
-        self._calls.adopt(assembly.reader, events)
+        self._calls.adopt(assembly.reader, assembly.ending, events)
         self._kept.add(raw)
         self._process(raw, events, entries, self._codec.choices_of(payload))
         unread.at_work = None
