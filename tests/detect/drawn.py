@@ -65,7 +65,7 @@ _limits: Final[dict[str, list[Any]]] = {
 _detectors: Final[dict[str, list[Any]]] = {
     kind: [False, *{2: True, 3: True, limit.default: True}, {"limit": 2, "most": "none"}, {"most_hard": "block"}]
     for kind, limit in LIMITS.items()
-} | {"repeat": [False, {"most": "warn"}], "repeat_changing": [False, {"most": "none"}]}
+} | {"repeat": [False, {"most": "warn"}], "repeat_changing": [False, {"most": "none"}, {"most_hard": "none"}]}
 _tools: Final[dict[str, list[Any]]] = {
     "enabled": [True, False],
     "poller": [True, False],

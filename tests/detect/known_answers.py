@@ -155,7 +155,7 @@ ANSWERS: Final = (
         "scrolling ten times, a new part of the page each time",
         [call("browser_action", {"action": "scroll_down"}, f"part {text}") for text in _numbered(10)],
         "never counted",
-        "call 6: repeat_changing, warns; call 10: repeat_changing, acts",
+        "call 6: repeat_changing, warns",
         "no tool is known by its name; `per_tool: {browser_action: {enabled: false}}` exempts it",
     ),
     KnownAnswer(

@@ -25,7 +25,7 @@ class RepeatChanging(Detector):
         seen="call {count} of {tool} in a row with the same arguments, whatever came back",
         suggestion="Decide on what it has returned, or wait for longer before asking again.",
         most="warn",
-        most_hard="none",
+        most_hard="warn",
         limited_by="max_repeats_changing",
         about="Equal calls in a row whatever comes back; the limit is `max_repeats_changing`. `false` is off.",
         specific=True,
