@@ -19,6 +19,8 @@ from callfuse.wire.jsontext import dumps
 SHORT_TEXT: Final = 300
 """Characters of a result that are kept for messages."""
 
+BRIEF: Final = 200
+"""Characters up to which durations and addresses count in a result: a longer one has others besides."""
 _MAX_PARTS_READ: Final = 8
 """Parts of a result whose status is read; all of them count for the digest."""
 
@@ -80,12 +82,13 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
         kind = OutcomeKind.OK
     is_error_outcome = kind is OutcomeKind.ERROR
     digest = blake2b(digest_size=16)
-    texts: list[str] = []
-    for part in parts:
-        text, written = _encode_part(part, keep_numbers=not is_error_outcome)
+    encoded = [*map(_encode_part, parts)]
+    texts = [text for text, _ in encoded if text]
+    is_short = kind is OutcomeKind.OK and not said.pending and sum(map(len, texts)) <= BRIEF
+    for text, written in encoded:
+        if written is None:
+            written = normalise(text.strip(), keep_numbers=not is_error_outcome, is_short=is_short) + b"\x00"
         digest.update(written)
-        if text:
-            texts.append(text)
     digest.update(kind.encode())
     shown = texts[0] if texts else ""
     transient = is_error_outcome and is_transient(shown)
@@ -140,15 +143,15 @@ def _is_removed(parts: Sequence[Part]) -> bool:
     return bool(parts) and all(isinstance(part, str) and part and is_placeholder(part) for part in parts)
 
 
-def _encode_part(part: Part, *, keep_numbers: bool) -> tuple[str, bytes]:
-    """Encode a part as text, empty for media, and as bytes for the digest, without white space around a text."""
+def _encode_part(part: Part) -> tuple[str, bytes | None]:
+    """Encode a part as text, empty for media, and as bytes for the digest; None where these follow from the text."""
     if isinstance(part, Media):
         return "", b"\x01%d\x01%b" % (len(part), part)
     try:
         text = part if isinstance(part, str) else "" if part is None else dumps(part).decode("utf-8", "replace")
     except RecursionError:
         return "", b"\x02%b" % signature_of("", part)
-    return text, normalise(text.strip(), keep_numbers=keep_numbers) + b"\x00"
+    return text, None
 
 
 def _read(part: Part) -> ResultStatus:
