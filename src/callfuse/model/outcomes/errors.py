@@ -101,11 +101,9 @@ def is_transient(text: str) -> bool:
     seen = edges(text).lower()
     if any(words in seen for words in _MENDED_BY_WAITING) or _TIMED_OUT.search(seen) or _STATUS.search(seen):
         return True
-    return "409" in seen and _is_passing_conflict(seen)
-
-
-def _is_passing_conflict(seen: str) -> bool:
-    return _CONFLICT.search(seen) is not None and True not in [words in seen for words in _STAYS_IN_CONFLICT]
+    if "409" not in seen or _CONFLICT.search(seen) is None:
+        return False
+    return True not in [words in seen for words in _STAYS_IN_CONFLICT]
 
 
 def is_own_time_out(text: str) -> bool:

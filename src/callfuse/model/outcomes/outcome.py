@@ -81,26 +81,39 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
     else:
         kind = OutcomeKind.OK
     is_error_outcome = kind is OutcomeKind.ERROR
-    digest = blake2b(digest_size=16)
-    encoded = [*map(_encode_part, parts)]
-    texts = [text for text, _ in encoded if text]
+    written = [*map(_text_of, parts)]
+    texts = [text for text in written if text]
     is_short = kind is OutcomeKind.OK and not said.pending and sum(map(len, texts)) <= BRIEF
-    for text, written in encoded:
-        if written is None:
-            written = normalise(text.strip(), keep_numbers=not is_error_outcome, is_short=is_short) + b"\x00"
-        digest.update(written)
-    digest.update(kind.encode())
+    digest = _digest(parts, written, kind, is_short=is_short)
     shown = texts[0] if texts else ""
     transient = is_error_outcome and is_transient(shown)
     return Outcome(
-        digest.digest(),
+        digest,
         kind,
         strip_wrapping(shown)[:SHORT_TEXT],
         pending=said.pending,
         transient=transient,
-        error=_complaint(texts, digest.digest()) if is_error_outcome else b"",
+        error=_complaint(texts, digest) if is_error_outcome else b"",
         unknown_tool=is_error_outcome and names_unknown_tool(texts[:_MAX_PARTS_READ], tool),
     )
+
+
+def _digest(parts: Sequence[Part], texts: Sequence[str | None], kind: OutcomeKind, *, is_short: bool) -> bytes:
+    """What tells a result from others of its kind, and kinds from each other. Texts count without white space around
+    them."""
+    digest = blake2b(digest_size=16)
+    for part, text in zip(parts, texts, strict=True):
+        if text is not None:
+            keep_numbers = kind is not OutcomeKind.ERROR
+            digest.update(normalise(text.strip(), keep_numbers=keep_numbers, is_short=is_short))
+            digest.update(b"\x00")
+        elif isinstance(part, Media):
+            digest.update(b"\x01%d\x01" % len(part))
+            digest.update(part)
+        else:
+            digest.update(b"\x02%b" % signature_of("", part))
+    digest.update(kind.encode())
+    return digest.digest()
 
 
 _REMEMBERED_LENGTH: Final = 2048
@@ -143,15 +156,14 @@ def _is_removed(parts: Sequence[Part]) -> bool:
     return bool(parts) and all(isinstance(part, str) and part and is_placeholder(part) for part in parts)
 
 
-def _encode_part(part: Part) -> tuple[str, bytes | None]:
-    """Encode a part as text, empty for media, and as bytes for the digest; None where these follow from the text."""
+def _text_of(part: Part) -> str | None:
+    """A part as text; None for media, and for what is nested too deep."""
     if isinstance(part, Media):
-        return "", b"\x01%d\x01%b" % (len(part), part)
+        return None
     try:
-        text = part if isinstance(part, str) else "" if part is None else dumps(part).decode("utf-8", "replace")
+        return part if isinstance(part, str) else "" if part is None else dumps(part).decode("utf-8", "replace")
     except RecursionError:
-        return "", b"\x02%b" % signature_of("", part)
-    return text, None
+        return None
 
 
 def _read(part: Part) -> ResultStatus:

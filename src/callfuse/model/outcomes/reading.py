@@ -5,7 +5,7 @@ the beginning and the end of a text are searched. JSON inside a text is parsed a
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from callfuse.model.outcomes.escapes import strip_escapes
@@ -173,8 +173,8 @@ _WAITING_WORDS: Final = (
 """A waiting text holds one of these; checked first, because the pattern costs more."""
 _MAX_STATE_LENGTH: Final = 300
 """Characters of a result whose state word counts; a longer one is about more than a state."""
-_KUBECTL = re.compile(r"(?:NAMESPACE +)?NAME +[A-Z -]*?\b(?:READY|STATUS|COMPLETIONS)\b[A-Z -]*\bAGE\b")
-"""The first line of a table of `kubectl get`, which says of each thing whether it is ready."""
+_KUBECTL_COLUMNS: Final = frozenset({"COMPLETIONS", "READY", "STATUS"})
+"""A table of `kubectl get` has one of them, beside `NAME` and `AGE`, and says of each thing whether it is ready."""
 _NOT_YET_UP = re.compile(
     r" (?:Pending|ContainerCreating|PodInitializing|Init:\d+/\d+|Terminating) "
     r"| 0/[1-9]\d{0,5} +(?:Running\b|\d)"
@@ -333,7 +333,7 @@ def _read_prose(text: str) -> ResultStatus:
 def _is_waiting(text: str, seen: str) -> bool:
     """Whether a short text says that work goes on, by a state word; `seen` is its lower-case text. A table of `kubectl`
     says so by its columns."""
-    if text.startswith("NAME") and _KUBECTL.match(text):
+    if text.startswith("NAME") and _is_of_kubectl(text.partition("\n")[0].split()):
         return _NOT_YET_UP.search(text, 0, _MAX_TABLE) is not None
     if "Triggered via " in text[:HEAD] and _GITHUB_RUN.search(text, 0, HEAD):
         return True
@@ -342,6 +342,10 @@ def _is_waiting(text: str, seen: str) -> bool:
     if seen.count("\n") >= _FEW_KEYS and seen.count(": ") > _FEW_KEYS:  # an object, line by line
         return False
     return _WAITING.search(seen) is not None
+
+
+def _is_of_kubectl(columns: Sequence[str]) -> bool:
+    return {"NAME", "AGE"}.issubset(columns) and not _KUBECTL_COLUMNS.isdisjoint(columns)
 
 
 def _read_object(value: dict[str, Any], depth: int) -> ResultStatus:
