@@ -178,8 +178,8 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
     ("runs", "expected"),
     [
         ([record_of("a", success=None)], "lab: no run says whether it succeeded"),
-        (good(runs=18), "lab: 19 successful runs are needed for 5%, there are 18"),
-        ([LOOP], "lab: 19 successful runs are needed for 5%, there are 0"),
+        (good(runs=37), "lab: 38 successful runs are needed for 5%, one half to set a line and one to try it"),
+        ([LOOP], "would do as well; there are 0"),
         ([record_of()], "no recorded run with a call in "),
     ],
 )
