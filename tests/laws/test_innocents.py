@@ -5,7 +5,7 @@ its results carry no warning; of a loop the call is withheld, and the model aske
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -40,6 +40,9 @@ LOOPS: Final[dict[str, Sequence[str]]] = {
     "a search brings nothing": [f"No results in {at} ms" for at in (12, 13)],
 }
 
+OTHER: Final = Call("call_other", "read", ('{"path": "a"}',))
+SCREEN: Final = ("computer", "browser_click", "mcp__playwright__browser_press_key", "scroll", "zoom_in", "undo")
+
 
 def again(results: Sequence[str], name: str = "search") -> tuple[Call, History]:
     """The call that comes once more, and the conversation in which it has brought these results."""
@@ -49,10 +52,21 @@ def again(results: Sequence[str], name: str = "search") -> tuple[Call, History]:
     return Call("call_again", name, ('{"command": ', '"look"}')), History((User("See to the zebra."), *rounds))
 
 
-def answered(kit: DialectKit, history: History, *calls: Call) -> Meeting:
+def many(kit: DialectKit, name: str, results: Sequence[str], *calls: Call) -> Meeting:
+    """The model asks once more for a call of this tool, which has brought these results."""
+    call, history = again(results, name)
+    return answered(kit, history, call, *calls, detectors={"unknown_tool": False})
+
+
+def withheld(met: Meeting) -> bool:
+    """Whether the model was asked again, or the call blocked."""
+    return len(met.app.heard) > 1 or MARK.encode() in met.body
+
+
+def answered(kit: DialectKit, history: History, *calls: Call, **settings: Any) -> Meeting:
     """The model makes these calls, one an answer."""
     replies = [reply(kit, saying(call, tag=f"r{at}"), stream=True) for at, call in enumerate(calls)]
-    return meet(ask(kit, history, stream=True), replies, "chance_then_block")
+    return meet(ask(kit, history, stream=True), replies, "chance_then_block", **settings)
 
 
 @every_dialect
@@ -71,6 +85,38 @@ def test_an_innocent_call_goes(kit: DialectKit, name: str) -> None:
 def test_the_loop_that_looks_like_it_is_steered(kit: DialectKit, name: str) -> None:
     """The third call is withheld, and the model asked again."""
     call, history = again(LOOPS[name])
-    met = answered(kit, history, call, Call("call_other", "read", ('{"path": "a"}',)))
+    met = answered(kit, history, call, OTHER)
     assert len(met.app.heard) == 2
     assert [one.name for one in kit.sdk(met.body, stream=True)[0].calls] == ["read"]
+
+
+@every_dialect
+@pytest.mark.parametrize("tool", SCREEN)
+def test_what_acts_on_a_screen_is_warned_of_from_five_on_and_acted_on_from_ten_on(kit: DialectKit, tool: str) -> None:
+    """A result such as "Clicked" says nothing of what has changed; with ten it is a loop."""
+    assert not withheld(many(kit, tool, ["Clicked"] * 3))
+    warned = many(kit, tool, ["Clicked"] * 8)
+    assert not withheld(warned)
+    said = [MARK in text for _, text in kit.results(warned.app.heard[0].body)]
+    assert said == [False] * 4 + [True] * 4
+    assert withheld(many(kit, tool, ["Clicked"] * 9, OTHER))
+
+
+@every_dialect
+def test_a_person_is_asked_as_often_as_it_takes(kit: DialectKit) -> None:
+    """Nothing is found; a tool whose name only looks like it is one like any other."""
+    assert not withheld(many(kit, "ask_user", ["yes"] * 12))
+    assert withheld(many(kit, "ask_oracle", ["yes"] * 2, OTHER))
+
+
+@every_dialect
+def test_results_that_get_on_are_not_even_warned_of(kit: DialectKit) -> None:
+    """A percentage that rises; one that jumps about is warned of, and goes."""
+    rising = many(kit, "search", [f"Build #12: {at}% done" for at in range(3, 36, 3)])
+    assert not withheld(rising)
+    assert not [text for _, text in kit.results(rising.app.heard[0].body) if MARK in text]
+    jumping = many(
+        kit, "search", [f"price {price}" for price in (17.1, 19.4, 16.2, 18.8, 15.3, 20.1, 14.9, 19.2, 16.6, 18.3)]
+    )
+    assert not withheld(jumping)
+    assert [text for _, text in kit.results(jumping.app.heard[0].body) if MARK in text]
