@@ -46,7 +46,7 @@ def test_the_report_in_a_pipe(log: str) -> None:
     assert any(promise in line for line in rest)
     assert [line.strip() for line in rest[-3:]] == [
         "The scale: max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 39, no_news: 2, cycle: 2, "
-        "same_error: 4, known_pairs: 4",
+        "same_error: 4, failing_tool: 5, known_pairs: 4, no_effect: 6",
         "By length: max_calls: 39",
         "Recommended: the scale, which saves more than a line on the number of calls.",
     ]

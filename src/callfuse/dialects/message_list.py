@@ -165,19 +165,27 @@ class MessageList(RequestWithTools):
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """The position and the digest of the last message of a person before `end`."""
-        nudges = self._nudges()
         for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
-            if type(message) is not dict or message.get("role") != "user":
+            if type(message) is not dict or message.get("role") != "user" or not self._is_real_user(position, message):
                 continue
-            if self._begins_turn(position, message, nudges):
-                behind_results = None if self._is_no_nudge(position) else nudges().digests.get(position)
-                return position, behind_results or digest_of(texts(message.get("content")))
+            if self._is_no_nudge(position):
+                return position, digest_of(texts(message.get("content")))
+            return self._last_behind_results(position)
         return -1, b""
 
-    def _nudges(self) -> Callable[[], Nudges]:
-        """Finds the nudges among the messages, once."""
-        return cache(lambda: find_nudges(self._said()))
+    def _last_behind_results(self, at: int) -> tuple[int, bytes]:
+        """As `last_user_message`, up to this place, where a user message stands behind results."""
+        nudges = self._find_nudges()
+        for position in range(at, -1, -1):
+            message = self._messages[position]
+            is_user = type(message) is dict and message.get("role") == "user" and self._is_real_user(position, message)
+            if is_user and position not in nudges.added:
+                return position, nudges.digests.get(position) or digest_of(texts(message.get("content")))
+        return -1, b""
+
+    def _find_nudges(self) -> Nudges:
+        return find_nudges(self._said())
 
     def _said(self) -> Messages:
         for position, message in enumerate(self._messages):
@@ -201,7 +209,8 @@ class MessageList(RequestWithTools):
         before: Any = self._messages[position - 1] if position else None
         if type(before) is dict and before.get("role") in self._speaking:
             return False
-        return not self._results(position, self._messages[position], "user")
+        message: Payload = self._messages[position]
+        return type(message.get("content")) is not list or not self._results(position, message, "user")
 
     def _spoken(self, message: Payload) -> Any:
         """The content of a user message, without results."""
@@ -238,7 +247,7 @@ class MessageList(RequestWithTools):
         speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
         results: list[KeyedResult] = []
         match: Match | None = None
-        nudges = self._nudges()
+        nudges = cache(self._find_nudges)
         answered = False
         position = self.length
         for message in reversed(self._messages[begin:]):
@@ -320,7 +329,7 @@ class MessageList(RequestWithTools):
         positions: list[int] = []
         places: list[ResultPlace] = []
         answered = True
-        nudges = self._nudges()
+        nudges = cache(self._find_nudges)
         for at, message in enumerate(self._messages):
             role = message.get("role") if type(message) is dict else None
             if role == "assistant":

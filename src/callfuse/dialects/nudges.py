@@ -2,7 +2,7 @@
 
 `Continue.`, `Step 3/50`, a state as JSON, a screenshot: nobody has typed them, so they begin no timeline. A nudge
 stands behind results, with no answer between, and is known by its words (`harness.is_nudge`), or is the one before it
-again, but for numbers, states and images. Any other text behind results is a person's.
+again that stood there, but for numbers, states and images. Any other text behind results is a person's.
 
 What is shown behind results, by whomever, is part of the last one: a click that answers `ok` has changed the screen.
 """
@@ -21,6 +21,8 @@ from callfuse.wire.jsontext import NotJSON, loads
 
 _LONGEST: Final = 2000
 """Characters of a text up to which its numbers and states do not matter."""
+_BEHIND_RESULTS: Final = b"behind results"
+"""Tells what is said there from the same text elsewhere."""
 _LONGEST_STATE: Final = 500
 _STATE: Final = re.compile(rb"\b((?:state|status)\b\W{1,4})[\w-]++", re.IGNORECASE)
 
@@ -53,23 +55,21 @@ def find_nudges(messages: Messages) -> Nudges:
     added: set[int] = set()
     digests: dict[int, bytes] = {}
     before: Set[bytes] = frozenset()
-    spoken: set[bytes] = set()
+    said: set[bytes] = set()
     is_behind_results = False
     for speaker, position, content in messages:
         if speaker is Speaker.TOOL:
             is_behind_results = True
         elif speaker is Speaker.MODEL:
-            if spoken:
-                before, spoken = spoken, set()
+            if said:
+                before, said = said, set()
             is_behind_results = False
-        else:
+        elif is_behind_results:
             texts = _texts(content)
-            digest = digest_of(map(_without_state, texts))
-            spoken.add(digest)
-            if is_behind_results:
-                digests[position] = digest
-                if digest in before or _is_known(texts, shows=bool(media_of(content))):
-                    added.add(position)
+            digest = digests[position] = digest_of([_BEHIND_RESULTS, *map(_without_state, texts)])
+            said.add(digest)
+            if digest in before or _is_known(texts, shows=bool(media_of(content))):
+                added.add(position)
     return Nudges(added, digests)
 
 

@@ -23,6 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -62,7 +63,9 @@ SHIPPED: Final = 12
 
 def _moving(kind: Kind, limit: SoftLimit) -> LimitScale:
     """What only warns comes no lower: it saves nothing."""
-    return LimitScale(max(1, SHIPPED // limit.default), limit.default if kind.most else 2)
+    if kind.most:
+        return LimitScale(ceil(SHIPPED / limit.default), limit.default)
+    return LimitScale(max(1, SHIPPED // limit.default), 2)
 
 
 DETECTORS: Final = {

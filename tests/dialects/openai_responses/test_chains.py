@@ -240,12 +240,12 @@ def test_other_outcomes_are_no_loop() -> None:
 
 
 def test_a_user_message_starts_afresh() -> None:
-    """The streak is the timeline's, in a chain too."""
+    """The streak is the timeline's, in a chain too, even where the user says the same again."""
 
     async def talk(session: Session) -> None:
         await spun(session)
-        await session.exchange(going_on(result(call(2)), "Try.", after="resp_2"), answer(call(3), tag="3"))
-        await session.exchange(going_on(result(call(3)), "Go on.", after="resp_3"), answer(call(4), tag="4"))
+        await session.exchange(going_on(result(call(2)), "Go.", after="resp_2"), answer(call(3), tag="3"))
+        await session.exchange(going_on(result(call(3)), "Go.", after="resp_3"), answer(call(4), tag="4"))
 
     assert all(met.body == met.app.replies[0].body for met in in_session(talk).meetings)
 
