@@ -56,12 +56,12 @@ def is_automatic(text: str) -> bool:
 
 _LONGEST_NUDGE: Final = 200
 _NUDGES: Final = re.compile(
-    r"\W*+(?:please )?(?:continue|proceed)(?: with (?:the|your) (?:next |remaining )?"
-    r"(?:steps?|tasks?|work))?\W*+"
-    r"|\W*+(?:this is |current |you are (?:at|on) )?(?:iteration|step|turn)\W{1,3}\d{1,9}(?: ?(?:/|of) ?\d{1,9})?+\W*+",
+    r"(?:please )?(?:continue|proceed)(?: with (?:the|your) (?:next |remaining )?(?:steps?|tasks?|work))?"
+    r"|(?:this is |current |you are (?:at|on) )?(?:iteration|step|turn)\W{1,3}\d{1,9}(?: ?(?:/|of) ?\d{1,9})?",
     re.IGNORECASE,
 )
-"""What harnesses say to a model that has got its results, each a whole text."""
+"""What harnesses say to a model that has got its results, each a whole text but for marks around it."""
+_MARKS: Final = " \t\r\n.!:;*_#=~()[]-"
 
 
 def is_nudge(text: str, *, shows: bool) -> bool:
@@ -69,7 +69,7 @@ def is_nudge(text: str, *, shows: bool) -> bool:
     screenshot that the message `shows`."""
     if len(text) > _LONGEST_NUDGE:
         return False
-    return _NUDGES.fullmatch(text) is not None or (shows and "screen" in text.lower())
+    return _NUDGES.fullmatch(text.strip(_MARKS)) is not None or (shows and "screen" in text.lower())
 
 
 def is_summary(text: str) -> bool:

@@ -132,7 +132,7 @@ def test_the_same_error_again() -> None:
     assert failing(detector(mode="block"), 5) == ["-", "-", "-", "warn", "warn"]
     assert failing(detector(mode="block"), 4, LookupError("no such table")) == ["-", "-", "-", "warn"]
     assert failing(detector(mode="observe"), 4) == ["-", "-", "-", "observe"]
-    assert failing(detector(detectors={"same_error": False}), 5) == ["-"] * 5
+    assert failing(detector(detectors={"same_error": False, "failing_tool": False}), 5) == ["-"] * 5
     assert failing(detector(), 5, "Error: 429 Too Many Requests") == ["-"] * 5
 
 
