@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.guard.guard import MAX_CAUSE
+from callfuse.guard.frames import MAX_CAUSE
 from callfuse.model import Delivery
 from callfuse.wire import EVENTS, Format, Framer, Payload
 from tests.guard.driving import Outcome, Scene, each_kit, play, scene

@@ -10,7 +10,8 @@ import pytest
 from callfuse.detect.siblings import Room
 from callfuse.dialects.base import OpenCall
 from callfuse.guard.assembly import Assembly
-from callfuse.guard.guard import MOST_CHOICES, Guard
+from callfuse.guard.frames import MOST_CHOICES
+from callfuse.guard.guard import Guard
 from callfuse.guard.hold import Input
 from callfuse.guard.queue import HoldQueue
 from callfuse.wire import EVENTS, JSON_ARRAY, Format

@@ -190,7 +190,7 @@ class Looked(dict[int, Any]):
 def test_a_release_does_not_look_at_every_choice() -> None:
     """A call that is found innocent costs the same, however many choices an answer has."""
     guard = scene(OPENAI, body(OPENAI, n=2)).guard()
-    queue = guard._queue
+    queue = guard._answer.queue
     queue._holds = Looked()
     Looked.looks = 0
     innocent = part(arguments='{"query": "')

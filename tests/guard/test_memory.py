@@ -175,7 +175,7 @@ def test_a_guard_is_gone_with_its_last_reference(kit: DialectKit, way: str) -> N
         if guard.needs_verdict:
             guard.apply(guard.verdicts())
         guard.settle()
-    alive = [weakref.ref(one) for one in (guard, guard._queue, guard._calls)]
+    alive = [weakref.ref(one) for one in (guard, guard._answer.queue, guard._answer.calls)]
     del guard
     assert [ref() for ref in alive] == [None] * len(alive)
     assert [sys.getrefcount(chunk) for chunk in chunks] == before

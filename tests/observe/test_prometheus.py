@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from callfuse import CallFuseMiddleware
 from callfuse.asgi import body
-from callfuse.guard import guard
+from callfuse.guard import frames
 from callfuse.model import Finding, ToolCall
 from callfuse.observe import events, labels
 from callfuse.observe.bus import Bus
@@ -235,10 +235,10 @@ def test_the_causes_of_the_source_have_labels() -> None:
     assert len(stages) > 5
     assert unguarded | unread <= labels.NOT_GUARDED
     assert stages == set(labels.STAGES)
-    broken = {guard._BROKEN_FRAME, guard._BROKEN_STREAM, guard._UNREADABLE}
+    broken = {frames._BROKEN_FRAME, frames._BROKEN_STREAM, frames._UNREADABLE}
     failed = broken | literals(SOURCE / "asgi" / "safe_guard.py", "fail")
     failed |= literals(SOURCE / "asgi" / "hold_timer.py", "fail")
-    failed |= literals(SOURCE / "guard" / "guard.py", "_fail_before_verdict") - {""}
+    failed |= literals(SOURCE / "guard" / "frames.py", "_fail_before_verdict") - {""}
     assert failed <= labels.FAIL_OPEN
 
 

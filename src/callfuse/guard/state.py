@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 class Mode(Enum):
     """What becomes of the frames that come, as `guard.py` describes."""
 
-    ASSEMBLING = "assembling"
     FOLLOWING = "following"
     PASSING = "passing"
     SPLICING = "splicing"

@@ -1,0 +1,446 @@
+"""Reads one answer of the model frame by frame: each leaves, waits in the queue, or is dropped.
+
+`guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_take`, `_splice` and `_follow`.
+Whatever goes wrong on the way ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both let go of what is
+held, or drop the answer. What nothing else has caught, `attempt` does.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from callfuse.boundary import Boundary
+from callfuse.dialects.base import Entry, Event, What
+from callfuse.dialects.codec import Codec
+from callfuse.guard.acting import AnswerActs, Blocks
+from callfuse.guard.assembly import Assembly
+from callfuse.guard.calls import AnswerCalls
+from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
+from callfuse.guard.rewriter import Rewriter
+from callfuse.guard.state import Mode
+from callfuse.guard.steer_loop import SteerLoop
+from callfuse.guard.unread import Unread
+from callfuse.wire import NotFramed, Payload
+from callfuse.wire.jsontext import NotJSON, UnreadableJSON
+
+T = TypeVar("T")
+MOST_CHOICES: Final = 128
+"""Choices of one answer, the most that OpenAI gives (`n`). With one more it is let go: each choice has a hold."""
+MAX_CAUSE: Final = 500
+"""Characters of an error's message that are logged: it may quote a whole answer."""
+_BROKEN_FRAME: Final = "malformed frame"
+_BROKEN_STREAM: Final = "malformed stream"
+_UNREADABLE: Final = "unreadable JSON"
+_TOO_WIDE: Final = "choices"
+_READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
+"""The modes in which frames are read one by one."""
+
+
+class AnswerFrames:
+    """The frames of one answer. What goes wrong within `run` and `attempt` is on record, and not raised.
+
+    `mode`: what becomes of the frames that come. `unread`, `queue`, `kept`: those that are not processed yet, that
+    wait, and that the answer has had so far. `calls`: its calls; `acts` carries out the verdicts on them.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_loop",
+        "_parts",
+        "_record",
+        "_rewriter",
+        "_trace",
+        "acts",
+        "calls",
+        "kept",
+        "mode",
+        "queue",
+        "unread",
+    )
+
+    def __init__(self, codec: Codec, loop: SteerLoop, rewriter: Rewriter, trace: Trace | None) -> None:
+        form, record, continues = codec.form, loop.record, rewriter.has_written
+        tell = rewriter.tell if continues else None
+        self._codec = codec
+        self._loop = loop
+        self._parts: tuple[Sequence[Entry], Sequence[int]] = ((), ())
+        self._record = record
+        self._rewriter = rewriter
+        self._trace = trace
+        self.unread = Unread(form.framer())
+        self.queue = HoldQueue(ordered=form.ordered, in_turn=record.choices > 1, tell=tell, trace=trace)
+        self.calls = AnswerCalls(codec.reader(trace=True), loop.judge, self.queue, form.payload)
+        self.kept = KeptBytes(loop.judge.settings.max_response_bytes, spliced=continues)
+        rewriter.begin(self.queue, self.kept)
+        self.acts = AnswerActs(codec, loop, rewriter, self.queue, self.calls, self.kept)
+        self.mode = Mode.FOLLOWING
+
+    @property
+    def _continues(self) -> bool:
+        """Whether this answer continues an earlier one, so that its frames are spliced."""
+        return self.kept.spliced
+
+    def adopt(self, assembly: Assembly) -> bytes:
+        """Go on with an answer from the frame that opens a suspect call."""
+        sent, unread = assembly.sent, Unread(assembly.framer)
+        if sent is None or sent.opening is None:
+            raise LookupError("no call of the answer is suspect")
+        self.unread = unread
+        unread.frames += assembly.rest
+        raw, payload, events, entries = sent.opening
+        unread.at_work = raw
+        for frame in sent.before:
+            self.kept.add(frame)
+        self.calls.adopt(assembly.reader, assembly.ending, events)
+        self.kept.add(raw)
+        self._process(raw, events, entries, self._codec.choices_of(payload))
+        unread.at_work = None
+        return self.read_on()
+
+    def attempt(self, work: Callable[[], T]) -> T | None:
+        """Run `work`; None if it raises, with the cause on record. The guard's only boundary."""
+        with Boundary() as boundary:
+            return work()
+        self._record.fail(boundary.cause[:MAX_CAUSE])
+        return None
+
+    def run(self, work: Callable[[], bytes], behind: Callable[[], bytes] | None = None) -> bytes:
+        """The bytes that leave by `work`. If a frame makes it raise, that ends the hold, and `behind` (default: `work`)
+        goes on behind this frame; if anything else does, everything that has not left leaves."""
+        out = self.attempt(work)
+        while out is None and (frame := self.unread.at_work) is not None:
+            self.unread.at_work = None
+            out = self.attempt(partial(self._skip_failed, frame, behind or work))
+        return self._salvage() if out is None else out
+
+    def _skip_failed(self, frame: bytes, go_on: Callable[[], bytes]) -> bytes:
+        """A frame cannot be processed: end the hold, then go on behind it."""
+        self._fail_before_verdict(frame)
+        if self._loop.asked:
+            self._commit()
+        return go_on()
+
+    def enter(self, mode: Mode) -> None:
+        """From now on this becomes of the frames that come."""
+        if self._trace is not None and mode is not self.mode:
+            self._trace(f"answer: {self.mode.name} -> {mode.name}, {self.queue.size} bytes waiting")
+        self.mode = mode
+
+    def pass_rest(self) -> None:
+        """The holds are over: all that still comes of this answer leaves."""
+        self.enter(Mode.SPLICING if self._continues else Mode.PASSING)
+
+    def leaves_at_once(self, chunk: bytes) -> bool:
+        """Whether a chunk may leave by itself, while nothing waits: whole frames that name no call, before any call; or
+        such that only add pieces to a call, which is read then. Never of several choices, which must be known to
+        have begun; nor of a pending answer, of which nothing has left so far."""
+        if (
+            self._record.choices != 1
+            or self._loop.asked
+            or self.kept.spliced
+            or not self.unread.framer.empty
+            or not self.kept.has_room(len(chunk))
+        ):
+            return False
+        if self.calls.any:
+            return self.mode is Mode.FOLLOWING and self.calls.grows(chunk)
+        return not self._codec.names_call(chunk) and chunk.endswith(self._codec.form.frame_end)
+
+    def read_on(self) -> bytes:
+        """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
+        if self.unread.chunk:
+            self.unread.split()
+        self._read_frames()
+        waiting = self.unread.framer.waiting
+        if waiting and self.mode in _READS and not self.queue.to_judge and (cause := self._limit(waiting)):
+            self._exceed(cause)
+        return self._leave()
+
+    def is_held_piece(self, chunk: bytes) -> bool:
+        """Read a chunk that is one frame and only adds a piece to a call that waits, as most do behind its beginning;
+        False if it has to be split. Only within the limits, and not of an answer that continues another."""
+        queue, size = self.queue, len(chunk)
+        return (
+            self.mode is Mode.FOLLOWING
+            and self._record.choices == 1
+            and not self._loop.asked
+            and not self.kept.spliced
+            and not queue.to_judge
+            and not self.unread.frames
+            and self.unread.framer.empty
+            and queue.size + size <= self._loop.judge.settings.max_held_bytes
+            and self.kept.has_room(size)
+            and self.calls.grows(chunk, once=True)
+        )
+
+    def hold_piece(self, frame: bytes) -> bytes:
+        """Compare a call that waits with those that it could be equal to, now that it has grown by this frame, and
+        queue the frame."""
+        entries, choices = self._parts
+        self.unread.at_work = frame
+        self.kept.add(frame)
+        self.calls.compare(choices)
+        self.queue.put(frame, choices, entries)
+        self.unread.at_work = None
+        return self.queue.drain()
+
+    def _read_frames(self) -> None:
+        unread = self.unread.frames
+        while unread and self.mode in _READS and not self.queue.to_judge:
+            raw = unread.popleft()
+            if unread and raw.isspace() and not (self._continues or self._loop.asked or self._limit(len(raw))):
+                self._take_blanks(raw)
+            else:
+                self._read(raw)
+
+    def _take_blanks(self, first: bytes) -> None:
+        """Take a run of blank frames at once, as far as the limits allow: every byte or two of a stream may be one.
+
+        They are of one kind, and so of one kind with the first: equal to it, or each a byte between two elements."""
+        unread, run, size = self.unread.frames, [first], len(first)
+        is_byte = size == 1
+        while unread and (unread[0] == first or (is_byte and len(unread[0]) == 1 and unread[0].isspace())):
+            if self._limit(size + len(unread[0])):
+                break
+            run.append(unread.popleft())
+            size += len(run[-1])
+        blanks = b"".join(run)
+        self.kept.add(blanks)
+        if self.mode is Mode.CLOSED:
+            self.queue.send((blanks,))
+        elif self._codec.is_keep_alive(first, None):
+            self.queue.keep_alive(blanks)
+        else:
+            self.queue.put(blanks)
+
+    def _leave(self) -> bytes:
+        """Take the bytes that may leave."""
+        if self.mode is Mode.PASSING:
+            self.queue.bypass(self.unread.take())
+        elif self.mode is Mode.SILENT:
+            self.unread.take()
+        return self.queue.drain()
+
+    def _limit(self, size: int) -> str:
+        """The setting that so many more bytes exceed, of a frame or of one that is not complete; empty if none.
+
+        An incomplete frame counts like the complete one, so that the cut does not matter: as held bytes only behind
+        others, else as bytes of the answer. That of a later answer of which nothing is held must fit alone."""
+        settings, queue = self._loop.judge.settings, self.queue
+        if self.mode in (Mode.SPLICING, Mode.CLOSED):
+            return "max_response_bytes" if size > settings.max_response_bytes else ""
+        if queue.size and queue.size + size > settings.max_held_bytes:
+            return "max_held_bytes"
+        return "" if self.kept.has_room(size) else "max_response_bytes"
+
+    def _exceed(self, cause: str) -> None:
+        """A limit is exceeded: release what waits, or drop a pending answer."""
+        if self._drops_answer:
+            self.enter(Mode.SILENT)
+            return
+        self._record.fail(cause)
+        if self.mode is Mode.SPLICING:
+            self.enter(Mode.PASSING)
+        else:
+            self._let_go()
+
+    def give_way(self, cause: str) -> bytes:
+        """A limit outside this answer is exceeded: release what waits, or drop a pending answer."""
+        if self.mode is Mode.FOLLOWING:
+            self._exceed(cause)
+        return self._leave()
+
+    def finish(self) -> bytes:
+        """End of the body."""
+        if rest := self.unread.framer.flush():
+            self.queue.begin_last()  # it lacks its end: what came behind it would be read as its continuation
+            self.unread.frames.append(rest)
+        self._read_frames()
+        calls = self.calls
+        if not calls.over and self.mode is not Mode.SILENT and (not self._drops_answer or calls.would_complete):
+            calls.end()
+            self._commit()
+        return self._leave()
+
+    def cut(self) -> bytes:
+        """The body has broken off: release everything, as it came."""
+        if not self.calls.over:
+            self.calls.end(complete=False)
+        self.queue.bypass(self.unread.take())
+        return self.queue.drain()
+
+    def fail(self) -> bytes:
+        """Something outside this answer has failed: release what waits."""
+        if self.mode is Mode.FOLLOWING:
+            self._let_go()
+        return self._leave()
+
+    def _salvage(self) -> bytes:
+        """Everything that has not left, after releasing it the usual way failed. The writer may not learn of it."""
+        if self._drops_answer:
+            self.enter(Mode.SILENT)
+            return b""
+        if self._loop.judge.settings.fail_closed and self.mode is Mode.FOLLOWING:
+            return self.queue.drain() + self.end_unjudged()
+        self.attempt(self.queue.open)
+        self.pass_rest()
+        self.queue.bypass(self.unread.take())
+        return self.queue.drain()
+
+    def _commit(self) -> None:
+        """Once part of an answer leaves, or it ends, no other answer can replace it."""
+        if self.queue.spoke or (self.calls.complete and not self.queue.to_judge):
+            self._loop.stop_asking()
+
+    def _read(self, raw: bytes) -> None:
+        """Process a frame within the limits; beyond them everything is released, this frame included."""
+        if cause := self._limit(len(raw)):
+            self._exceed(cause)
+        if self.mode is Mode.PASSING:
+            self.queue.bypass(raw)
+        elif self.mode is not Mode.SILENT:
+            self.kept.add(raw)
+            self._take(raw)
+            if self._loop.asked:
+                self._commit()
+            is_long = self.queue.size > self._loop.judge.settings.max_held_bytes
+            if is_long and self.mode is Mode.FOLLOWING and not self.queue.to_judge:
+                self._exceed("max_held_bytes")  # the first frame that waits is too long by itself
+
+    def _take(self, raw: bytes) -> None:
+        """Splice a frame if the answer continues another, then follow it. An error in either ends the hold: `_run` goes
+        on behind the frame at fault."""
+        unread, continues = self.unread, self._continues
+        unread.at_work = b"" if continues else raw
+        if not continues and self.mode is Mode.FOLLOWING and self.calls.grows(raw):
+            self._process(raw, (), *self._parts)
+        else:
+            frame, payload, broken = self._splice(raw)
+            unread.at_work = frame
+            self._follow(frame, payload, broken)
+        unread.at_work = None
+
+    def _fail_before_verdict(self, at_fault: bytes, cause: str = "") -> None:
+        """An error before the verdict: release everything, or drop a pending answer. The driver calls `escalate` when
+        the app has ended that answer."""
+        if self._drops_answer:
+            self.enter(Mode.SILENT)
+            return
+        if cause:
+            self._record.fail(cause)
+        self._let_go(at_fault)
+
+    @property
+    def _drops_answer(self) -> bool:
+        """Whether an error drops the rest of the answer instead of releasing it: it was asked for, and nothing of it
+        has left, or it stands behind the end of one that has lost calls."""
+        return self.mode is Mode.CLOSED or (bool(self._loop.asked) and not self.queue.spoke)
+
+    def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, str]:
+        """A frame as the client gets it (empty: it does not), its payload, and what is wrong if it is broken."""
+        payload_of = self._codec.form.payload
+        try:
+            payload = payload_of(raw)
+            if not self._continues:
+                return raw, payload, ""
+            raw = self._rewriter.splice(raw, payload)
+            return raw, payload_of(raw) if raw else None, ""
+        except NotFramed:
+            return raw, None, _BROKEN_STREAM
+        except UnreadableJSON:
+            return raw, None, _UNREADABLE
+        except NotJSON:
+            return raw, None, _BROKEN_FRAME
+
+    def _follow(self, raw: bytes, payload: Payload | None, broken: str) -> None:
+        """Process the events of a frame, then send, queue or drop it."""
+        queue, calls, codec = self.queue, self.calls, self._codec
+        if broken:
+            self._pass_broken(raw, broken)
+        elif self.mode is not Mode.FOLLOWING:
+            if self.mode is Mode.SPLICING or not codec.names_call(raw):
+                queue.send((raw,))
+        elif not raw or codec.is_keep_alive(raw, payload):
+            queue.keep_alive(raw)
+        elif payload is not None:
+            events, entries = calls.read(raw, payload)
+            self._parts = entries, codec.choices_of(payload)
+            self._process(raw, events, *self._parts)
+        else:
+            is_end = self._may_end and codec.is_end(raw)
+            self._process(raw, calls.read_end() if is_end else ())
+
+    def _process(
+        self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry] = (), choices: Sequence[int] = ()
+    ) -> None:
+        """Step the holds by the events of a frame, then send or queue it."""
+        queue = self.queue
+        for event in events:
+            self.calls.apply(event)
+            if cause := self._end_of_hold(event):
+                self._fail_before_verdict(raw, cause)
+                return
+        self.calls.compare(choices)
+        queue.put(raw, choices, entries)
+        if not events:
+            return
+        if self.calls.is_flooded and not self.calls.over and not self._codec.whole and self._loop.may_cut:
+            self.calls.cut_short()
+            return
+        if self._may_end and What.ENDED in [event.what for event in events]:
+            self.calls.end()
+            if not self.queue.to_judge:
+                self.pass_rest()
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether an end counts: not before the first call, where it may have passed unread, by its chunk."""
+        return self.calls.any or self._continues
+
+    def _end_of_hold(self, event: Event) -> str:
+        """Why nothing can be held any longer after this event; empty if it can."""
+        queue = self.queue
+        if event.what is What.BROKE and (queue.size or (self._continues and not queue.spoke)):
+            return "error in the stream"
+        return _TOO_WIDE if queue.width > MOST_CHOICES else ""
+
+    def _pass_broken(self, raw: bytes, cause: str) -> None:
+        """A frame that cannot be parsed: it ends a hold, and so does one with a call that a client may read. No frame
+        behind one that leaves the format can be found."""
+        may_call = cause == _UNREADABLE and self.mode is Mode.FOLLOWING and self._codec.names_call(raw)
+        if self.queue.size or cause == _BROKEN_STREAM or may_call:
+            self._fail_before_verdict(raw, cause)
+            if cause == _BROKEN_STREAM and self.mode in _READS:
+                self.enter(Mode.PASSING)
+        elif not self._drops_answer:  # a pending answer must begin with a frame of its own
+            self.queue.bypass(raw)
+
+    def _let_go(self, at_fault: bytes | None = None) -> None:
+        """Release the frames that wait and the one at fault. With `fail_closed` no call leaves unjudged: held calls end
+        in a block, and the frame at fault passes only if it has no call."""
+        queue = self.queue
+        left = at_fault if at_fault and not queue.is_newest(at_fault) else b""
+        if not self._loop.judge.settings.fail_closed:
+            self.pass_rest()
+            queue.open()
+            queue.bypass(left)
+        elif at_fault is not None and not queue.held and not self._codec.names_call(at_fault):
+            queue.bypass(left)
+        else:
+            if at_fault:
+                self.kept.drop(at_fault)  # the client does not get it
+            queue.bypass(self.end_unjudged())
+
+    def end_unjudged(self) -> bytes:
+        """End the answer with a block in place of what is held."""
+        return self.end(self.acts.unjudged_blocks())
+
+    def end(self, *ends: Blocks) -> bytes:
+        """End the client's answer with the first of these texts that can be written; empty, so that it breaks off, if
+        none can."""
+        self.enter(Mode.SILENT)
+        for blocks in ends:
+            out = self.attempt(partial(self._rewriter.end, blocks))
+            if out is not None:
+                return out
+        return b""
