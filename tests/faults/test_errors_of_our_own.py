@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from callfuse import CallFuseMiddleware
-from callfuse.asgi import driver, safe_guard
+from callfuse.asgi import opening, safe_guard
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.guard.assembly import Assembly
 from callfuse.guard.guard import Guard
@@ -199,7 +199,7 @@ def test_an_assembly_that_breaks_loses_nothing(
     kit: DialectKit, stream: bool, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not asked again in this answer."""
-    monkeypatch.setattr(driver, "Assembly", lambda *given, **more: Broken(Assembly(*given, **more), method))
+    monkeypatch.setattr(opening, "Assembly", lambda *given, **more: Broken(Assembly(*given, **more), method))
     exchange, app, guarded = meet(kit, HEALTHY, saying("Well.", new_call()), stream=stream)
     assert exchange.body == app.replies[0].body
     assert guarded.counts.of("fail_open", "Bug while watching") == 1

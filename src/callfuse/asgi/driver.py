@@ -12,7 +12,7 @@ Whether the guard follows the answer from its start or from a call on, it is the
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from anyio.lowlevel import checkpoint
 
@@ -25,19 +25,18 @@ from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import Stage
 from callfuse.asgi.hold_timer import HoldTimer
 from callfuse.asgi.keep import Keeper
+from callfuse.asgi.opening import AnswerOpening, Quiet, Watching
 from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import Message, Send
 from callfuse.dialects.typed import OwnAnswer
-from callfuse.guard.assembly import Assembly
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.step import Ask
 from callfuse.observe import log
 from callfuse.observe.events import AskFailed
 from callfuse.policy import texts
-from callfuse.wire import WHOLE
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 MOST_UNPACKED_BYTES = 8 * 1024 * 1024
@@ -57,35 +56,6 @@ class Runner(Protocol):
         ...
 
 
-class Watching(NamedTuple):
-    """How an answer is read in which no call need be held so far.
-
-    `revive` reads the request again once a call could be one too many. `unpacks`: the answer must be read, even if it
-    comes packed. `reads_all`: the id of an answer without calls is needed.
-    """
-
-    revive: Callable[[], Awaitable[Review]]
-    unpacks: bool
-    reads_all: bool
-
-
-class Quiet(NamedTuple):
-    """How chunks are known that need not be read: whole frames without a call."""
-
-    mark: bytes
-    kept_mark: bytes
-    frame_end: bytes | tuple[bytes, ...]
-
-    def passes(self, chunk: bytes) -> bool:
-        """Whether a chunk need not be read; `AnswerDriver.send` has the same lines, for a call less."""
-        return (
-            chunk.find(self.mark) < 0
-            and (not self.kept_mark or chunk.find(self.kept_mark) < 0)
-            and (chunk.endswith(self.frame_end) or not chunk)
-            and (BACKSLASH not in chunk or not may_hide_letters(chunk))
-        )
-
-
 class AnswerDriver:
     """Drives one client's answer.
 
@@ -99,9 +69,9 @@ class AnswerDriver:
         "_body",
         "_grows",
         "_intake",
+        "_opening",
         "_quiet",
         "_send",
-        "_watching",
         "ask",
         "client",
         "evidence",
@@ -135,7 +105,7 @@ class AnswerDriver:
         self._intake: Intake | None = None
         self._quiet: Quiet | None = None
         self._send = send
-        self._watching = watching
+        self._opening = AnswerOpening(evidence, keeper, watching)
 
     @property
     def is_wanted(self) -> bool:
@@ -151,8 +121,7 @@ class AnswerDriver:
     def settles_text(self) -> bool:
         """Whether an answer without calls is kept, too: for its id, or because the request has brought something."""
         evidence, kept = self.evidence, self.evidence.kept
-        reads_all = self._watching is not None and self._watching.reads_all
-        return reads_all or kept.is_new or bool(kept.told) or evidence.hindsight is not None
+        return self._opening.reads_all or kept.is_new or bool(kept.told) or evidence.hindsight is not None
 
     def send(self, message: Message) -> Awaitable[None]:
         """Take a message of the app's first answer. Most are passed on at once: text, and pieces of a call that need
@@ -221,7 +190,7 @@ class AnswerDriver:
             await self._take_body(intake, message)
         else:
             await self._take_other(intake, message)
-        if self._watching is None or (self.guard is not None and self.guard.assembly is None):
+        if self._opening.watching is None or (self.guard is not None and self.guard.assembly is None):
             self.runner.after_message()
 
     async def _take_body(self, intake: Intake, message: Message) -> None:
@@ -265,15 +234,15 @@ class AnswerDriver:
     def _is_text(self, intake: Intake, message: Message) -> bool:
         """Whether no call has come so far, and none comes with this message."""
         stream, chunk = intake.shape.stream, message.get("body") or b""
-        if self.guard is not None or self._watching is None or stream is None or intake.packed:
+        if self.guard is not None or self._opening.watching is None or stream is None or intake.packed:
             return False
-        return type(chunk) is bytes and self._quiet_of(intake.shape).passes(chunk)
+        return type(chunk) is bytes and self._opening.quiet_of(intake.shape).passes(chunk)
 
     async def _pass_text(self, intake: Intake, message: Message) -> None:
         """Pass on a message of an answer without a call so far. At its end, what the request has brought is kept."""
         intake.begin = intake.begin or message.get("body") or b""
         if message.get("more_body"):
-            self._quiet = self._quiet_of(intake.shape)
+            self._quiet = self._opening.quiet_of(intake.shape)
         else:
             if self.is_wanted:
                 await self.keeper.settle(ExchangeRecord(self.evidence.request.choices))
@@ -281,24 +250,21 @@ class AnswerDriver:
             self._stop()
         await self._send(message)
 
-    def _stage(self) -> Stage:
-        return self.keeper.fail_open.stage("while guarding" if self._watching is None else "while watching")
-
     async def _take_start(self, message: Message) -> None:
         """Take the start of the answer, unless its status, encoding or form rules out that it is read."""
         self.keeper.tally.status = message["status"]
-        stage = self._stage()
+        stage = self._opening.stage()
         with stage:
             if is_success(message):
                 self._open(message, stage)
         intake = self._intake
-        if stage.failed and self._watching is None and self.evidence.settings.fail_closed:
+        if stage.failed and self._opening.watching is None and self.evidence.settings.fail_closed:
             await self._block()
         elif intake is None or stage.failed:
             self._stop()
             await self.client.pass_on(message)
         elif intake.shape is UNDECLARED and not intake.raw:
-            if self._watching is None or intake.waits_for_body:
+            if self._opening.watching is None or intake.waits_for_body:
                 intake.delayed.append(message)
             else:
                 await self._begin(message)
@@ -307,76 +273,35 @@ class AnswerDriver:
 
     def _open(self, message: Message, stage: Stage) -> None:
         """Find out in what form the answer comes, and make its guard if that is known."""
-        evidence, watching = self.evidence, self._watching
-        intake = Intake(message, evidence.request.stream_format, streamed=evidence.request.streamed)
-        shape = intake.shape
-        if watching is not None:
-            if intake.packed and not watching.unpacks:
-                self.keeper.tally.unwatched("content-encoding")
-                return
-            may_hold = evidence.hands_over and not intake.packed
-            intake.raw = not may_hold or (intake.has_length and not intake.may_be_whole)
-        if shape.unreadable and shape is not UNDECLARED:
-            self._tell_unread(shape.unreadable)
+        intake = self._opening.intake_of(message)
+        if intake is None:
             return
         self._intake = intake
-        if watching is None and shape is not UNDECLARED:
+        if self._opening.watching is None and intake.shape is not UNDECLARED:
             self._make_guard(intake, stage)
-        elif shape.stream and intake.raw and not intake.packed:
-            self._quiet = self._quiet_of(shape)
-
-    def _tell_unread(self, cause: str) -> None:
-        if self._watching is None:
-            self.keeper.tally.unguarded(cause)
-        else:
-            self.keeper.tally.unwatched(cause)
+        elif intake.shape.stream and intake.raw and not intake.packed:
+            self._quiet = self._opening.quiet_of(intake.shape)
 
     def _make_guard(self, intake: Intake, stage: Stage) -> SafeGuard:
-        """Make a guard for an answer of this form. `stage`: where it is made, and goes on assembling."""
-        evidence, shape = self.evidence, intake.shape
-        request, assembly = evidence.request, None
-        if self._watching is not None:
-            assembly = Assembly(
-                request.dialect,
-                request.choices,
-                evidence.settings,
-                None if evidence.is_healthy else evidence.judge,
-                shape.stream or WHOLE,
-                room=evidence.room,
-                judge_of=lambda: evidence.judge,
-                may_hold=not intake.raw,
-            )
-        guard = SafeGuard(request.dialect, shape, request.choices, stage, assembly=assembly)
-        if assembly is None:
-            guard.begin(request.get(), evidence.judge, log.tracer(self.keeper.session))
-        elif intake.begin:
-            guard.feed(intake.begin, final=False)  # it has left, and is one of whole frames without a call
-        intake.direct = shape.stream is not None and not (intake.packed or intake.raw)
-        self.guard = guard
+        self.guard = guard = self._opening.guard_of(intake, stage)
         return guard
 
     def _guard_of(self, intake: Intake) -> SafeGuard | None:
         """The guard of an answer whose form is known; None if it cannot be read. Made with its first bytes, if no call
         need be held."""
         if self.guard is None and not intake.shape.unreadable:
-            stage = self._stage()
+            stage = self._opening.stage()
             with stage:
                 return self._make_guard(intake, stage)
             self._intake = None
         return self.guard
-
-    def _quiet_of(self, shape: Shape) -> Quiet:
-        """How chunks of a stream are known that need not be read."""
-        dialect, frame_end = self.evidence.request.dialect, () if shape.stream is None else shape.stream.frame_end
-        reads_all = self._watching is not None and self._watching.reads_all
-        return Quiet(b"" if reads_all else dialect.call_mark, dialect.kept_mark, frame_end)
 
     async def _start(self, intake: Intake, message: Message) -> None:
         """Start the client's answer, unless it has begun."""
         if self.client.has_begun:
             return
         is_stream = intake.shape.stream is not None
-        if self._watching is None:
+        if self._opening.watching is None:
             await self.client.start(intake.start(message), at_once=is_stream)
         elif intake.waits_for_body and not (is_stream or intake.raw):
             await self.client.start(message, at_once=False)
@@ -391,7 +316,7 @@ class AnswerDriver:
     async def _look(self, intake: Intake, message: Message) -> None:
         """Read a body message of an answer that passes as it comes, for what it has of calls."""
         final = not message.get("more_body")
-        stage = self._stage()
+        stage = self._opening.stage()
         with stage:
             await self._read(intake, message, final=final)
         if stage.failed or (self.guard is not None and self.guard.is_broken):
@@ -411,7 +336,7 @@ class AnswerDriver:
         if shape.unreadable:
             self._give_up(shape.unreadable)
             return
-        guard = self.guard or self._make_guard(intake, self._stage())
+        guard = self.guard or self._make_guard(intake, self._opening.stage())
         size, long = 0, shape.stream is not None and not intake.packed
         try:
             guard.feed(begin, final=False)
@@ -439,7 +364,7 @@ class AnswerDriver:
         assembly = guard.assembly
         if assembly is not None and intake.shape.stream and not (intake.packed or assembly.is_suspect):
             if assembly.idle:
-                self._quiet = self._quiet_of(intake.shape)
+                self._quiet = self._opening.quiet_of(intake.shape)
             elif assembly.reader.calls:
                 self._grows = assembly.grows
 
@@ -468,16 +393,16 @@ class AnswerDriver:
         final = message["type"] != BODY or not message.get("more_body", False)
         pieces = intake.plain(message.get("body") or b"", final=final)
         begin = b""
-        stage = self._stage()
+        stage = self._opening.stage()
         with stage:
             begin = intake.detect_shape(pieces, final=final)
             if intake.shape.unreadable and intake.shape is not UNDECLARED:
-                self._tell_unread(intake.shape.unreadable)
+                self._opening.tell_unread(intake.shape.unreadable)
             elif intake.shape is not UNDECLARED:
                 self._make_guard(intake, stage)
         if self.guard is not None:
             await self._begin_body(self.guard, intake, begin, pieces, final=final)
-        elif stage.failed and self._watching is None and self.evidence.settings.fail_closed:
+        elif stage.failed and self._opening.watching is None and self.evidence.settings.fail_closed:
             intake.delayed.clear()
             await self._block()
         elif intake.shape is UNDECLARED and not stage.failed:
@@ -520,7 +445,7 @@ class AnswerDriver:
         that have not left."""
         more = not intake.spoiled
         while more:
-            piece, stage = None, self._stage()
+            piece, stage = None, self._opening.stage()
             with stage:
                 piece = next(pieces, None)
             more, intake.spoiled = piece is not None, stage.failed
@@ -542,7 +467,7 @@ class AnswerDriver:
     async def _block(self) -> None:
         """Answer in place of the app, whose answer no guard can be made for, and leave the app."""
         answer: OwnAnswer | None = None
-        with self._stage():
+        with self._opening.stage():
             answer = self.evidence.request.get().synthetic_reply(texts.unchecked_call(""))
         has_begun, self.client.is_cut = self.client.has_begun, True
         if answer is not None and has_begun:
@@ -582,7 +507,7 @@ class AnswerDriver:
 
     async def _take_pieces(self, guard: SafeGuard, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> None:
         """Take the plain bytes of a chunk. If it cannot be unpacked the answer has broken off, for the client, too."""
-        stage = self._stage()
+        stage = self._opening.stage()
         more = True
         while more and self.ask is None and not intake.spoiled:
             piece: bytes | None = None
@@ -668,7 +593,7 @@ class AnswerDriver:
 
     async def _follow(self, guard: SafeGuard, *, final: bool) -> bytes:
         """Have the guard hold calls from now on. If that fails, what waits leaves, and the rest passes."""
-        watching, evidence, fail_open = self._watching, self.evidence, self.keeper.fail_open
+        watching, evidence, fail_open = self._opening.watching, self.evidence, self.keeper.fail_open
         self._quiet = self._grows = None
         with fail_open.stage("while watching"):
             if watching is not None:
@@ -778,7 +703,7 @@ class AnswerDriver:
         if self.client.is_cut or (self.guard is not None and self.guard.assembly is None):
             self.client.drop()
         self._stop()
-        self.runner, self.timer, self.review, self._watching = Host(), None, None, None
+        self.runner, self.timer, self.review, self._opening.watching = Host(), None, None, None
 
     async def _settle(self, guard: SafeGuard) -> str:
         """Keep what the answer has brought, before its last bytes leave: the client may send its next request right

@@ -8,10 +8,11 @@ from callfuse.asgi import headers, off_loop
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import GuardedExchange, WatchedCall
 from callfuse.asgi.closed import closed_reply
-from callfuse.asgi.driver import AnswerDriver, Watching
+from callfuse.asgi.driver import AnswerDriver
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.keep import Keeper
+from callfuse.asgi.opening import Watching
 from callfuse.asgi.prepare import Host, Prepared
 from callfuse.asgi.repair import RepairingApp
 from callfuse.asgi.review import Review

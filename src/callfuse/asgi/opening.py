@@ -1,0 +1,121 @@
+"""What an answer is read with, once its start has come: its intake, its guard, and how chunks are known that need no
+reading.
+
+All of it follows from the request and the start alone. What becomes of the answer from there on is the driver's
+(`driver.py`).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from callfuse.asgi.answer import UNDECLARED, Intake, Shape
+from callfuse.asgi.evidence import ExchangeEvidence
+from callfuse.asgi.fail_open import Stage
+from callfuse.asgi.keep import Keeper
+from callfuse.asgi.review import Review
+from callfuse.asgi.safe_guard import SafeGuard
+from callfuse.asgi.types import Message
+from callfuse.guard.assembly import Assembly
+from callfuse.observe import log
+from callfuse.wire import WHOLE
+from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
+
+
+class Watching(NamedTuple):
+    """How an answer is read in which no call need be held so far.
+
+    `revive` reads the request again once a call could be one too many. `unpacks`: the answer must be read, even if it
+    comes packed. `reads_all`: the id of an answer without calls is needed.
+    """
+
+    revive: Callable[[], Awaitable[Review]]
+    unpacks: bool
+    reads_all: bool
+
+
+class Quiet(NamedTuple):
+    """How chunks are known that need not be read: whole frames without a call."""
+
+    mark: bytes
+    kept_mark: bytes
+    frame_end: bytes | tuple[bytes, ...]
+
+    def passes(self, chunk: bytes) -> bool:
+        """Whether a chunk need not be read; `AnswerDriver.send` has the same lines, for a call less."""
+        return (
+            chunk.find(self.mark) < 0
+            and (not self.kept_mark or chunk.find(self.kept_mark) < 0)
+            and (chunk.endswith(self.frame_end) or not chunk)
+            and (BACKSLASH not in chunk or not may_hide_letters(chunk))
+        )
+
+
+class AnswerOpening:
+    """Makes what the answer of one exchange is read with.
+
+    `watching`: None if the guard follows the answer from its start, and once the exchange is over. `reads_all`: an
+    answer without calls is read, too.
+    """
+
+    __slots__ = ("_evidence", "_keeper", "reads_all", "watching")
+
+    def __init__(self, evidence: ExchangeEvidence, keeper: Keeper, watching: Watching | None) -> None:
+        self._evidence = evidence
+        self._keeper = keeper
+        self.reads_all = watching is not None and watching.reads_all
+        self.watching = watching
+
+    def stage(self) -> Stage:
+        """A step of reading the answer."""
+        return self._keeper.fail_open.stage("while guarding" if self.watching is None else "while watching")
+
+    def intake_of(self, message: Message) -> Intake | None:
+        """What takes the body of an answer that starts so; None if it cannot be read, or need not."""
+        evidence, watching = self._evidence, self.watching
+        intake = Intake(message, evidence.request.stream_format, streamed=evidence.request.streamed)
+        shape = intake.shape
+        if watching is not None:
+            if intake.packed and not watching.unpacks:
+                self._keeper.tally.unwatched("content-encoding")
+                return None
+            may_hold = evidence.hands_over and not intake.packed
+            intake.raw = not may_hold or (intake.has_length and not intake.may_be_whole)
+        if shape.unreadable and shape is not UNDECLARED:
+            self.tell_unread(shape.unreadable)
+            return None
+        return intake
+
+    def tell_unread(self, cause: str) -> None:
+        """Tell why the answer is not read."""
+        if self.watching is None:
+            self._keeper.tally.unguarded(cause)
+        else:
+            self._keeper.tally.unwatched(cause)
+
+    def guard_of(self, intake: Intake, stage: Stage) -> SafeGuard:
+        """Make a guard for an answer of this form. `stage`: where it is made, and goes on assembling."""
+        evidence, shape = self._evidence, intake.shape
+        request, assembly = evidence.request, None
+        if self.watching is not None:
+            assembly = Assembly(
+                request.dialect,
+                request.choices,
+                evidence.settings,
+                None if evidence.is_healthy else evidence.judge,
+                shape.stream or WHOLE,
+                room=evidence.room,
+                judge_of=lambda: evidence.judge,
+                may_hold=not intake.raw,
+            )
+        guard = SafeGuard(request.dialect, shape, request.choices, stage, assembly=assembly)
+        if assembly is None:
+            guard.begin(request.get(), evidence.judge, log.tracer(self._keeper.session))
+        elif intake.begin:
+            guard.feed(intake.begin, final=False)  # it has left, and is one of whole frames without a call
+        intake.direct = shape.stream is not None and not (intake.packed or intake.raw)
+        return guard
+
+    def quiet_of(self, shape: Shape) -> Quiet:
+        """How chunks of a stream are known that need not be read."""
+        dialect, frame_end = self._evidence.request.dialect, () if shape.stream is None else shape.stream.frame_end
+        return Quiet(b"" if self.reads_all else dialect.call_mark, dialect.kept_mark, frame_end)
