@@ -95,8 +95,7 @@ def _finding_lines(finding: FindingExcerpt) -> Iterator[Text]:
         mark = ">" if call.found else " "
         id_ = "" if call.id == f"#{call.number}" else f" {call.id}"
         line = Text(f"  {mark} {call.number:>4}{id_}  {call.tool} {call.arguments}", "bold" if call.found else "")
-        line.append(f"  -> {call.result}", "dim")
-        yield line.append(f"  (differs: {call.differs})") if call.differs else line
+        yield line.append(f"  -> {call.result}", "dim")
 
 
 def report_tuning(results: Sequence[TuningResult]) -> Iterator[RenderableType]:
