@@ -39,9 +39,11 @@ def engine_of(request: Request, chosen: LoopSettings) -> Engine:
 
 
 def found(engine: Engine, answer: Answer) -> frozenset[str]:
-    """The ids of the calls in which something is found."""
+    """The ids of the calls in which something is found that may act; `repeat_changing` only warns below its hard
+    limit."""
     calls = [ToolCall(call.id, call.name, call.arguments) for call in answer.calls()]
-    return frozenset(call.id for call, _ in engine.judge_round(calls))
+    judged = engine.judge_round(calls)
+    return frozenset(call.id for call, finding in judged if finding.hard or finding.kind != "repeat_changing")
 
 
 @every_dialect
