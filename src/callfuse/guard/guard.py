@@ -6,7 +6,8 @@ Rules:
    fault. With `fail_closed`, a block takes the place of calls that could not be judged.
 2. After the verdict, a withheld call is gone for good. A failure takes the next rung of the ladder, at last the block's
    text. If even that cannot be written, the answer breaks off.
-3. No public method raises. `AnswerFrames.attempt` is the only place that catches.
+3. From `follow` on no public method raises; `AnswerFrames.attempt` is the only place that catches. Before that errors
+   go to the caller, which still has all bytes.
 4. Bytes that need no change leave as they came. Frames wait as raw bytes, parsed again only if callfuse acts on them.
 5. The order of bytes decides, never the chunk: frames are taken one by one, and those behind the end of an answer wait
    unread until its verdict is carried out.
