@@ -63,6 +63,9 @@ SOURCES: Final = {
     "super_gpt4o": Source("2024", "2024", "gpt-4o"),
     "multi_swe_java": Source("multi_swe_java", "2024", "gpt-4o, deepseek v2, doubao pro"),
     "intercode": Source("intercode", "2023", "gpt-3.5, gpt-4, bison, vicuna, starchat"),
+    "activegraph_tau2": Source("second", "2025", "gpt-4.1-mini"),
+    "isobench": Source("second", "2025", "sonnet 4.5, gpt-5, gpt-4o"),
+    "mlgym": Source("second", "2024-25", "13 models"),
 }
 """What is known of them. A source that is not named here is a group by itself."""
 

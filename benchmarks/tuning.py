@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from callfuse.offline.conformal import line
+from callfuse.offline.conformal import line, min_scores
 from callfuse.offline.files import Reading
 from callfuse.offline.runs import Unreadable
 from callfuse.offline.tuning import Score, Source, Tuning, try_lines
@@ -51,8 +51,9 @@ def drawn(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int], split
 
 def row(name: str, source: Source, alpha: Fraction, splits: int) -> str | None:
     """A row of the table; None where there are too few successful runs."""
-    if (exact := try_lines(source, alpha)) is None:
+    if len(source.good) < 2 * min_scores(alpha):
         return None
+    exact = try_lines(source, alpha)
     calls = sum(run.calls for run in source.failed) or 1
     acted, saved = drawn(source.good, alpha, source.saved, splits)
     long, cut = drawn(source.good_calls, alpha, source.saved_by_length, splits)

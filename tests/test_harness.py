@@ -7,6 +7,7 @@ import pytest
 from callfuse.harness import (
     MARKER,
     is_automatic,
+    is_nudge,
     is_persons_no,
     is_placeholder,
     is_tool_report,
@@ -55,6 +56,37 @@ def test_what_nobody_has_typed(text: str) -> None:
 def test_what_somebody_may_have_typed(text: str) -> None:
     """Words like those of harnesses among others."""
     assert not is_automatic(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Continue.",
+        " please continue with the next step!\n",
+        "Proceed",
+        "Step 3/50",
+        "**Current step: 3 of 50**",
+        "Turn 7",
+    ],
+)
+def test_nudges(text: str) -> None:
+    """They ask a model that has its results to go on, or count its steps, and say nothing else."""
+    assert is_nudge(text, shows=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Go on.", "Continue with the tests.", "Step 3 is wrong.", "Do not continue", "x" * 300]
+)
+def test_what_is_no_nudge(text: str) -> None:
+    """Whatever tells the model what to do."""
+    assert not is_nudge(text, shows=False)
+
+
+def test_captions_of_screenshots() -> None:
+    """Only beside an image."""
+    assert is_nudge("Screenshot after the action:", shows=True)
+    assert not is_nudge("Screenshot after the action:", shows=False)
+    assert not is_nudge("Click on the button here.", shows=True)
 
 
 def test_reports_of_tools() -> None:

@@ -54,6 +54,24 @@ def is_automatic(text: str) -> bool:
     return text.startswith(_AUTOMATIC) or _RETRY_OF_MINI.match(text) is not None
 
 
+_LONGEST_NUDGE: Final = 200
+_NUDGES: Final = re.compile(
+    r"(?:please )?(?:continue|proceed)(?: with (?:the|your) (?:next |remaining )?(?:steps?|tasks?|work))?"
+    r"|(?:this is |current |you are (?:at|on) )?(?:iteration|step|turn)\W{1,3}\d{1,9}(?: ?(?:/|of) ?\d{1,9})?",
+    re.IGNORECASE,
+)
+"""What harnesses say to a model that has got its results, each a whole text but for marks around it."""
+_MARKS: Final = " \t\r\n.!:;*_#=~()[]-"
+
+
+def is_nudge(text: str, *, shows: bool) -> bool:
+    """Whether a text in a user message behind results only asks to go on or counts steps, or is the caption of the
+    screenshot that the message `shows`."""
+    if len(text) > _LONGEST_NUDGE:
+        return False
+    return _NUDGES.fullmatch(text.strip(_MARKS)) is not None or (shows and "screen" in text.lower())
+
+
 def is_summary(text: str) -> bool:
     """Whether a text in a user message is the summary of the history that a harness has put it in place of."""
     return text.lstrip().startswith(_SUMMARIES)

@@ -94,7 +94,8 @@ def test_a_call_that_would_be_found_says_how(tmp_path: Path) -> None:
 def test_what_does_not_fire_says_why(tmp_path: Path) -> None:
     """Other results, other arguments, no call at all, and a person who has spoken."""
     checks = explained(tmp_path, chat("it", "it", results=("one llama", "two camels")))
-    assert "the last one is there 2 times, with 2 different results" in checks[-2].found
+    said = "the last one is there 2 times, with 2 different results (last: line 1: 'one llama' -> 'two camels')"
+    assert said in checks[-2].found
     assert "max_repeats_changing" in checks[-2].advice
     checks = explained(tmp_path, chat("a", "b", "c"))
     assert "the last one is there 1 time, and its tool 2 times with other" in checks[-2].found

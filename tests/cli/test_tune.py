@@ -46,7 +46,7 @@ def test_the_report_in_a_pipe(log: str) -> None:
     assert any(promise in line for line in rest)
     assert [line.strip() for line in rest[-3:]] == [
         "The scale: max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 39, no_news: 2, cycle: 2, "
-        "same_error: 4, known_pairs: 4",
+        "same_error: 4, failing_tool: 5, known_pairs: 4, no_effect: 6",
         "By length: max_calls: 39",
         "Recommended: the scale, which saves more than a line on the number of calls.",
     ]
@@ -70,10 +70,10 @@ def test_the_settings_may_go_to_stdout(log: str, tmp_path: Path) -> None:
 
 def test_each_source_by_itself(tmp_path: Path) -> None:
     """A line for each, but where there are too few; the one to be written is named; one name for all makes them one."""
-    log = written(tmp_path / "log.jsonl", *good("x/y"), *good("x y", 20), *good("few", 5), LOOP)
+    log = written(tmp_path / "log.jsonl", *good("x/y"), *good("x y"), *good("few", 5), LOOP)
     report = callfuse("tune", log)
     assert report.returncode == 0
-    assert "Not tuned: 19 successful runs are needed for 5%, there are 5." in report.stdout
+    assert "Not tuned: 38 successful runs are needed for 5%, one half to set a line and one to try it" in report.stdout
     file = tmp_path / "tuned.yaml"
     for where in ("-", str(file)):
         refused = callfuse("tune", log, "--write", where)
@@ -178,8 +178,8 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
     ("runs", "expected"),
     [
         ([record_of("a", success=None)], "lab: no run says whether it succeeded"),
-        (good(runs=18), "lab: 19 successful runs are needed for 5%, there are 18"),
-        ([LOOP], "lab: 19 successful runs are needed for 5%, there are 0"),
+        (good(runs=37), "lab: 38 successful runs are needed for 5%, one half to set a line and one to try it"),
+        ([LOOP], "would do as well; there are 0"),
         ([record_of()], "no recorded run with a call in "),
     ],
 )

@@ -141,9 +141,9 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 def test_a_threshold_may_stand_with_the_rest_of_similarity(tmp_path: Path) -> None:
     """`similarity.threshold` is `similarity_threshold`, in errors too; they must not say different things."""
     file = tmp_path / "callfuse.yaml"
-    file.write_text("tool_call_loop:\n  similarity: {threshold: 0.85, algorithm: jaccard}\n")
+    file.write_text("tool_call_loop:\n  similarity: {threshold: 0.85, metric: levenshtein_json}\n")
     loop = load_config(file, {}).tool_call_loop
-    assert (loop.similarity_threshold, loop.similarity.algorithm) == (0.85, "jaccard")
+    assert (loop.similarity_threshold, loop.similarity.algorithm) == (0.85, "levenshtein_json")
     assert load_config(file, {"CALLFUSE_SIMILARITY_THRESHOLD": "0.7"}).tool_call_loop.similarity_threshold == 0.7
     assert problems("tool_call_loop:\n  similarity:\n    threshold: 9\n", tmp_path) == [
         "tool_call_loop.similarity_threshold = 9 (callfuse.yaml, line 3): use a number above 0 to 1"

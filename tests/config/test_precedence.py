@@ -20,6 +20,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "similarity_threshold": (0.5, "0.6", 0.7),
     "holdout": (0.5, "0.6", 0.7),
     "pollers": (["wait_a"], "wait_b,wait_c", ["wait_d"]),
+    "screen_tools": (["tap_a"], "tap_b,tap_c", ["tap_d"]),
+    "person_tools": (["ask_a"], "ask_b,ask_c", ["ask_d"]),
     "state_changing": (["write_a"], "write_b,write_c", ["write_d"]),
     "credential_headers": (["x-a"], "x-b,x-c", ["x-d"]),
     "escalate_model": ("model-a", "model-b", "model-c"),
@@ -86,7 +88,15 @@ def meant(path: KeyPath, value: Any) -> Any:
         return MODES[value]
     if path in SWITCHES:
         return value in (True, "true")
-    if path[-1] in ("pollers", "state_changing", "credential_headers", "hosts", "kinds"):
+    if path[-1] in (
+        "pollers",
+        "screen_tools",
+        "person_tools",
+        "state_changing",
+        "credential_headers",
+        "hosts",
+        "kinds",
+    ):
         return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
     if path[-1] == "routes":
         return ServeSettings.model_validate({"routes": value.split(",") if isinstance(value, str) else value}).routes

@@ -1,7 +1,8 @@
 """Conversations as words, and a lane of the ledger over them.
 
-In: parts, oldest first: `user: text` is a user message, anything else a round in the words of `tests.detect.timelines`.
-Out: requests as the dialect reads them, and the timelines that a lane makes of them, written back as words.
+In: parts, oldest first: `user: text` is a user message, `model: text` an answer without calls, anything else a round in
+the words of `tests.detect.timelines`. Out: requests as the dialect reads them, and the timelines that a lane makes of
+them, written back as words.
 """
 
 import json
@@ -43,6 +44,9 @@ def messages(parts: Sequence[str], ids: Ids = by_number) -> list[dict[str, Any]]
     for said in parts:
         if said.startswith("user:"):
             found.append({"role": "user", "content": said.removeprefix("user:").strip()})
+            continue
+        if said.startswith("model:"):
+            found.append({"role": "assistant", "content": said.removeprefix("model:").strip()})
             continue
         calls, results = [], []
         for word in said.split():

@@ -11,6 +11,7 @@ from tests.detect.timelines import call
 
 TASK = "user: Find the zebra crossing."
 SAID = "user: There was no tool call in your answer. Go on."
+BLOCKED = "model: [callfuse] Stopped."
 LOOP = ("a=x", "a=x")
 
 
@@ -29,12 +30,12 @@ def blocked(*, ids: bool = True, blocks: int = 1) -> tuple[Lane, list[str]]:
     parts = [TASK, *LOOP]
     lane.answer(*parts, brings=["!!a"])
     for at in range(1, blocks):
-        parts.append(SAID)
+        parts += [BLOCKED, SAID]
         if at + 1 < MUST_WAIT_FROM + 1:
             lane.answer(*parts, brings=["a"])
             parts.append("a=x")
         lane.answer(*parts, brings=["!!a"])
-    return lane, [*parts, SAID]
+    return lane, [*parts, BLOCKED, SAID]
 
 
 def test_after_a_user_message_it_may_run_once() -> None:
@@ -120,8 +121,8 @@ def test_a_retry_is_judged_as_the_first_try(ids: bool) -> None:
     """The same request once more: the block was not taken up, and says nothing of what came before it."""
     lane, parts = blocked(ids=ids)
     for _ in range(3):
-        assert not finds(lane.look(*parts[:-1]))
-        lane.answer(*parts[:-1], brings=["!!a"])
+        assert not finds(lane.look(*parts[:-2]))
+        lane.answer(*parts[:-2], brings=["!!a"])
     lane.answer(*parts, brings=["a"])
     again = [*parts, "a=x"]
     for _ in range(3):

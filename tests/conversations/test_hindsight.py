@@ -79,7 +79,7 @@ def test_not_where_everything_is_only_observed() -> None:
 
 def test_limits_of_its_own() -> None:
     """The detector may be off, or have another limit, for all tools or for one."""
-    assert told(fresh(HELLO, *failing(9), detectors={"same_error": False})) == {}
+    assert told(fresh(HELLO, *failing(9), detectors={"same_error": False, "failing_tool": False})) == {}
     assert told(fresh(HELLO, *failing(3), detectors={"same_error": {"rounds": 2}})) == {3: 2, 5: 3}
     assert told(fresh(HELLO, *failing(3), per_tool={"a": {"detectors": {"same_error": {"rounds": 3}}}})) == {5: 3}
     assert told(fresh(HELLO, *failing(4), per_tool={"a": {"enabled": False}})) == {}

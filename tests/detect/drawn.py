@@ -65,7 +65,7 @@ _limits: Final[dict[str, list[Any]]] = {
 _detectors: Final[dict[str, list[Any]]] = {
     kind: [False, *{2: True, 3: True, limit.default: True}, {"limit": 2, "most": "none"}, {"most_hard": "block"}]
     for kind, limit in LIMITS.items()
-} | {"repeat": [False, {"most": "warn"}], "repeat_changing": [False, {"most": "none"}]}
+} | {"repeat": [False, {"most": "warn"}], "repeat_changing": [False, {"most": "none"}, {"most_hard": "none"}]}
 _tools: Final[dict[str, list[Any]]] = {
     "enabled": [True, False],
     "poller": [True, False],
@@ -93,7 +93,7 @@ def settings(draw: st.DrawFn) -> LoopSettings:
         "max_calls_per_answer": draw(st.sampled_from([0, 1, 3, 128])),
         "max_weighted_calls": draw(st.sampled_from([0, 0, 5])),
         "state_changing": draw(st.sampled_from([[], [], ["b"]])),
-        "similarity": {"algorithm": draw(st.sampled_from(["levenshtein", "jaccard"]))},
+        "similarity": {"algorithm": draw(st.sampled_from(["levenshtein", "levenshtein_json", "jaccard"]))},
         "detectors": draw(_some(_detectors)),
         "per_tool": draw(st.dictionaries(st.sampled_from(_patterns), own, max_size=2)),
     }

@@ -155,8 +155,9 @@ ANSWERS: Final = (
         "scrolling ten times, a new part of the page each time",
         [call("browser_action", {"action": "scroll_down"}, f"part {text}") for text in _numbered(10)],
         "never counted",
-        "call 6: repeat_changing, warns; call 10: repeat_changing, acts",
-        "no tool is known by its name; `per_tool: {browser_action: {enabled: false}}` exempts it",
+        "call 10: repeat_changing, warns",
+        "what acts on a screen has five thirds of the limits; "
+        "`per_tool: {browser_action: {enabled: false}}` exempts it",
     ),
     KnownAnswer(
         "gemini-cli",
@@ -271,7 +272,16 @@ ANSWERS: Final = (
         "three equal calls in one answer",
         [SAME | {"turn": 0}] * 3,
         "asks at call 3",
-        "call 3: repeat, acts",
+        "nothing",
+        "three dice, four equal sub-agents: up to five of a new call may be wanted",
+    ),
+    KnownAnswer(
+        "opencode",
+        "six equal calls in one answer",
+        [SAME | {"turn": 0}] * 6,
+        "asks at call 3",
+        "call 6: repeat, acts",
+        "a new call counts in its own answer from the hard limit on",
     ),
     KnownAnswer(
         "openclaw",

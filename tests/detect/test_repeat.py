@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.detect.repeat import Repeat, RepeatChanging
-from callfuse.model import Finding
+from callfuse.model import Delivery, Finding, PastCall, Result, Round, Timeline
 from callfuse.policy import explain
 from callfuse.policy.settings import LoopSettings
 from tests.detect import timelines
@@ -232,3 +232,61 @@ def test_a_sentence_tells_what_was_counted(rounds: list[str], limit: int) -> Non
     assert finding is not None
     assert f"call {len(equal) + 1} of a in a row" in explain.seen(finding)
     assert ("nothing new" in explain.seen(finding)) is (len([one for one in ran if "=" in one]) > 1)
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [f"Build #12: {at}% done" for at in (3, 7, 7, 12, 13, 20, 21, 22, 30, 31, 36)],
+        [f"row {at} written at 10:00:{at:02}" for at in range(11)],
+        [f"{left} left of 40" for left in range(39, 28, -1)],
+        ["\n".join(f"line {chr(97 + one)}" for one in range(at)) for at in range(1, 12)],
+        ["\n".join(f"line {chr(97 + one)}" for one in range(at, at + 3)) for at in range(11)],
+    ],
+    ids=["a percentage", "rows", "a countdown", "a log", "the tail of a log"],
+)
+def test_what_gets_on_is_no_changing_repeat(results: list[str]) -> None:
+    """A number that moves in one direction, a result that goes on where the last one ended; it counts from there."""
+    assert count(of_results(results)) == 0
+    stuck = [*results, "a fox", "a hen", "an owl", "a gnu"]
+    assert count(of_results(stuck)) == 0
+    assert count(of_results([*stuck, "an elk"])) == 6
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [f"price {price}" for price in (17.1, 17.4, 16.9, 17.0, 17.3, 16.8, 17.2)],
+        [f"rolled {face}" for face in (4, 2, 5, 1, 6, 3, 3)],
+        [
+            "It is 10:00:01, a fox",
+            "It is 10:00:02, a hen",
+            "It is 10:00:03, an owl",
+            "a gnu",
+            "a kea",
+            "an elk",
+            "a yak",
+        ],
+        ["page a", "page ab", "page abc", "page abcd", "page abcde", "page abcdef", "page abcdefg"],
+        [f"{animal} {at}" for at, animal in enumerate(("fox", "hen", "owl", "gnu", "kea", "elk", "yak"))],
+    ],
+    ids=["a price", "a die", "a clock", "a page", "another text each time"],
+)
+def test_what_only_changes_is_a_changing_repeat(results: list[str]) -> None:
+    """Up and down, by the clock, or without any order."""
+    assert count(of_results(results)) == 1 + len(results)
+
+
+def test_withheld_calls_do_not_hide_progress() -> None:
+    """They brought nothing, and count from there on."""
+    rows = [f"row {at} written" for at in range(6)]
+    assert count(of_results(rows, withheld=6, max_repeats_changing=3)) == 7
+
+
+def of_results(results: list[str], withheld: int = 0, **more: Any) -> Finding | None:
+    """What `repeat_changing` finds in a pending `a` after calls with these results, and some that were withheld."""
+    pending = call("a")
+    past = [PastCall(pending, Result(text)) for text in results]
+    past += [PastCall(pending, delivery=Delivery.WITHHELD, step=1) for _ in range(withheld)]
+    rounds = [Round((one,), at) for at, one in enumerate(past)]
+    return timelines.found(RepeatChanging(), Timeline(rounds[::-1]), LoopSettings(**more), pending)

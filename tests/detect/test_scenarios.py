@@ -24,13 +24,17 @@ HARMLESS = {
     "a batch of distinct calls, one after another": [f"write{at}=success" for at in range(40)],
     "a batch of distinct calls at once": [" ".join(f"write{at}=success" for at in range(12))] * 2,
     "equal reads in one turn": ["read=x read=x", "edit=ok"],
+    "three dice at once": ["roll=a roll=b roll=c"],
+    "equal sub-agents": ["plan=ok", "agent=a agent=b agent=c agent=d agent=e"],
     "equal reads in two turns": ["read=x read=x", "read=x read=x"],
     "a poller at once": ["wait_for_job=waiting wait_for_job=waiting wait_for_job=waiting"],
     "parallel reads, some again": ["read1=x read2=y", "read1=x read3=z", "read1=x read4=w", "read1=x read5=v"],
     "paging": [f"list{at}=page_{letter}" for at, letter in enumerate(LETTERS)],
     "paging through empty pages": [f"list{at}=nothing" for at in range(20)],
     "edit and test": EDIT_TEST,
-    "edit and test with the same failure": [word for at in range(10) for word in (f"edit{at}=ok", "test=failed")],
+    "edit and test with the same failure, a few times": [
+        word for at in range(5) for word in (f"edit{at}=ok", "test=failed")
+    ],
     "read after write": [word for at in range(8) for word in (f"write{at}=ok", f"read=now_{LETTERS[at]}")],
     "read after write with the same text": [word for at in range(8) for word in (f"write{at}=ok", "read=same")],
     "going there, looking, going there": [word for at in range(8) for word in ("cd=ok", f"ls{at}=files")],
@@ -42,6 +46,12 @@ HARMLESS = {
         "run=fine",
     ],
     "twice the same": ["read=x", "read=x", "edit=ok", "read=x", "read=x"],
+    "Tab again and again": ["press_key=pressed"] * 4,
+    "scrolling and looking by turns": [
+        word for at in range(3) for word in ("scroll=scrolled", f"screenshot=view_{at}")
+    ],
+    "scrolling and looking by turns, unseen": ["scroll=scrolled", "screenshot=view"] * 3,
+    "asking a person": ["ask_user=yes"] * 14,
     "ping-pong with progress": [word for letter in LETTERS[:6] for word in (f"ask=said_{letter}", "look=nothing")],
     "a server at its limit": ["search=^slow_down"] * 14,
     "a server that fails": ["search=^try_later", "search=^overloaded"] * 7,
@@ -51,9 +61,20 @@ HARMLESS = {
     "known calls now and then": ["read=x", "ls=y", "grep1=a", "read=x", "ls=y", "grep2=b", "read=x", "ls=y", "grep3=c"],
 }
 LOOPS: dict[str, tuple[list[str], int, set[str]]] = {
+    "edit and test with the same failure": (
+        [word for at in range(6) for word in (f"edit{at}=ok", "test=failed")],
+        12,
+        {"no_effect"},
+    ),
+    "one tool fails, others work": (
+        [word for at in range(5) for word in (f"edit{at}=!no_such_method", f"read{at}=x{at}")],
+        9,
+        {"failing_tool"},
+    ),
     "the same call": (["read=x"] * 3, 3, {"repeat"}),
     "the same call with others before it": (["a=x", "b=y", "read=x", "read=x", "read=x"], 5, {"repeat"}),
-    "equal calls in one turn": (["edit=ok", "read=x ls=y read=x read=x"], 2, {"repeat"}),
+    "equal calls in one turn": (["read=x", "edit=ok", "read=x ls=y read=x read=x"], 3, {"repeat"}),
+    "equal calls in one turn, more than anybody wants": (["roll=a " * 6], 1, {"repeat"}),
     "more calls in one turn than anybody wants": ([" ".join(f"read{at}=x" for at in range(129))], 1, {"flood"}),
     "the same call in every parallel round": (["read=x ls=y"] * 4, 3, {"repeat"}),
     "the same call, other times and ids in its result": (
@@ -70,6 +91,8 @@ LOOPS: dict[str, tuple[list[str], int, set[str]]] = {
     "a poller that says so and never gets on": (["process@=waiting"] * 15, 15, {"repeat"}),
     "a job that runs for ever": (["check=~the_build"] * 15, 15, {"repeat"}),
     "a server that stays at its limit": (["search=^slow_down"] * 15, 15, {"repeat"}),
+    "Tab, and nothing ever comes of it": (["press_key=pressed"] * 5, 5, {"repeat"}),
+    "scrolling and looking, and nothing ever changes": (["scroll=scrolled", "screenshot=view"] * 4, 8, {"cycle"}),
     "to and fro": (["a=x", "b=y", "a=x", "b=y"], 4, {"cycle"}),
     "three in turn": (["a=x", "b=y", "c=z"] * 2, 6, {"cycle"}),
     "five in turn": (["a=x", "b=y", "c=z", "d=w", "e=v"] * 2, 9, {"no_news"}),

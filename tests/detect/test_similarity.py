@@ -51,6 +51,22 @@ def test_levenshtein_field_by_field(one: Any, other: Any, expected: float) -> No
         assert likeness(json.dumps(one), other) == expected
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "whole", "by_field"),
+    [
+        ("/tmp/data.csv", "data.csv", 0.8, 0.615),
+        ("/tmp/data.csv", "./data.csv", 0.84, 0.692),
+        ("data.csv", "./data.csv", 0.909, 0.8),
+    ],
+)
+def test_arguments_as_one_text(one: str, other: str, whole: float, by_field: float) -> None:
+    """Keys and punctuation count, so that a threshold means something else than field by field; the order of keys does
+    not."""
+    assert likeness({"path": one}, {"path": other}, algorithm="levenshtein_json") == whole
+    assert likeness({"path": one}, {"path": other}) == by_field
+    assert likeness('{"a":1, "b":2}', '{"b":2,"a":1}', algorithm="levenshtein_json") == 1
+
+
 def test_settings() -> None:
     """Words instead of characters; case and white space may count."""
     words = {"q": "the cat sat"}, {"q": "sat the cat down"}

@@ -38,14 +38,18 @@ def warned(kit: DialectKit, met: Meeting) -> list[bool]:
 
 @two_dialects
 @streamed_and_whole
-def test_a_call_with_changing_results_is_warned_of_below_the_hard_limit(kit: DialectKit, stream: bool) -> None:
-    """The call goes out byte for byte, and its result tells the model; from the hard limit on the ladder begins."""
+def test_a_call_with_changing_results_is_warned_of(kit: DialectKit, stream: bool) -> None:
+    """The call goes out byte for byte, however often it comes, and its result tells the model. Where nobody watches,
+    the ladder begins from the hard limit on."""
     again, other = Call("call_again", "search", PIECES), Call("call_other", "read", ('{"path": "a"}',))
     met = answered(kit, repeated(8), again, stream=stream)
     assert len(met.app.heard) == 1
     assert b"call_again" in met.body or kit.sdk(met.body, stream=stream)[0].calls
     assert warned(kit, met) == [False] * 5 + [True] * 3
-    hard = answered(kit, repeated(9), again, other, stream=stream)
+    assert len(answered(kit, repeated(14), again, stream=stream).app.heard) == 1
+    unattended = {"models": {"*": {"mode": "unattended"}}}
+    assert len(answered(kit, repeated(8), again, stream=stream, **unattended).app.heard) == 1
+    hard = answered(kit, repeated(9), again, other, stream=stream, **unattended)
     assert len(hard.app.heard) == 2
     assert [call.name for call in kit.sdk(hard.body, stream=stream)[0].calls] == ["read"]
 

@@ -62,7 +62,7 @@ def test_the_result_says_it(kit: DialectKit, stream: bool, ladder: str) -> None:
 @every_dialect
 def test_a_healthy_request_keeps_every_byte(kit: DialectKit) -> None:
     """Below the limit, and where another tool came between."""
-    mixed = failing(LIMIT - 1).and_then(*failing(1, tool="search").turns[1:], *failing(LIMIT - 1).turns[1:])
+    mixed = failing(LIMIT - 2).and_then(*failing(1, tool="search").turns[1:], *failing(LIMIT - 2).turns[1:])
     for history in (failing(LIMIT - 1), mixed):
         request = ask(kit, history, stream=True)
         met = meet(request, [reply(kit, saying("Done."), stream=True)], "chance_then_block")
@@ -138,8 +138,8 @@ def test_going_over_the_same_ground_is_told(kit: DialectKit, ladder: str) -> Non
 
 @every_dialect
 def test_work_is_not_going_over_the_same_ground(kit: DialectKit) -> None:
-    """To change something and run the same failing test is none: not a byte is changed."""
-    laps = [(("edit_page", at, "Done."), ("run_tests", 0, "Error: one test failed")) for at in range(12)]
+    """To change something and run a test that fails in another way is none: not a byte is changed."""
+    laps = [(("edit_page", at, "Done."), ("run_tests", 0, f"Error: {'I' * at} tests failed")) for at in range(12)]
     request = ask(kit, rounds_of(*[call for lap in laps for call in lap]), stream=True)
     met = meet(request, [reply(kit, saying("Done."), stream=True)], "chance_then_block")
     assert met.app.heard[0].body == request.body

@@ -15,6 +15,7 @@ from tests.support.examples import more_examples
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 OTHER_UUID = "0b1c2d3e-ffff-4eee-8ddd-123456789abc"
+PADDING = "x" * 200
 OWN = "[callfuse] This is call 3 of search in a row."
 REMINDER = "<system-reminder>\nThe todo list has 3 open items.\n</system-reminder>"
 
@@ -69,12 +70,17 @@ def mcp(text: str, *, is_error: bool = False) -> str:
         ("commit abcde1f", "commit deadb33f"),
         ("container deadb33f", "container 0badcafe"),
         ("tmp_3f2a9bc1d", "tmp_a0b1c2d3e"),
-        ("at 0x7ffee3", "at 0xdeadbeef"),
         ("request req_011CSHoEeqs5C35K2UUqR7Fy", "request req_9aXbY2cZ0dW7eV5fU3gT1hS8"),
         ("item 01ARZ3NDEKTSV4RRFFQ69G5FAV", "item 01BX5ZZKBKACTAV9WXYZ3MPQRS"),
         ("Chunk ID: a1b2c3\nWall time: 0.12 seconds\nOutput:\nx", "Chunk ID: fedcba\nWall time: 3 seconds\nOutput:\nx"),
         ("pid 4711", "pid 42"),
-        ([{"type": "text", "text": "in 3 s"}], [{"type": "text", "text": "in 4 s"}]),
+        ([{"type": "text", "text": "took 3 s"}], [{"type": "text", "text": "took 4 s"}]),
+        ("Done in 1.20s.", "Done in 1.31s."),
+        ("Total time: 3 s", "Total time: 1m 2s"),
+        (f"mean 0.008029 s {PADDING}", f"mean 0.007819 s {PADDING}"),
+        (f"0x7ffff7f50 in go() {PADDING}", f"0x7ffff7f59 in go() {PADDING}"),
+        ("No results in 12 ms", "No results in 13 ms"),
+        ("The build is still running (12 s)", "The build is still running (24 s)"),
         ([{"json": {"took_ms": 12}}], [{"json": {"took_ms": 13}}]),
         ({"ok": True, "took_ms": 12}, {"ok": True, "took_ms": 13}),
         ("done\n", "done"),
@@ -142,6 +148,22 @@ def test_plain_numbers_are_kept_in_results(one: Any, other: Any) -> None:
     """A counter that moves is progress; in errors all numbers are replaced."""
     assert not same(one, other)
     assert not same(json.dumps({"output": one}), json.dumps({"output": other}))
+    assert known(one, is_error=True).digest == known(other, is_error=True).digest
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("mean 0.008029 s", "mean 0.007819 s"),
+        ("best of 3: 12.5 ms per loop", "best of 3: 12.1 ms per loop"),
+        ("0x000055555555f50 in go ()", "0x000055555555f59 in go ()"),
+        ("at 0x7ffee3", "at 0xdeadbeef"),
+        ({"mean": "0.008029 s"}, {"mean": "0.007819 s"}),
+    ],
+)
+def test_what_was_measured_counts_in_short_results(one: Any, other: Any) -> None:
+    """A benchmark that is run again, a debugger that is stepped: durations and addresses; not in errors."""
+    assert not same(one, other)
     assert known(one, is_error=True).digest == known(other, is_error=True).digest
 
 
@@ -468,6 +490,22 @@ def test_the_clients_own_flag_decides_about_errors() -> None:
         '{"jobState": "Running"}',
         '{"phase": "Pending"}',
         '{"output": "Job 3 is waiting"}',
+        "NAME   READY   STATUS              RESTARTS   AGE\nweb-0   0/1     ContainerCreating   0          5s",
+        "NAME   READY   UP-TO-DATE   AVAILABLE   AGE\nweb    0/3     3            0           9s",
+        "NAMESPACE   NAME    READY   STATUS     RESTARTS   AGE\n"
+        + "a           web-1   1/1     Running    0          5d\n" * 40
+        + "a           web-2   0/1     Init:0/1   0          5s",
+        "\n* main CI · 1234\nTriggered via push about 2 minutes ago\n\nJOBS\n* build (ID 5)",
+        "build\tpending\t0\thttps://ci.example.com/runs/7",
+        "compiling",
+        "Status: waiting for approval",
+        "The job is waiting for an available runner.",
+        "0/3 replicas",
+        "deployment web: 0 of 3 updated replicas",
+        '{"status": "waiting for approval", "a": 1, "b": 2, "c": 3, "d": 4}',
+        '{"state": "compiling"}',
+        "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 4711 (apt-get)",
+        "    Blocking waiting for file lock on package cache",
     ],
 )
 def test_a_result_that_says_that_work_goes_on_is_pending(content: Any) -> None:
@@ -493,6 +531,14 @@ def test_a_result_that_says_that_work_goes_on_is_pending(content: Any) -> None:
         "Order #W1 is pending and can be cancelled",
         "x" * 400 + " is pending",
         "a: 1\nb: 2\nstatus: pending\nc: 3\nd: 4",
+        "NAME   READY   STATUS    RESTARTS   AGE\nweb-0   1/1     Running   0          5s",
+        "NAME   READY   STATUS             RESTARTS   AGE\nweb-0   0/1     CrashLoopBackOff   7          9m",
+        "NAME   READY   STATUS      RESTARTS   AGE\njob-0   0/1     Completed   0          9m",
+        "\n✓ main CI · 1234\nTriggered via push about 2 minutes ago\n\nJOBS\n✓ build (ID 5)",
+        "   Compiling serde v1.0.2\n    Finished dev profile",
+        "Waiting for your input",
+        '{"status": "awaiting_payment", "items": [1], "user": "y", "city": "x", "total": 3}',
+        "0/3 checks failed",
         '{"engineState": "running", "fuel": 15.5}',
         '{"id": 1, "order_status": "pending", "items": [1], "user": "y", "city": "x"}',
         '{"order_id": "1", "status": "pending", "items": [1], "address": {"city": "x"}, "user": "y"}',
@@ -533,6 +579,11 @@ def test_other_results_are_not_pending(content: Any) -> None:
         "curl: (7) Failed to connect to localhost port 80: Connection refused",
         "psql: connection to server failed: Connection refused",
         '{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}',
+        "sqlite3.OperationalError: database is locked",
+        "Error: Could not get lock /var/lib/dpkg/lock. It is held by process 12",
+        "Error: 409 Conflict: the object has been modified",
+        "Request failed with status code 409",
+        "Error: 422 Update is not a fast forward",
     ],
 )
 def test_an_error_that_waiting_mends_is_transient(text: str) -> None:
@@ -567,6 +618,9 @@ def test_an_error_that_waiting_mends_is_transient(text: str) -> None:
         ("Error: invalid value for timeout", None),
         ("timeout: 30", None),
         ("Permission denied (timeout)", None),
+        ("Error: 409 Conflict: a repository of this name already exists", None),
+        ("Error: 422 Validation failed", None),
+        ("Error: 409 rows are missing", False),
         ("The method is overloaded for strings.", None),
         ("curl: (22) The requested URL returned error: 404", None),
         ("fine", None),
@@ -777,7 +831,7 @@ def test_two_results_that_differ_in_what_is_volatile_are_equal(pieces: Pieces, w
     """Whatever the durations, times and ids, and wherever they stand; one more number makes another result."""
     one, other = ("".join(piece[side] for pair in pieces for piece in pair) for side in (0, 1))
     if wrapped:
-        assert same({"said": one}, {"said": other})
+        assert same({"said": one, "more": PADDING}, {"said": other, "more": PADDING})
     else:
         assert normalise(one, keep_numbers=True) == normalise(other, keep_numbers=True)
     assert normalise(f"{one} | 17", keep_numbers=True) != normalise(f"{other} | 18", keep_numbers=True)

@@ -119,7 +119,7 @@ def test_json_and_csv_have_the_same_figures() -> None:
     assert {row["rule"]: row["fired_failed"] for row in whole["rows"]} == {ANY: 1, "repeat": 1}
     assert whole["tool_call_loop"]["max_repeats"] == 3
     assert whole["findings"][0]["calls"][2] == {
-        "number": 3, "id": "2a", "tool": "look", "arguments": '"a"', "result": "a", "found": True,
+        "number": 3, "id": "2a", "tool": "look", "arguments": '"a"', "result": "a", "found": True, "differs": "",
     }  # fmt: skip
     assert whole["faults"] == {"count": 1, "first": [{"file": "f", "line": 1, "what": "bad"}]}
     assert whole["held"][0]["suspect"] == 1

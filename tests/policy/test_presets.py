@@ -21,9 +21,9 @@ def block(**values: Any) -> LoopSettings:
 
 
 def sets(settings: LoopSettings) -> tuple[bool, Rung, int]:
-    """Whether the same error may be acted on, how far a changing repeat may go, and when the fuse blows."""
+    """Whether the same error may be acted on, how far a changing repeat may go in the end, and when the fuse blows."""
     detectors = settings.detectors
-    most = detectors.cap("repeat_changing", hard=False, waits=False)
+    most = detectors.cap("repeat_changing", hard=True, waits=False)
     return detectors.may_withhold("same_error"), most, settings.blow_after
 
 
@@ -33,6 +33,8 @@ def test_what_it_sets() -> None:
     assert sets(block(mode="Unattended")) == (True, Rung.BLOCK, 3)
     assert block(mode="unattended").ladder == (Rung.STEER, Rung.BLOCK)
     assert sets(block(mode="observe")) == (False, Rung.WARN, 5)
+    below = block(mode="unattended").detectors.cap("repeat_changing", hard=False, waits=False)
+    assert below is Rung.WARN
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_what_it_sets() -> None:
         ({"blow_after": 0}, (True, Rung.BLOCK, 0)),
         ({"detectors": {"same_error": {"most": "warn"}}}, (False, Rung.BLOCK, 3)),
         ({"detectors": {"same_error": 6}}, (True, Rung.BLOCK, 3)),
-        ({"detectors": {"repeat_changing_most": "steer"}}, (True, Rung.STEER, 3)),
+        ({"detectors": {"repeat_changing_most_hard": "steer"}}, (True, Rung.STEER, 3)),
     ],
 )
 def test_what_its_tier_says_wins(given: dict[str, Any], expected: tuple[bool, Rung, int]) -> None:

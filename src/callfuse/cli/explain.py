@@ -9,6 +9,7 @@ import asyncio
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from callfuse.observe.fields import text
 from callfuse.observe.printable import plain
 from callfuse.observe.settings import EventsSettings
 from callfuse.observe.telemetry import OtelSettings
+from callfuse.offline.differences import difference
 from callfuse.stores.address import MEMORY
 from callfuse.testing import Answer, Call, ScriptedVendor
 from callfuse.wire.jsontext import NotJSON, as_utf8, dumps, loads
@@ -267,12 +269,14 @@ def _history(request: Request) -> Iterator[Check]:
     newest = rounds[0].calls[-1]
     equal = [call for call in calls if call.signature == newest.signature]
     others = sum(call.name == newest.name for call in calls) - len(equal)
-    results = {call.outcome.text for call in equal if call.outcome is not None}
+    outcomes = [call.outcome for call in equal if call.outcome is not None]
+    results = {outcome.digest for outcome in outcomes}
     found = f"{counted(len(calls), 'call')} in {counted(len(rounds), 'round')} since the last message of a person"
     found += f"; the last one is there {counted(len(equal), 'time')}"
     advice = ""
     if len(results) > 1:
-        found += f", with {len(results)} different results"
+        newer, older = next((newer, older) for newer, older in pairwise(outcomes) if newer.digest != older.digest)
+        found += f", with {len(results)} different results (last: {plain(difference(older, newer))})"
         advice = "a result that differs is progress; `max_repeats_changing` bounds the same call whatever comes back"
     elif others > 0:
         found += f", and its tool {counted(others, 'time')} with other arguments"

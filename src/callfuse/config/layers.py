@@ -19,6 +19,7 @@ from callfuse.policy.sections import LONG_FORMS, Detectors, ModelSettings, SomeD
 
 KEY_ALIASES: dict[KeyPath, KeyPath] = {
     ("tool_call_loop", "similarity", "threshold"): ("tool_call_loop", "similarity_threshold"),
+    ("tool_call_loop", "similarity", "metric"): ("tool_call_loop", "similarity", "algorithm"),
 }
 """Keys that may also be written in another place: that place to the key's own path."""
 MODEL_KEY_ALIASES = {f"tool_loop_detection_{key}": key for key in ("enabled", "max_repeats", "ttl_seconds", "mode")}

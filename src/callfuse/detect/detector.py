@@ -14,9 +14,23 @@ from callfuse.detect.siblings import Counted, Room
 from callfuse.model import ANY_TOOL, PastCall, Round, Timeline, ToolCall
 from callfuse.model.signature import Signature
 
-__all__ = ["ANY_TOOL", "NAMED", "Detector", "Evidence", "Hindsight", "Hit", "any_call", "distinct_calls", "twice"]
+__all__ = [
+    "ANY_TOOL",
+    "NAMED",
+    "Detector",
+    "Evidence",
+    "Hindsight",
+    "Hit",
+    "any_call",
+    "distinct_calls",
+    "is_any_call",
+    "on_screen",
+    "twice",
+]
 
 
+_ANY_CALL: Final = b"any call of "
+"""No signature, which is a digest, begins so."""
 NAMED: Final = 100
 """A finding names at most this many of its calls: the newest ones."""
 
@@ -126,7 +140,7 @@ class Hit:
     hard_from: int = 0
     """The count from which on it is hard; 0 is never."""
     waits: bool = False
-    """A call of the stretch waits for something outside."""
+    """A call of the stretch waits for something outside, or acts on a screen."""
     ends_on_news: bool = False
     """A new call in the same round shows progress, and voids it."""
 
@@ -161,10 +175,20 @@ def twice(soft: int) -> tuple[int, int]:
     return soft, 2 * soft
 
 
+def on_screen(limit: int) -> int:
+    """A limit for a stretch in which something acts on a screen: 5 for 3, 10 for 6."""
+    return -(-limit * 5 // 3)
+
+
 def any_call(name: str) -> ToolCall:
     """A call of a tool with arguments that no other call has."""
-    signature = b"any call of " + name.encode("utf-8", "replace")
+    signature = _ANY_CALL + name.encode("utf-8", "replace")
     return ToolCall("", name, "callfuse: any arguments", signature=signature)
+
+
+def is_any_call(call: ToolCall) -> bool:
+    """Whether a call stands for all of its tool."""
+    return call.signature.startswith(_ANY_CALL)
 
 
 def distinct_calls(newest_first: Sequence[Round]) -> tuple[PastCall, ...]:

@@ -91,6 +91,11 @@ def effect_of(call: ToolCall, settings: Settings) -> Effect:
     return by_name if action is Effect.UNCLEAR else action
 
 
+def runs_commands(call: ToolCall) -> bool:
+    """Whether a tool's name says that it runs commands or programs."""
+    return not _words(call.name).isdisjoint(_RUNNING)
+
+
 def _effect_of_words(words: frozenset[str]) -> Effect:
     if words & _CHANGING:
         return Effect.CHANGES

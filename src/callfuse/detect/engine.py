@@ -7,10 +7,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 
 from callfuse.detect import registry
-from callfuse.detect.detector import ANY_TOOL, NAMED, Detector, Evidence, Hindsight, Hit, RoundDetector, any_call
+from callfuse.detect.detector import (
+    ANY_TOOL,
+    NAMED,
+    Detector,
+    Evidence,
+    Hindsight,
+    Hit,
+    RoundDetector,
+    any_call,
+    on_screen,
+)
 from callfuse.detect.facts import Finds
 from callfuse.detect.known_calls import MOST
-from callfuse.detect.pollers import have_waited, polls
+from callfuse.detect.pollers import acts_on_screen, have_waited, polls
 from callfuse.detect.pre_checks import (
     Limits,
     awake_detectors,
@@ -263,8 +273,10 @@ class Engine:
             waits = detector.kind.spares_pollers and self._waits(call, evidence.calls)
             if waits:
                 soft, hard = soft * settings.poll_factor, hard * settings.poll_factor
-                if count < soft:
-                    return None
+            elif detector.kind.spares_pollers and acts_on_screen(evidence.calls, call, self.settings):
+                soft, hard, waits = on_screen(soft), on_screen(hard), True
+            if count < soft:
+                return None
         is_hard = needs.certain or 0 < hard <= count
         return Hit(
             detector,

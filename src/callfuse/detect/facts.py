@@ -4,11 +4,12 @@ A fact bounds a count from above: where it does not hold for a count, no evidenc
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import Final
 
 from callfuse.memo import remembered
@@ -216,6 +217,34 @@ def _pairs(facts: Facts, least: int) -> bool:
     return True in [later - at < near for at, later in zip(again, again[least - 2 :], strict=False)]
 
 
+def _failing(facts: Facts, least: int) -> bool:
+    """One in as many calls of each tool as the count is looked at, and those around it: no streak fits between two."""
+    own: dict[str, list[PastCall]] = {}
+    for round_ in facts.rounds:
+        for one in round_.calls:
+            if not one.withheld:
+                own.setdefault(one.call.full_name, []).append(one)
+    for calls in own.values():
+        for at in range(least - 1, len(calls), least):
+            if calls[at].failed is False:
+                continue
+            later = takewhile(_may_have_failed, calls[at - 1 :: -1] if at else ())
+            earlier = takewhile(_may_have_failed, islice(calls, at + 1, at + least))
+            if 1 + sum(1 for _ in islice(chain(later, earlier), least)) >= least:
+                return True
+    return False
+
+
+def _may_have_failed(call: PastCall) -> bool:
+    return call.failed is not False
+
+
+def _often(facts: Facts, least: int) -> bool:
+    if facts.repeated < least - 1:
+        return False
+    return max(Counter(chain.from_iterable([one.signatures for one in facts.rounds])).values(), default=0) >= least
+
+
 def _errors(facts: Facts, least: int) -> bool:
     return least <= sum([one.failed is True and not one.withheld for round_ in facts.rounds for one in round_.calls])
 
@@ -283,6 +312,10 @@ FAILURES: Final = ResultFact(_failures, _newest_may_have_failed, any_arguments=T
 """So many rounds of one tool have failed, and nothing new came in between."""
 PAIRS: Final = ResultFact(_pairs, _newest_comes_again)
 """So many rounds near to one another bring calls that have come before."""
+FAILING: Final = ResultFact(_failing, _newest_has_failed, any_arguments=True)
+"""So many calls of one tool in a row have failed, whatever other tools did."""
+OFTEN: Final = ResultFact(_often, _newest_comes_again)
+"""One call has come in so many rounds."""
 ERRORS: Final = ResultFact(_errors, _newest_has_failed)
 """So many calls have failed."""
 CUT_OFF: Final = ResultFact(_cut_off, _newest_is_cut_off)

@@ -45,8 +45,9 @@ class Kind:
     `limited_by` names these, and `about` is the text of its switch there.
 
     `specific`: its sentence says more: of several kinds that hit equally hard, this one is shown. `spares_pollers`: its
-    limits are `poll_factor` times as high where a call of the stretch waits for something. `ends_round`: the calls
-    behind one in which it is found are not judged, and share what becomes of that one.
+    limits are `poll_factor` times as high where a call of the stretch waits for something, and five thirds as high
+    where one acts on a screen. `ends_round`: the calls behind one in which it is found are not judged, and share what
+    becomes of that one.
 
     `most`: the hardest rung that it may take by default, by its name; empty: any. `most_hard`: the same from its hard
     limit on; empty: as `most`.

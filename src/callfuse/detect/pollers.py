@@ -1,8 +1,8 @@
-"""Calls that come again and again by their nature: they wait for something outside.
+"""Calls that come again and again by their nature: they wait for something outside, or act on a screen.
 
 Known by the tool's name, by an argument that says so, by a shell command that sleeps, or by what came back: still
 running, or an error that waiting mends (429, overloaded, 502 to 504, time-outs, connection refused). What was refused
-or denied is none: it stays so.
+or denied is none: it stays so. What acts on a screen (Tab, scroll, undo) is known by the tool's name.
 """
 
 from collections.abc import Collection
@@ -20,6 +20,12 @@ KEYS: Final = ("action", "operation", "op", "command", "method", "mode", "type")
 VALUES: Final = frozenset({"poll", "wait", "sleep", "status", "check_status", "get_status", "job_status", "await"})
 LONG: Final = 500
 """Characters of arguments beyond which nobody looks for such a word."""
+
+
+def acts_on_screen(calls: Collection[PastCall], call: ToolCall, settings: Settings) -> bool:
+    """Whether a pending call, or one of those before it, is of a tool that acts on a screen."""
+    names = {call.full_name, *[one.full_name for one in calls]}
+    return True in [settings.for_tool(name).on_screen for name in names]
 
 
 def polls(call: ToolCall, settings: Settings) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from callfuse.detect import registry
 from callfuse.detect.budget import weight
-from callfuse.detect.detector import ANY_TOOL, Detector, Hindsight, RoundDetector
+from callfuse.detect.detector import ANY_TOOL, Detector, Hindsight, RoundDetector, on_screen
 from callfuse.detect.facts import OTHERS
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Room
@@ -112,5 +112,6 @@ def least_lowered(settings: Settings, to: int) -> int:
         if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
             least.append(soft - 1 if detector.needs.in_a_row else 0)
         elif detector.kind.spares_pollers and not detector.needs.certain:
-            least.append(soft * settings.poll_factor - 1 if detector.needs.in_a_row else 0)
+            lowered = min(soft * settings.poll_factor, on_screen(soft))
+            least.append(lowered - 1 if detector.needs.in_a_row else 0)
     return max(0, min(least, default=0))

@@ -7,9 +7,11 @@ from callfuse.detect.budget import Budget, ToolBudget, WeightedBudget
 from callfuse.detect.cycle import Cycle
 from callfuse.detect.detector import Detector, Hindsight, Rule
 from callfuse.detect.error_rate import ErrorRate
+from callfuse.detect.failing_tool import FailingTool
 from callfuse.detect.in_answer import EqualCalls, Flood
 from callfuse.detect.kind import Kind
 from callfuse.detect.known_pairs import KnownPairs
+from callfuse.detect.no_effect import NoEffect
 from callfuse.detect.no_news import NoNews
 from callfuse.detect.onward import onward
 from callfuse.detect.repeat import Repeat, RepeatChanging
@@ -27,7 +29,9 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     NoNews(),
     Cycle(),
     SameError(),
+    FailingTool(),
     KnownPairs(),
+    NoEffect(),
     UnknownTool(),
     UnknownToolResults(),
     Similar(),

@@ -1,8 +1,9 @@
 """`repeat` and `repeat_changing`: consecutive rounds bring the same call.
 
 `repeat` wants the outcomes of all but the pending one equal (an unknown one counts as equal); `repeat_changing` does
-not look at outcomes and has higher limits. A round that also brings a new call is progress: it ends the streak and
-does not count itself, except that the round in which the call first appears starts its streak whatever comes with it.
+not compare outcomes, has higher limits, and begins anew where they get on (`progress.py`). A round that also brings a
+new call is progress: it ends the streak and does not count itself, except that the round in which the call first
+appears starts its streak whatever comes with it.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence, twice
 from callfuse.detect.kind import Kind
+from callfuse.detect.progress import since_progress
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.streak import newest_calls, recent
 from callfuse.model import PastCall, Timeline, ToolCall
@@ -25,7 +27,7 @@ class RepeatChanging(Detector):
         seen="call {count} of {tool} in a row with the same arguments, whatever came back",
         suggestion="Decide on what it has returned, or wait for longer before asking again.",
         most="warn",
-        most_hard="none",
+        most_hard="warn",
         limited_by="max_repeats_changing",
         about="Equal calls in a row whatever comes back; the limit is `max_repeats_changing`. `false` is off.",
         specific=True,
@@ -46,8 +48,8 @@ class RepeatChanging(Detector):
         return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The same calls before this one, whatever came of them."""
-        streak = timeline.memoized(_streak, settings, call.signature)
+        """The same calls before this one, whatever came of them, since the last progress."""
+        streak = timeline.memoized(_without_progress, settings, call.signature)
         return Evidence(1 + len(streak), streak) if streak else None
 
 
@@ -108,6 +110,13 @@ def _streak(timeline: Timeline, settings: Settings, signature: Signature) -> tup
         if news:
             break
     return tuple(streak)
+
+
+def _without_progress(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
+    streak = timeline.memoized(_streak, settings, signature)
+    executed = [at for at, one in enumerate(streak) if not one.withheld]
+    since = since_progress([streak[at].outcome for at in executed])
+    return streak[: executed[since]] if since < len(executed) else streak
 
 
 def _with_equal_outcomes(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:

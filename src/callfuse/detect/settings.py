@@ -16,7 +16,7 @@ class Similarity(Protocol):
 
     @property
     def algorithm(self) -> str:
-        """`levenshtein` or `jaccard`."""
+        """`levenshtein`, `levenshtein_json` or `jaccard`."""
 
     @property
     def normalize_whitespace(self) -> bool:
@@ -148,6 +148,10 @@ class ForTool(Protocol):
     @property
     def poller(self) -> bool:
         """Whether it is called again and again by its nature."""
+
+    @property
+    def on_screen(self) -> bool:
+        """Whether it acts on a screen: its result may not show what it has changed."""
 
     @property
     def changes_state(self) -> bool:

@@ -17,6 +17,7 @@ from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.edits import raw_list
 from callfuse.dialects.history import Pairing, by_position, digest_of, note_places, pair, texts
+from callfuse.dialects.nudges import Messages, Nudges, Speaker, find_nudges, media_of, with_media
 from callfuse.dialects.typed import TypedMessage, read_typed
 from callfuse.model import Result, Round, ToolCall
 from callfuse.wire import Payload
@@ -180,14 +181,45 @@ class ItemList(RequestWithTools):
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """The position and the digest of the last item of a person before `end`. In a chain, earlier ones count."""
+        nudges = self._nudges()
         for position in range((self.length if end is None else end) - 1, -1, -1):
-            if self._is_real_user(item := self._items[position]):
+            if self._begins_turn(position, nudges):
                 before = (self._known_turn, *self._place) if self.chained else ()
-                return position, digest_of((*before, *texts(item.get("content"))))
+                behind_results = None if self._is_no_nudge(position) else nudges().digests.get(position)
+                return position, behind_results or digest_of((*before, *texts(self._items[position].get("content"))))
         return -1, self._known_turn
 
     def take_history(self, history: ReadHistory) -> None:
         """Take none: all rounds are read each time."""
+
+    def _nudges(self) -> Callable[[], Nudges]:
+        """Finds the nudges among the items, once."""
+        return cache(lambda: find_nudges(self._said()))
+
+    def _said(self) -> Messages:
+        for position, item in enumerate(self._items):
+            part = self._part(item)
+            if part is Part.RESULT:
+                yield Speaker.TOOL, position, None
+            elif part is not Part.SPOKEN:
+                yield Speaker.MODEL, position, None
+            elif self._is_real_user(item):
+                yield Speaker.USER, position, item.get("content")
+
+    def _begins_turn(self, position: int, nudges: Callable[[], Nudges]) -> bool:
+        """Whether a timeline begins at an item: it is a person's, and no nudge. In a chain what was said last is one if
+        it is said again behind results."""
+        if not self._is_real_user(self._items[position]):
+            return False
+        if self._is_no_nudge(position):
+            return True
+        found = nudges()
+        is_said_again = self.chained and found.digests.get(position) == self._known_turn
+        return not (is_said_again or position in found.added)
+
+    def _is_no_nudge(self, position: int) -> bool:
+        """Cheap pre-check: whether a user's item does not stand behind results."""
+        return not position or self._part(self._items[position - 1]) not in (Part.RESULT, Part.SPOKEN)
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each item of a person."""
@@ -196,7 +228,16 @@ class ItemList(RequestWithTools):
                 yield None
                 continue
             position, calls, places = answer
-            yield Round(pair(calls, [self._keyed_result(self._items[place]) for place in places]), position)
+            results = [self._keyed_result(self._items[place]) for place in places]
+            if places and (shown := self._shown_behind(places[-1])):
+                id_, (content, is_error) = results[-1]
+                results[-1] = id_, Result(with_media(content, shown), is_error)
+            yield Round(pair(calls, results), position)
+
+    def _shown_behind(self, place: int) -> Sequence[Any]:
+        """What is shown in the item behind the last result of an answer."""
+        behind = self._items[place + 1 : place + 2]
+        return media_of(behind[0].get("content")) if behind and self._is_real_user(behind[0]) else ()
 
     def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
         """The answers with calls, newest first, as (position, calls, indexes of results); None for an item of a
@@ -206,6 +247,7 @@ class ItemList(RequestWithTools):
         begun = False
         listed = cache(self._listed_ids)
         part_of, call_of = self._part, self._call
+        nudges = self._nudges()
         for position in range(self.length - 1, -2, -1):
             item: Any = self._items[position] if position >= 0 else None
             part = part_of(item) if position >= 0 else Part.SPOKEN  # what is before all ends the first answer
@@ -223,7 +265,7 @@ class ItemList(RequestWithTools):
                 calls, results, begun = [], [], False
             if part is Part.RESULT:
                 results.append(position)
-            elif self._is_real_user(item):
+            elif position >= 0 and self._begins_turn(position, nudges):
                 yield None
 
     def _missing_calls(self, results: Sequence[int], listed: Callable[[], Set[str]]) -> list[ToolCall]:

@@ -7,7 +7,7 @@ own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
 
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from callfuse.dialects.addresses import model_in
@@ -25,6 +25,7 @@ from callfuse.dialects.history import (
     pair,
     texts,
 )
+from callfuse.dialects.nudges import Messages, Nudges, Speaker, find_nudges, media_of, with_media
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Payload
@@ -166,9 +167,61 @@ class MessageList(RequestWithTools):
         """The position and the digest of the last message of a person before `end`."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
-            if type(message) is dict and message.get("role") == "user" and self._is_real_user(position, message):
+            if type(message) is not dict or message.get("role") != "user" or not self._is_real_user(position, message):
+                continue
+            if self._is_no_nudge(position):
                 return position, digest_of(texts(message.get("content")))
+            return self._last_behind_results(position)
         return -1, b""
+
+    def _last_behind_results(self, at: int) -> tuple[int, bytes]:
+        """As `last_user_message`, up to this place, where a user message stands behind results."""
+        nudges = self._find_nudges()
+        for position in range(at, -1, -1):
+            message = self._messages[position]
+            is_user = type(message) is dict and message.get("role") == "user" and self._is_real_user(position, message)
+            if is_user and position not in nudges.added:
+                return position, nudges.digests.get(position) or digest_of(texts(message.get("content")))
+        return -1, b""
+
+    def _find_nudges(self) -> Nudges:
+        return find_nudges(self._said())
+
+    def _said(self) -> Messages:
+        for position, message in enumerate(self._messages):
+            role = message.get("role") if type(message) is dict else None
+            if role == "assistant":
+                yield Speaker.MODEL, position, None
+            elif role in self._speaking:
+                if self._results(position, message, role):
+                    yield Speaker.TOOL, position, None
+                if role == "user" and self._is_real_user(position, message):
+                    yield Speaker.USER, position, self._spoken(message)
+
+    def _begins_turn(self, position: int, message: Payload, nudges: Callable[[], Nudges]) -> bool:
+        """Whether a timeline begins at a user message: a person wrote it, and it is no nudge."""
+        if not self._is_real_user(position, message):
+            return False
+        return self._is_no_nudge(position) or position not in nudges().added
+
+    def _is_no_nudge(self, position: int) -> bool:
+        """Cheap pre-check: whether a user message does not stand behind results, nor beside some."""
+        before: Any = self._messages[position - 1] if position else None
+        if type(before) is dict and before.get("role") in self._speaking:
+            return False
+        message: Payload = self._messages[position]
+        return type(message.get("content")) is not list or not self._results(position, message, "user")
+
+    def _spoken(self, message: Payload) -> Any:
+        """The content of a user message, without results."""
+        return message.get("content")
+
+    def _shown_behind(self, position: int) -> Sequence[Any]:
+        """The images in the user message behind the one with a result at `position`, which may not hold them."""
+        behind: Any = self._messages[position + 1] if position + 1 < self.length else None
+        if type(behind) is not dict or behind.get("role") != "user" or self._results(position + 1, behind, "user"):
+            return ()
+        return media_of(self._spoken(behind))
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each message of a person."""
@@ -190,10 +243,11 @@ class MessageList(RequestWithTools):
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
         """The rounds of the messages from a position on."""
-        calls_of, results_of, is_real_user = self._calls, self._results, self._is_real_user
+        calls_of, results_of, begins_turn = self._calls, self._results, self._begins_turn
         speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
         results: list[KeyedResult] = []
         match: Match | None = None
+        nudges = cache(self._find_nudges)
         answered = False
         position = self.length
         for message in reversed(self._messages[begin:]):
@@ -217,14 +271,10 @@ class MessageList(RequestWithTools):
             elif role in speaking:
                 match = None
                 found = results_of(position, message, role)
-                if (
-                    role == "user"
-                    and (not found or len(found) != len(message["content"]))
-                    and is_real_user(position, message)
-                ):
+                begins = role == "user" and begins_turn(position, message, nudges)
+                if begins:
                     yield None
-                    results = found
-                elif answered:
+                if begins or answered:
                     results = found
                 else:
                     results += found
@@ -279,6 +329,7 @@ class MessageList(RequestWithTools):
         positions: list[int] = []
         places: list[ResultPlace] = []
         answered = True
+        nudges = cache(self._find_nudges)
         for at, message in enumerate(self._messages):
             role = message.get("role") if type(message) is dict else None
             if role == "assistant":
@@ -291,7 +342,7 @@ class MessageList(RequestWithTools):
             elif role in self._speaking:
                 answered = True
                 places += self._result_places(at, message, role)
-                if role == "user" and self._is_real_user(at, message):
+                if role == "user" and self._begins_turn(at, message, nudges):
                     places = []
         return found
 
@@ -363,7 +414,10 @@ class ResultMessages(MessageList):
         """The key of the call that a message with a result names."""
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
-        return [] if role == "user" else [(self._key(message), (message.get("content"), None))]
+        if role == "user":
+            return []
+        content, shown = message.get("content"), self._shown_behind(position)
+        return [(self._key(message), (with_media(content, shown) if shown else content, None))]
 
     def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
         if role != "user":
@@ -403,7 +457,11 @@ class ResultBlocks(MessageList):
         read = self._read_result
         if len(content) == 1:  # the usual case, without a copy
             return [result] if (result := read(content[0])) else []
-        return [result for block in reversed(content) if (result := read(block))]
+        found = [result for block in reversed(content) if (result := read(block))]
+        if found and len(found) < len(content) and (shown := media_of(self._spoken(message))):
+            key, (said, is_error) = found[0]
+            found[0] = key, (with_media(said, shown), is_error)
+        return found
 
     def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
         content = message.get("content")
@@ -413,12 +471,14 @@ class ResultBlocks(MessageList):
                 yield ResultPlace(place, ("messages", place, "content", at, *self._block_path), key, result[0])
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
+        content = self._spoken(message)
+        return content != [] and not is_own_or_reminder(content)
+
+    def _spoken(self, message: Payload) -> Any:
         content = message.get("content")
-        if type(content) is list:
-            content = [block for block in content if self._read_result(block) is None]
-            if not content:
-                return False
-        return not is_own_or_reminder(content)
+        if type(content) is not list:
+            return content
+        return [block for block in content if self._read_result(block) is None]
 
     def opening(self) -> list[bytes]:
         """The system prompt and the first user message."""

@@ -10,10 +10,10 @@ class Stretch(NamedTuple):
     """What is known of the stretch of rounds that a finding is about.
 
     `pattern` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
-    `waits`: a call of it waits for something outside. `in_answer`: it is no more than the pending round.
-    `found_nothing`: what came back last was a result without data. `last_digest`: that of what came back last; empty if
-    no result is known. `compared`: it is known of two results or more, and of all that are, that they are the same.
-    `returned`: a call of it was blocked, and its calls are not in a row.
+    `waits`: a call of it waits for something outside, or acts on a screen. `in_answer`: it is no more than the pending
+    round. `found_nothing`: what came back last was a result without data. `last_digest`: that of what came back last;
+    empty if no result is known. `compared`: it is known of two results or more, and of all that are, that they are the
+    same. `returned`: a call of it was blocked, and its calls are not in a row.
     """
 
     pattern: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Finding:
 
     @property
     def waits(self) -> bool:
-        """Whether a call of the stretch waits for something outside."""
+        """Whether a call of the stretch waits for something outside, or acts on a screen."""
         return self.stretch.waits
 
     @property

@@ -6,13 +6,14 @@ Texts from records are cut, put on one line, and stripped of control characters.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
 from callfuse.model import Finding, PastCall
 from callfuse.model.secrets import star_secrets
 from callfuse.observe.printable import printable
+from callfuse.offline.differences import difference
 from callfuse.offline.judging import Judged
 from callfuse.offline.runs import RecordedRun
 
@@ -20,6 +21,8 @@ LONGEST: Final = 120
 """Characters of a name, of arguments or of a result in reports."""
 BEFORE: Final = 5
 AFTER: Final = 1
+FAR: Final = 100
+"""Calls among which the same call is looked for, before the one whose result is compared."""
 """`BEFORE` and `AFTER`: calls that are shown around the one with the finding."""
 MAX_CELLS: Final = 500
 """Calls of one run that are drawn; the rest is only counted."""
@@ -29,7 +32,11 @@ _BLANK: Final = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class CallExcerpt:
-    """A call as short texts; `number` counts from 1 in its run, `found` marks the call with the finding."""
+    """A call as short texts.
+
+    `number` counts from 1 in its run, `found` marks the call with the finding. `differs`: what tells its result from
+    the one that the same call brought before; empty where they are equal, or there is none.
+    """
 
     number: int
     id: str
@@ -37,6 +44,7 @@ class CallExcerpt:
     arguments: str
     result: str
     found: bool = False
+    differs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +154,26 @@ def _excerpt(run: RecordedRun, calls: Sequence[Judged], at: int) -> FindingExcer
         threshold=finding.threshold,
         hard=finding.hard,
         done=str(verdict.rung or "nothing"),
-        calls=tuple(describe_call(calls[place].call, place + 1, found=place == at) for place in around),
+        calls=tuple(
+            replace(describe_call(calls[place].call, place + 1, found=place == at), differs=_differs(calls, place))
+            for place in around
+        ),
     )
+
+
+def _differs(calls: Sequence[Judged], at: int) -> str:
+    """What tells the result of a call from the last one that the same call brought in its turn."""
+    own = calls[at]
+    outcome = own.call.outcome
+    before = next(
+        (
+            one.call.outcome
+            for one in reversed(calls[max(0, at - FAR) : at])
+            if one.turn == own.turn and one.call.signature == own.call.signature and one.call.outcome
+        ),
+        None,
+    )
+    return "" if outcome is None or before is None else difference(before, outcome)
 
 
 def describe_call(past: PastCall, number: int, *, found: bool = False) -> CallExcerpt:

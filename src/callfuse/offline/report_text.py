@@ -95,7 +95,8 @@ def _finding_lines(finding: FindingExcerpt) -> Iterator[Text]:
         mark = ">" if call.found else " "
         id_ = "" if call.id == f"#{call.number}" else f" {call.id}"
         line = Text(f"  {mark} {call.number:>4}{id_}  {call.tool} {call.arguments}", "bold" if call.found else "")
-        yield line.append(f"  -> {call.result}", "dim")
+        line.append(f"  -> {call.result}", "dim")
+        yield line.append(f"  (differs: {call.differs})") if call.differs else line
 
 
 def report_tuning(results: Sequence[TuningResult]) -> Iterator[RenderableType]:

@@ -23,6 +23,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -62,7 +63,9 @@ SHIPPED: Final = 12
 
 def _moving(kind: Kind, limit: SoftLimit) -> LimitScale:
     """What only warns comes no lower: it saves nothing."""
-    return LimitScale(max(1, SHIPPED // limit.default), limit.default if kind.most else 2)
+    if kind.most:
+        return LimitScale(ceil(SHIPPED / limit.default), limit.default)
+    return LimitScale(max(1, SHIPPED // limit.default), 2)
 
 
 DETECTORS: Final = {
@@ -266,10 +269,8 @@ class Trials(NamedTuple):
     length: Trial
 
 
-def try_lines(source: Source, alpha: Fraction) -> Trials | None:
-    """Try lines on the good runs of a source; None if half of them are too few for a line."""
-    if len(source.good) // 2 < min_scores(alpha):
-        return None
+def try_lines(source: Source, alpha: Fraction) -> Trials:
+    """Try lines on the good runs of a source, of which one half is enough for a line."""
     return Trials(
         trial(source.good, alpha, source.saved),
         trial(source.good_calls, alpha, source.saved_by_length),
@@ -294,7 +295,7 @@ class Tuned:
     good: int
     by_scale: LoopSettings
     by_length: LoopSettings
-    trials: Trials | None
+    trials: Trials
     has_failed: bool = True
     raised: tuple[Raised, ...] = ()
 
@@ -307,8 +308,8 @@ class Tuned:
 
     @property
     def recommends_length(self) -> bool:
-        """Whether the line on length saves more in the trials. Without trials the scale is recommended."""
-        return self.trials is not None and self.trials.length.saved > self.trials.scale.saved
+        """Whether the line on length saves more in the trials."""
+        return self.trials.length.saved > self.trials.scale.saved
 
     @property
     def settings(self) -> LoopSettings:
@@ -318,9 +319,6 @@ class Tuned:
     @property
     def recommendation(self) -> str:
         """Which line is recommended, and why, in one sentence."""
-        if self.trials is None:
-            least = f"{2 * min_scores(self.alpha):,} successful runs"
-            return f"Recommended: the scale. Not tried: that takes {least}, half of them to set a line."
         if not self.has_failed:
             return "Recommended: the scale; what either line saves is unknown, for no run failed."
         if not (self.trials.scale.saved or self.trials.length.saved):
@@ -388,8 +386,11 @@ def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
     good = len(source.good)
     if not good and not source.failed:
         raise CannotTuneError("no run says whether it succeeded")
-    if good < (least := min_scores(alpha)):
-        raise CannotTuneError(f"{least:,} successful runs are needed for {percent(alpha)}, there are {good:,}")
+    if good < (least := 2 * min_scores(alpha)):
+        raise CannotTuneError(
+            f"{least:,} successful runs are needed for {percent(alpha)}, one half to set a line and one to try it, and "
+            f"to tell whether a limit on the number of calls would do as well; there are {good:,}"
+        )
     at = line(sorted(source.good), alpha)
     if at >= ALWAYS:
         always = sum(score >= ALWAYS for score in source.good)

@@ -30,12 +30,12 @@ UNATTENDED: Final = Preset(
     "unattended",
     (Rung.STEER, Rung.BLOCK),
     {
-        "detectors": {"same_error_most": "none", "repeat_changing_most": "none"},
+        "detectors": {"same_error_most": "none", "repeat_changing_most_hard": "none"},
         "blow_after": 3,
     },
 )
-"""For agents that nobody watches: guidance first, then harder than the default. The same error again, and the same call
-whatever comes back, are acted on as any other loop, and the fuse blows earlier."""
+"""For agents that nobody watches: guidance first, then harder than the default. The same error again is acted on as any
+other loop, the same call whatever comes back from its hard limit on, and the fuse blows earlier."""
 
 MODES: Final[dict[str, Ladder]] = {
     "observe": (Rung.OBSERVE,),

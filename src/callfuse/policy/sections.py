@@ -64,8 +64,8 @@ class ErrorMessages(Strict):
 class Similarity(Strict):
     """How alike two sets of arguments are."""
 
-    algorithm: Literal["levenshtein", "jaccard"] = "levenshtein"
-    """By edits of characters, or by the words that both have."""
+    algorithm: Literal["levenshtein", "levenshtein_json", "jaccard"] = "levenshtein"
+    """By edits of characters field by field, or in the arguments as one JSON text, or by the words that both have."""
     normalize_whitespace: bool = True
     """Runs of white space count as one blank."""
     ignore_case: bool = True

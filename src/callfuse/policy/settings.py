@@ -78,6 +78,38 @@ POLLERS = (
     "monitor",
 )
 """Tools that are called again and again by their nature. Not `*status*`, which names readers."""
+SCREEN_TOOLS = (
+    "computer",
+    "computer_*",
+    "*browser_*",
+    "*click*",
+    "drag*",
+    "*keypress*",
+    "*mouse*",
+    "*press_key*",
+    "redo",
+    "*screenshot*",
+    "*scroll*",
+    "*send_keys*",
+    "swipe*",
+    "tap",
+    "type_text",
+    "undo",
+    "volume_*",
+    "*zoom*",
+)
+"""Tools of computer use, browsers and phones."""
+PERSON_TOOLS = (
+    "*ask_followup*",
+    "*ask_human*",
+    "*ask_question*",
+    "*ask_user*",
+    "*askuser*",
+    "*human_input*",
+    "*request_user_input*",
+    "*user_input",
+)
+"""Tools whose results are what a person says."""
 NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 LONGEST_NAME = 256
@@ -96,6 +128,7 @@ class ForTool(NamedTuple):
 
     settings: "LoopSettings"
     poller: bool
+    on_screen: bool
     changes_state: bool
     is_progress: bool
     is_read_only: bool
@@ -156,6 +189,11 @@ class LoopSettings(Strict):
     """Globs over the names of tools, in any case, that wait for something outside."""
     poll_factor: Annotated[Whole, Field(ge=1)] = 5
     """Limits are this many times as high for a stretch with a poller in it."""
+    screen_tools: tuple[str, ...] = SCREEN_TOOLS
+    """Globs over the names of tools that act on a screen, each of whose calls may change what no result shows: limits
+    are five thirds as high for a stretch with one in it, and it warns at most below the hard one."""
+    person_tools: tuple[str, ...] = PERSON_TOOLS
+    """Globs over the names of tools that ask a person, in whose calls nothing is found."""
     state_changing: tuple[str, ...] = ()
     """Globs over the names of tools whose successful calls are progress: they end every streak but their own."""
     per_tool: dict[str, ToolSettings] = Field(default_factory=dict)
@@ -342,14 +380,17 @@ class LoopSettings(Strict):
 
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
-            return ForTool(self._loosest(), False, False, False, False, frozenset(), {})
+            return ForTool(self._loosest(), False, False, False, False, False, frozenset(), {})
         values = merge_tiers(self, self.tiers("", self.derived.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
         ignore = frozenset(values.pop("ignore", ()))
+        if matches(name, self.person_tools):
+            values.setdefault("enabled", False)
         return ForTool(
             self.model_copy(update=values) if values else self,
             matches(name, self.pollers) if poller is None else poller,
+            matches(name, self.screen_tools),
             matches(name, self.state_changing) if changing is None else changing,
             changing is True,
             changing is False,

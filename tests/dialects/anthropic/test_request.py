@@ -112,7 +112,8 @@ def test_what_starts_no_timeline(between: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "between", [user(), user(text("Go on.")), user({"type": "image"}), user(text("[callfuse] x"), text("y"))]
+    "between",
+    [user(), user(text("Go on.")), user(text("Look:"), {"type": "image"}), user(text("[callfuse] x"), text("y"))],
 )
 def test_what_starts_one(between: Any) -> None:
     """Whatever a person has said or shown."""

@@ -6,7 +6,7 @@ matched to calls by id if both have one, else by name and order.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay
@@ -17,6 +17,7 @@ from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.gemini.writer import GeminiWriter
 from callfuse.dialects.history import Pairing, by_position, digest_of, is_own_or_reminder, note_places, pair, texts
+from callfuse.dialects.nudges import Messages, Nudges, Speaker, find_nudges, media_of, with_media
 from callfuse.dialects.shapes import is_one_of, list_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.harness import OWN_KEY
@@ -99,10 +100,33 @@ class GeminiRequest(RequestWithTools):
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """The position and the digest of the last message of a person before `end`."""
+        nudges = self._nudges()
         for at in range((self.length if end is None else end) - 1, -1, -1):
-            if self._is_real_user(at):
-                return at, digest_of(texts(self._parts(at)))
+            if self._begins_turn(at, nudges):
+                behind_results = None if self._is_no_nudge(at) else nudges().digests.get(at)
+                return at, behind_results or digest_of(texts(self._parts(at)))
         return -1, b""
+
+    def _nudges(self) -> Callable[[], Nudges]:
+        """Finds the nudges among the contents, once."""
+        return cache(lambda: find_nudges(self._said()))
+
+    def _said(self) -> Messages:
+        for at in range(self.length):
+            if self._is_model(at):
+                yield Speaker.MODEL, at, None
+            elif self._responses(at):
+                yield Speaker.TOOL, at, None
+            elif self._is_real_user(at):
+                yield Speaker.USER, at, self._parts(at)
+
+    def _begins_turn(self, at: int, nudges: Callable[[], Nudges]) -> bool:
+        """Whether a timeline begins at a content: it is a person's, and no nudge."""
+        return self._is_real_user(at) and (self._is_no_nudge(at) or at not in nudges().added)
+
+    def _is_no_nudge(self, at: int) -> bool:
+        """Cheap pre-check: whether a content of the user's does not stand behind results."""
+        return not at or self._is_model(at - 1)
 
     def rounds(self) -> Iterator[Round | None]:
         """The rounds with their results, newest first, with None for each message of a person."""
@@ -125,18 +149,30 @@ class GeminiRequest(RequestWithTools):
                 yield None
                 continue
             at, calls, responses = answer
-            if len(calls) == 1 == len(responses) and (id_ := calls[0].id) and id_ == responses[0][2].get("id"):
-                yield Round(pair(calls, [(id_, _result(responses[0][2]))]), at)  # most rounds; halves the cost
-                continue
             functions = [function for _, _, function in responses]
+            results = [*map(_result, functions)]
+            if responses and (shown := self._shown_behind(responses[-1][0])):
+                content, is_error = results[-1]
+                content = content if isinstance(content, str | list) else dumps(content).decode("utf-8", "replace")
+                results[-1] = Result(with_media(content, shown), is_error)
+            if len(calls) == 1 == len(responses) and (id_ := calls[0].id) and id_ == functions[0].get("id"):
+                yield Round(pair(calls, [(id_, results[0])]), at)  # most rounds; halves the cost
+                continue
             keys, ids = _pairing_keys(calls, functions)
-            yield Round(pair(calls, list(zip(ids, map(_result, functions), strict=True)), keys), at)
+            yield Round(pair(calls, list(zip(ids, results, strict=True)), keys), at)
+
+    def _shown_behind(self, at: int) -> list[Any]:
+        """What is shown beside the function responses in the content at this place, and in the one behind it."""
+        beside = [part for part in self._parts(at) if get(part, FUNCTION_RESPONSE) is None]
+        is_spoken = at + 1 < self.length and self._is_real_user(at + 1)
+        return [*media_of(beside), *(media_of(self._parts(at + 1)) if is_spoken else ())]
 
     def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
         """The answers with calls from a position on, newest first, as (position, calls, responses); None for a message
         of a person. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []  # these two backwards, as the contents are read
+        nudges = self._nudges()
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
         for at in range(self.length - 1, begin - 1, -1):
             if is_model[at]:
@@ -148,7 +184,7 @@ class GeminiRequest(RequestWithTools):
                 calls, responses = [], []
             elif found := self._responses(at):
                 responses += reversed(found)
-            elif self._is_real_user(at):
+            elif self._begins_turn(at, nudges):
                 yield None
                 responses = []
 

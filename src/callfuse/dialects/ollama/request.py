@@ -10,8 +10,9 @@ from callfuse.dialects.ask_again import Reply
 from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described_under, entries, name_of
 from callfuse.dialects.message_list import Key, KeyedResult, ResultMessages
+from callfuse.dialects.nudges import with_media
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of
-from callfuse.dialects.shapes import is_one_of
+from callfuse.dialects.shapes import is_one_of, list_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
@@ -51,10 +52,14 @@ class OllamaRequest(ResultMessages):
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
         if role == "user":
             return []
-        content, images = message.get("content"), message.get("images")
-        if isinstance(images, list) and images:
-            content = [content, *({"type": "image", "data": image} for image in images)]
+        content, images = message.get("content"), [*_images_of(message), *self._shown_behind(position)]
+        if images:
+            content = with_media(content, images)
         return [(self._key(message), (content, None))]
+
+    def _spoken(self, message: Payload) -> Any:
+        images = _images_of(message)
+        return [message.get("content"), *images] if images else message.get("content")
 
     def _tool_names(self) -> Iterator[Any]:
         for tool in entries(self._payload.get("tools")):
@@ -93,3 +98,8 @@ class OllamaRequest(ResultMessages):
         writer = self.writer(usage="last")
         writer.note_sent({"model": self.model, "created_at": NO_TIME})
         return writer.close({0: Block(text)})
+
+
+def _images_of(message: Payload) -> Sequence[Payload]:
+    """The images of a message, as parts of a content."""
+    return [{"type": "image", "data": image} for image in list_of(message.get("images"))]

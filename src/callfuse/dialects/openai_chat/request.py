@@ -8,6 +8,7 @@ from callfuse.dialects.base import AnswerWriter, Block
 from callfuse.dialects.declared import DescribedTool, described, described_under, entries, name_of
 from callfuse.dialects.history import is_own_or_reminder
 from callfuse.dialects.message_list import KeyedResult, ResultMessages
+from callfuse.dialects.nudges import with_media
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.openai_chat.reasoning import without_reasoning
 from callfuse.dialects.openai_chat.writer import ChatWriter
@@ -49,8 +50,8 @@ class ChatRequest(ResultMessages):
             return []
         id_, content = message.get("tool_call_id"), message.get("content")
         behind: Any = self._messages[position + 1] if position + 1 < self.length else None
-        if type(behind) is dict and behind.get("role") == "user" and (images := self._attachment_behind(position)):
-            content = [content, *images]
+        if type(behind) is dict and behind.get("role") == "user" and (shown := self._shown_behind(position)):
+            content = with_media(content, shown)
         return [(id_ if type(id_) is str else str(id_ or ""), (content, None))]
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
@@ -58,14 +59,6 @@ class ChatRequest(ResultMessages):
         if position and _is_attachment(message) and _role(self._messages[position - 1]) == "tool":
             return False
         return not is_own_or_reminder(content)
-
-    def _attachment_behind(self, position: int) -> Sequence[Any]:
-        """The images of the tool message at `position`, which cannot hold them: a user message behind it does."""
-        behind: Any = self._messages[position + 1] if position + 1 < self.length else None
-        if _role(behind) != "user" or not _is_attachment(behind) or _role(self._messages[position]) != "tool":
-            return ()
-        content: list[Any] = behind["content"]
-        return content
 
     def _tool_names(self) -> Iterable[Any]:
         tools, functions = entries(self._payload.get("tools")), entries(self._payload.get("functions"))

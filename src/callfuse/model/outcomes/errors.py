@@ -31,8 +31,15 @@ _MENDED_BY_WAITING: Final = (
     "etimedout",
     "deadline exceeded",
     "deadline_exceeded",
+    "could not get lock",
+    "database is locked",
+    "database table is locked",
+    "held by process",
+    "held by another process",
+    "is not a fast forward",
 )
-"""Phrases of servers that are at their limit or down. What was refused or denied stays so, however long one waits."""
+"""Phrases of servers that are at their limit or down, and of what somebody else holds for the moment. What was refused
+or denied stays so, however long one waits."""
 _TIMED_OUT = re.compile(
     r"timed[ -]?out\b|time-?out(?:error|exception|expired)\b|time-?out (?:after|exceeded|expired|reached|wait|while)"
     r"|(?:\A|error\W{1,6})time-?out\W{0,8}\Z"  # nothing else is said
@@ -41,6 +48,9 @@ _TIMED_OUT = re.compile(
 _STATUS = re.compile(
     r"(?:code|error|http|status)\w*\W{1,8}(?:408|429|50[2-4]|529)\b|(?:\A|: )(?:408|429|50[2-4]|529) [a-z]"
 )
+_CONFLICT = re.compile(r"(?:code|error|http|status)\w*\W{1,8}409\b|(?:\A|: )409 [a-z]")
+_STAYS_IN_CONFLICT: Final = ("already", "duplicate", "exists", "taken", "unique")
+"""A conflict that says one of these is with what is there: it stays."""
 _OWN_TIME_OUT = re.compile(
     r"\b(?:cell|code|command|execution|process|program|script)\b[^\n]{0,200}? timed[ -]?out\b|\btimeoutexpired\b"
     r"|\btimed out and (?:has been|was) killed\b"
@@ -86,9 +96,14 @@ _PUNCTUATION: Final = b".,:;!?()[]{}<>\"'`"
 
 
 def is_transient(text: str) -> bool:
-    """Whether an error is mended by waiting: a rate limit, a server that is overloaded or down, a time-out."""
+    """Whether an error is mended by waiting: a rate limit, a server that is overloaded or down, a time-out, a lock, a
+    conflict with somebody else's change."""
     seen = edges(text).lower()
-    return any(words in seen for words in _MENDED_BY_WAITING) or bool(_TIMED_OUT.search(seen) or _STATUS.search(seen))
+    if any(words in seen for words in _MENDED_BY_WAITING) or _TIMED_OUT.search(seen) or _STATUS.search(seen):
+        return True
+    if "409" not in seen or _CONFLICT.search(seen) is None:
+        return False
+    return True not in [words in seen for words in _STAYS_IN_CONFLICT]
 
 
 def is_own_time_out(text: str) -> bool:

@@ -19,6 +19,8 @@ from callfuse.wire.jsontext import dumps
 SHORT_TEXT: Final = 300
 """Characters of a result that are kept for messages."""
 
+BRIEF: Final = 200
+"""Characters up to which durations and addresses count in a result: a longer one has others besides."""
 _MAX_PARTS_READ: Final = 8
 """Parts of a result whose status is read; all of them count for the digest."""
 
@@ -79,25 +81,39 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
     else:
         kind = OutcomeKind.OK
     is_error_outcome = kind is OutcomeKind.ERROR
-    digest = blake2b(digest_size=16)
-    texts: list[str] = []
-    for part in parts:
-        text, written = _encode_part(part, keep_numbers=not is_error_outcome)
-        digest.update(written)
-        if text:
-            texts.append(text)
-    digest.update(kind.encode())
+    written = [*map(_text_of, parts)]
+    texts = [text for text in written if text]
+    is_short = kind is OutcomeKind.OK and not said.pending and sum(map(len, texts)) <= BRIEF
+    digest = _digest(parts, written, kind, is_short=is_short)
     shown = texts[0] if texts else ""
     transient = is_error_outcome and is_transient(shown)
     return Outcome(
-        digest.digest(),
+        digest,
         kind,
         strip_wrapping(shown)[:SHORT_TEXT],
         pending=said.pending,
         transient=transient,
-        error=_complaint(texts, digest.digest()) if is_error_outcome else b"",
+        error=_complaint(texts, digest) if is_error_outcome else b"",
         unknown_tool=is_error_outcome and names_unknown_tool(texts[:_MAX_PARTS_READ], tool),
     )
+
+
+def _digest(parts: Sequence[Part], texts: Sequence[str | None], kind: OutcomeKind, *, is_short: bool) -> bytes:
+    """What tells a result from others of its kind, and kinds from each other. Texts count without white space around
+    them."""
+    digest = blake2b(digest_size=16)
+    for part, text in zip(parts, texts, strict=True):
+        if text is not None:
+            keep_numbers = kind is not OutcomeKind.ERROR
+            digest.update(normalise(text.strip(), keep_numbers=keep_numbers, is_short=is_short))
+            digest.update(b"\x00")
+        elif isinstance(part, Media):
+            digest.update(b"\x01%d\x01" % len(part))
+            digest.update(part)
+        else:
+            digest.update(b"\x02%b" % signature_of("", part))
+    digest.update(kind.encode())
+    return digest.digest()
 
 
 _REMEMBERED_LENGTH: Final = 2048
@@ -140,15 +156,14 @@ def _is_removed(parts: Sequence[Part]) -> bool:
     return bool(parts) and all(isinstance(part, str) and part and is_placeholder(part) for part in parts)
 
 
-def _encode_part(part: Part, *, keep_numbers: bool) -> tuple[str, bytes]:
-    """Encode a part as text, empty for media, and as bytes for the digest, without white space around a text."""
+def _text_of(part: Part) -> str | None:
+    """A part as text; None for media, and for what is nested too deep."""
     if isinstance(part, Media):
-        return "", b"\x01%d\x01%b" % (len(part), part)
+        return None
     try:
-        text = part if isinstance(part, str) else "" if part is None else dumps(part).decode("utf-8", "replace")
+        return part if isinstance(part, str) else "" if part is None else dumps(part).decode("utf-8", "replace")
     except RecursionError:
-        return "", b"\x02%b" % signature_of("", part)
-    return text, normalise(text.strip(), keep_numbers=keep_numbers) + b"\x00"
+        return None
 
 
 def _read(part: Part) -> ResultStatus:

@@ -38,7 +38,7 @@ def _part(part: Any) -> Iterator[Part]:
     """Yield a part of a list, unless none of it comes from the tool."""
     text = _text(part)
     if text is None:
-        yield dumps(_without_cache_control(part)) if _is_media(part) else _without_cache_control(part)
+        yield dumps(_without_cache_control(part)) if is_media(part) else _without_cache_control(part)
     elif (left := strip_additions(text)) or not text:
         yield left
 
@@ -50,7 +50,7 @@ def _text(part: Any) -> str | None:
     return part if isinstance(part, str) else None
 
 
-def _is_media(part: Any) -> bool:
+def is_media(part: Any) -> bool:
     """Whether the type of a part, or its first key if it has no type, names a medium."""
     if not isinstance(part, dict) or not part:
         return False

@@ -5,7 +5,7 @@ the beginning and the end of a text are searched. JSON inside a text is parsed a
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from callfuse.model.outcomes.escapes import strip_escapes
@@ -134,12 +134,21 @@ _RUNNING_PHRASES: Final = (
     "not yet ready",
     "has not completed",
     "has not finished",
+    "could not get lock",  # apt
+    "waiting for cache lock",
+    "waiting for file lock",  # cargo
+    "is held by process",
 )
 
 _STATE: Final = (
-    r"(?:building|in[ _-]progress|not[ _-](?:yet[ _-])?ready|pending|processing|queued|running|scheduled|starting"
-    r"|waiting)"
+    r"(?:building|compiling|container ?creating|in[ _-]progress|initializing|not[ _-](?:yet[ _-])?ready|pending"
+    r"|pod ?initializing|processing|queued|running|scheduled|starting|waiting)"
 )
+_AWAITED: Final = (
+    r"(?:agents?|approvals?|builds?|capacity|deployments?|executors?|jobs?|locks?|machines?|nodes?|pipelines?|pods?"
+    r"|quota|replicas|resources?|reviews?|rollout|runners?|slots?|workers?)"
+)
+"""What work waits for that goes on by itself, or by somebody else: not for input, nor for a customer."""
 _TENSE: Final = r"(?:(?:already|being|currently|just|now|still|yet) ){0,2}"
 _WAITING = re.compile(
     rf"\A\W{{0,12}}{_STATE}\W{{0,12}}\Z"  # nothing else is said
@@ -150,26 +159,43 @@ _WAITING = re.compile(
     rf"|(?:\n|  |\t|\| ?){_STATE}(?=  |\t| ?\||\n|\s{{0,4}}\Z)"  # a column of a table
     r"|(?:\A\W{0,4}|[:=] ?[\"']?)0/[1-9]\d{0,5}(?=\W{0,4}\Z|[\"',;}\n])"
     r"|\b0/[1-9]\d{0,5} (?:\w+ ){0,3}?(?:available|complete|completed|done|finished|ready|running|up)\b"
-    r"|\b(?:completed|done|finished|progress|ready|running)\W{1,3}0/[1-9]",
+    r"|\b(?:completed|done|finished|progress|ready|running)\W{1,3}0/[1-9]"
+    r"|\b0(?:/| of )[1-9]\d{0,5} (?:\w+ ){0,2}?(?:containers|instances|nodes|pods|replicas|tasks)\b"
+    rf"|\b(?:waiting for|awaiting) (?:[\w-]+ ){{0,3}}?{_AWAITED}\b",
     re.IGNORECASE,
 )
-"""The state of work that goes on, as the only word, at the end of a sentence, as a field, or in a column."""
+"""The state of work that goes on, as the only word, at the end of a sentence, as a field, or in a column; or what it
+waits for."""
 _WAITING_WORDS: Final = (
-    "building", "progress", "ready", "pending", "processing", "queued", "running", "scheduled", "starting", "waiting",
-    "0/",
+    "building", "compiling", "creating", "initializing", "progress", "ready", "pending", "processing", "queued",
+    "running", "scheduled", "starting", "waiting", "0/", "0 of",
 )  # fmt: skip
 """A waiting text holds one of these; checked first, because the pattern costs more."""
 _MAX_STATE_LENGTH: Final = 300
 """Characters of a result whose state word counts; a longer one is about more than a state."""
+_KUBECTL_COLUMNS: Final = frozenset({"COMPLETIONS", "READY", "STATUS"})
+"""A table of `kubectl get` has one of them, beside `NAME` and `AGE`, and says of each thing whether it is ready."""
+_NOT_YET_UP = re.compile(
+    r" (?:Pending|ContainerCreating|PodInitializing|Init:\d+/\d+|Terminating) "
+    r"| 0/[1-9]\d{0,5} +(?:Running\b|\d)"
+)
+"""What comes up, in such a table; a container that crashes again and again does not."""
+_MAX_TABLE: Final = 16 * 1024
+"""Characters of such a table that are searched."""
+_GITHUB_RUN = re.compile(r"^\* [^\n]{1,200}\nTriggered via ", re.MULTILINE)
+"""How `gh run view` begins for a run that is not complete."""
 
 _ERROR_KEYS: Final = ("error", "isError", "is_error", "exception", "error_message", "errorMessage")
 _EXIT_KEYS: Final = ("exit_code", "exitCode", "exit_status", "returncode", "return_code", "returnCode")
 _HTTP_KEYS: Final = ("status", "status_code", "statusCode")
 _FAILED: Final = frozenset(("denied", "error", "errored", "exception", "fail", "failed", "failure"))
 _RUNNING: Final = frozenset((
-    "building", "deploying", "in_progress", "in-progress", "initializing", "not_ready", "processing", "provisioning",
-    "queued", "running", "starting", "still_running", "waiting",
+    "building", "compiling", "containercreating", "deploying", "in_progress", "in-progress", "initializing",
+    "not_ready", "podinitializing", "processing", "provisioning", "queued", "running", "starting", "still_running",
+    "waiting",
 ))  # fmt: skip
+_AWAITS = re.compile(rf"(?:waiting_for|awaiting)_(?:[a-z]+_){{0,3}}?{_AWAITED}")
+"""A state that says what work waits for."""
 _MAYBE_RUNNING: Final = frozenset(("pending", "scheduled", "started", "submitted"))
 """States of jobs, but also of orders: they count if the object has a key of `_PROGRESS`, or few keys."""
 _PROGRESS: Final = frozenset(("elapsed", "eta", "job_id", "percent", "poll_after", "progress", "retry_after", "run_id"))
@@ -305,12 +331,21 @@ def _read_prose(text: str) -> ResultStatus:
 
 
 def _is_waiting(text: str, seen: str) -> bool:
-    """Whether a short text says that work goes on, by a state word; `seen` is its lower-case text."""
+    """Whether a short text says that work goes on, by a state word; `seen` is its lower-case text. A table of `kubectl`
+    says so by its columns."""
+    if text.startswith("NAME") and _is_of_kubectl(text.partition("\n")[0].split()):
+        return _NOT_YET_UP.search(text, 0, _MAX_TABLE) is not None
+    if "Triggered via " in text[:HEAD] and _GITHUB_RUN.search(text, 0, HEAD):
+        return True
     if len(text) > _MAX_STATE_LENGTH or True not in [words in seen for words in _WAITING_WORDS]:
         return False
     if seen.count("\n") >= _FEW_KEYS and seen.count(": ") > _FEW_KEYS:  # an object, line by line
         return False
     return _WAITING.search(seen) is not None
+
+
+def _is_of_kubectl(columns: Sequence[str]) -> bool:
+    return {"NAME", "AGE"}.issubset(columns) and not _KUBECTL_COLUMNS.isdisjoint(columns)
 
 
 def _read_object(value: dict[str, Any], depth: int) -> ResultStatus:
@@ -347,7 +382,11 @@ def _has_error(value: dict[str, Any]) -> bool:
 def _is_pending(value: dict[str, Any]) -> bool:
     """Whether an object says that work goes on: by its state, or by a field that says that it is not done."""
     states = {said.replace(" ", "_") for said in _words(value, "status", "state")}
-    if states & _RUNNING or any(value.get(key) is True for key in ("running", "is_running", "isRunning")):
+    if (
+        states & _RUNNING
+        or any(map(_AWAITS.fullmatch, states))
+        or any(value.get(key) is True for key in ("running", "is_running", "isRunning"))
+    ):
         return True
     if len(value) > _FEW_KEYS and _PROGRESS.isdisjoint(value):
         return False

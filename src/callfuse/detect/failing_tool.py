@@ -1,0 +1,97 @@
+"""`failing_tool`: a tool fails in the same way each time it is called, whatever succeeds in between.
+
+An edit dies of one traceback while the shell goes on. Judged when results are known, and told with the last of them.
+Its own successes end it, and so do its own failures of another kind, pauses, and whatever changes something: a test
+that fails after each edit is no broken tool (`no_effect` looks at its results). A shell is no such tool: what fails is
+the command. Errors are compared as `same_error` does; where most of them are short and name something new, it takes
+twice as many: of a long one nobody can say what in it is news.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from callfuse.detect import facts
+from callfuse.detect.detector import NAMED, Evidence, Hindsight
+from callfuse.detect.effects import Effect, effect_of, runs_commands
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.settings import Settings
+from callfuse.detect.streak import oldest_first
+from callfuse.model import PastCall, Round, Timeline
+from callfuse.model.outcomes import SHORT_TEXT
+
+
+class FailingTool(Hindsight):
+    """The same failure of one tool among its own calls."""
+
+    kind = Kind(
+        "failing_tool",
+        seen="round {count} in which {tool} fails with the same error, and has not succeeded in between",
+        suggestion="What was done in between has not mended it: read the error, or do without {tool}.",
+        limit=SoftLimit(
+            "rounds",
+            5,
+            "Rounds in which one tool, no shell, fails with the same error, with no success of its own in between, and "
+            "nothing changed. Warns at most.",
+        ),
+        most="warn",
+    )
+    needs = facts.FAILING
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """The failures of a tool up to each round in which it fails; all of them cost one walk."""
+        walk = _FailuresByTool(settings)
+        return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
+
+
+class _FailuresByTool:
+    """Takes the rounds of a timeline, oldest first, and keeps the failures of each tool since it last succeeded, or
+    anything was changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._failures: dict[str, list[PastCall]] = {}
+        """By tool, oldest first, each of one round, all with the same error."""
+
+    def take(self, round_: Round, paused: bool) -> Evidence | None:
+        """What a round completes. `paused`: there is a pause behind it."""
+        own: defaultdict[str, list[PastCall]] = defaultdict(list)
+        for one in round_.distinct:
+            if not one.withheld and not runs_commands(one.call):
+                own[one.full_name].append(one)
+        found = [evidence for name, calls in own.items() if (evidence := self._add(name, calls))]
+        if paused or True in [self._is_change(one) for one in round_.distinct]:
+            self._failures.clear()
+        return max(found, key=lambda one: one.count, default=None)
+
+    def _is_change(self, call: PastCall) -> bool:
+        """Whether a call may have changed something."""
+        return not (call.failed or call.withheld) and effect_of(call.call, self._settings) is Effect.CHANGES
+
+    def _add(self, name: str, calls: list[PastCall]) -> Evidence | None:
+        """Add what one tool brought in a round; returns what that completes."""
+        if False in [one.failed for one in calls]:
+            self._failures.pop(name, None)
+            return None
+        limit = self._settings.for_tool(name).settings.limit_of(FailingTool.kind.name)
+        failed = next((one for one in calls if (outcome := one.outcome) and outcome.error), None)
+        if failed is None or not limit:
+            return None
+        failures = self._failures.setdefault(name, [])
+        if failures and _error_of(failures[0]) != _error_of(failed):
+            failures.clear()
+        failures.append(failed)
+        factor = 2 if _is_guessing(failures[-2 * limit :]) else 1
+        if len(failures) < factor * limit:
+            return None
+        return Evidence(len(failures), tuple(failures[: -NAMED - 1 : -1]), factor=factor)
+
+
+def _is_guessing(failures: Sequence[PastCall]) -> bool:
+    """Whether most of these errors, short ones, name something that none before has named."""
+    said = [outcome for one in failures if (outcome := one.outcome) and len(outcome.text) < SHORT_TEXT]
+    named = {outcome.digest for outcome in said}
+    return len(named) > 1 and 2 * len(named) > len(failures)
+
+
+def _error_of(call: PastCall) -> bytes:
+    return call.outcome.error if call.outcome else b""

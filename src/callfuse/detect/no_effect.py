@@ -1,0 +1,109 @@
+"""`no_effect`: the same call brings the same result after each of several changes.
+
+A program is edited and run, and fails as before, six times: what was edited may not be what runs. Judged when results
+are known, and told with the last of them. Results are equal if they are as they came, numbers included, within
+`WITHIN` calls. A change is a successful call that changes something (`effect_of`), another one than that; there is one
+before at least half of the results. Empty results say nothing, nor does what waits, nor what has been read: it may
+have nothing to do with what was changed.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from callfuse.detect import facts
+from callfuse.detect.detector import NAMED, Evidence, Hindsight
+from callfuse.detect.effects import Effect, effect_of
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.pollers import polls
+from callfuse.detect.settings import Settings
+from callfuse.detect.streak import oldest_first
+from callfuse.model import PastCall, Round, Timeline
+from callfuse.model.outcomes import OutcomeKind
+from callfuse.model.signature import Signature
+
+WITHIN: Final = 40
+"""Calls in which the equal results stand."""
+
+
+class NoEffect(Hindsight):
+    """The same result, whatever is changed."""
+
+    kind = Kind(
+        "no_effect",
+        seen="result {count} of the same call that is equal to those before, whatever was changed in between",
+        suggestion="The changes do not reach it: is what was changed what runs? Look at that before the next change.",
+        limit=SoftLimit(
+            "calls",
+            6,
+            "Equal results of one call within 40 calls, with changes before at least half of them. Warns at most.",
+        ),
+        most="warn",
+    )
+    needs = facts.OFTEN
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """The equal results up to each round that brings one; all of them cost one walk."""
+        walk = _EqualResults(settings)
+        return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
+
+
+class _OneResult(NamedTuple):
+    """A call with its result, its number among all calls, and whether something was changed since the one before."""
+
+    number: int
+    call: PastCall
+    is_changed: bool
+
+
+class _EqualResults:
+    """Takes the rounds of a timeline, oldest first, and keeps the equal results of each call."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._calls = 0
+        self._changed_at = 0
+        """The number of the last call that has changed something."""
+        self._changed_by: Signature = b""
+        self._equal: dict[Signature, list[_OneResult]] = {}
+        """By call, its newest results as long as they are equal, oldest first."""
+
+    def take(self, round_: Round, paused: bool) -> Evidence | None:
+        """What a round completes. `paused`: there is a pause behind it."""
+        executed = [one for one in round_.distinct if not one.withheld]
+        found = [evidence for one in executed if (evidence := self._add(one))]
+        for one in executed:
+            if one.failed is False and effect_of(one.call, self._settings) is Effect.CHANGES:
+                self._changed_at, self._changed_by = self._calls, one.signature
+        if paused:
+            self._equal.clear()
+        return max(found, key=lambda one: one.count, default=None)
+
+    def _add(self, call: PastCall) -> Evidence | None:
+        """Add a call with what it brought; returns what that completes."""
+        self._calls += 1
+        if not self._tells(call):
+            return None
+        equal = self._equal.setdefault(call.signature, [])
+        is_changed = bool(equal) and self._changed_at >= equal[-1].number and self._changed_by != call.signature
+        if equal and _raw(equal[-1].call) != _raw(call):
+            equal.clear()
+        equal.append(_OneResult(self._calls, call, is_changed))
+        while equal[0].number <= self._calls - WITHIN:
+            del equal[0]
+        limit = self._settings.for_tool(call.full_name).settings.limit_of(NoEffect.kind.name)
+        changes = sum([one.is_changed for one in equal[1:]])
+        if not limit or len(equal) < limit or 2 * changes < len(equal) - 1:
+            return None
+        return Evidence(len(equal), tuple([one.call for one in equal[: -NAMED - 1 : -1]]))
+
+    def _tells(self, call: PastCall) -> bool:
+        """Whether a result says something of what was changed."""
+        outcome = None if polls(call.call, self._settings) else call.outcome
+        if outcome is None or outcome.pending or outcome.transient or outcome.kind is OutcomeKind.NO_DATA:
+            return False
+        return outcome.kind is OutcomeKind.ERROR or effect_of(call.call, self._settings) is not Effect.READS
+
+
+def _raw(call: PastCall) -> tuple[bytes, str] | None:
+    """The result as far as it is kept: an error's digest is without numbers, its beginning is as it came."""
+    return (call.outcome.digest, call.outcome.text) if call.outcome else None

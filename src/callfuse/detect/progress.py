@@ -1,0 +1,67 @@
+"""Whether the results of one call get on: a number in them moves in one direction, or they grow.
+
+In: outcomes, newest first. Only the texts that an outcome keeps are looked at, its first characters, without times and
+ids: a result that moves somewhere else gets on unseen.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from callfuse.memo import remembered
+from callfuse.model.outcomes import SHORT_TEXT, Outcome
+from callfuse.model.outcomes.normalise import normalise
+
+RESULTS: Final = 5
+"""Results in a row that show progress. Of random numbers so many are in order once in 30 times."""
+STEPS: Final = 3
+"""Different values that a number has in them at least."""
+_NUMBER: Final = re.compile(rb"[0-9]+(?:\.[0-9]+)?")
+_LONGEST_NUMBER: Final = 30
+
+
+def since_progress(outcomes: Sequence[Outcome | None]) -> int:
+    """How many of these outcomes have come since the newest progress; all, where there is none."""
+    texts = [outcome.text if outcome else None for outcome in outcomes]
+    for at in range(len(texts) - 1):
+        newer, older = texts[at], texts[at + 1]
+        if newer is not None and older is not None and newer != older and _goes_on(older, newer):
+            return at
+        newest = [text for text in texts[at : at + RESULTS] if text is not None]
+        if len(newest) == RESULTS and _moves(newest):
+            return at
+    return len(texts)
+
+
+def _goes_on(older: str, newer: str) -> bool:
+    """Whether a text goes on with whole lines where another ends: it begins with that, or with its last lines."""
+    older = older.rstrip("\n")
+    begin = 0
+    while begin < len(older):
+        rest = older[begin:]
+        if newer.startswith(rest) and newer[len(rest) :].startswith("\n") and newer[len(rest) :].strip():
+            return True
+        begin = older.find("\n", begin) + 1
+        if not begin:
+            return False
+    return False
+
+
+def _moves(texts: Sequence[str]) -> bool:
+    """Whether these texts are alike but for numbers, one of which only rises or only falls."""
+    words, newest = _numbers(texts[0])
+    columns: list[list[float]] = [[number] for number in newest]
+    for text in texts[1:]:
+        own, numbers = _numbers(text)
+        if own != words:
+            return False
+        for column, number in zip(columns, numbers, strict=True):
+            column.append(number)
+    return any(len(set(one)) >= STEPS and (one == sorted(one) or one == sorted(one, reverse=True)) for one in columns)
+
+
+@remembered(entries=1024, longest=SHORT_TEXT)
+def _numbers(text: str) -> tuple[bytes, tuple[float, ...]]:
+    """A text with `0` for each number, and the numbers."""
+    raw = normalise(text, keep_numbers=True)
+    return _NUMBER.sub(b"0", raw), tuple([float(one[:_LONGEST_NUMBER]) for one in _NUMBER.findall(raw)])

@@ -1,0 +1,120 @@
+"""Nudges: user messages that a harness adds to the results of tools, turn after turn.
+
+`Continue.`, `Step 3/50`, a state as JSON, a screenshot: nobody has typed them, so they begin no timeline. A nudge
+stands behind results, with no answer between, and is known by its words (`harness.is_nudge`), or is the one before it
+again that stood there, but for numbers, states and images. Any other text behind results is a person's.
+
+What is shown behind results, by whomever, is part of the last one: a click that answers `ok` has changed the screen.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from callfuse.dialects.history import digest_of
+from callfuse.harness import is_automatic, is_nudge
+from callfuse.model.outcomes.normalise import normalise
+from callfuse.model.outcomes.parts import is_media
+from callfuse.wire.jsontext import NotJSON, loads
+
+_LONGEST: Final = 2000
+"""Characters of a text up to which its numbers and states do not matter."""
+_BEHIND_RESULTS: Final = b"behind results"
+"""Tells what is said there from the same text elsewhere."""
+_LONGEST_STATE: Final = 500
+_STATE: Final = re.compile(rb"\b((?:state|status)\b\W{1,4})[\w-]++", re.IGNORECASE)
+
+
+class Speaker(Enum):
+    """Whose a message is, where nudges are looked for."""
+
+    MODEL = auto()
+    TOOL = auto()
+    """The message has a result."""
+    USER = auto()
+    """The message is no reminder."""
+
+
+Messages = Iterable[tuple[Speaker, int, Any]]
+"""A history from the front: whose each message is, its position, and what a user's has beside results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nudges:
+    """The positions of nudges, and the digests of all user messages behind results, by position: these are equal for
+    messages that differ in numbers, states and images only."""
+
+    added: Set[int]
+    digests: Mapping[int, bytes]
+
+
+def find_nudges(messages: Messages) -> Nudges:
+    """The nudges of a history, in one walk."""
+    added: set[int] = set()
+    digests: dict[int, bytes] = {}
+    before: Set[bytes] = frozenset()
+    said: set[bytes] = set()
+    is_behind_results = False
+    for speaker, position, content in messages:
+        if speaker is Speaker.TOOL:
+            is_behind_results = True
+        elif speaker is Speaker.MODEL:
+            if said:
+                before, said = said, set()
+            is_behind_results = False
+        elif is_behind_results:
+            texts = _texts(content)
+            digest = digests[position] = digest_of([_BEHIND_RESULTS, *map(_without_state, texts)])
+            said.add(digest)
+            if digest in before or _is_known(texts, shows=bool(media_of(content))):
+                added.add(position)
+    return Nudges(added, digests)
+
+
+def _is_known(texts: Sequence[str], *, shows: bool) -> bool:
+    """Whether nothing in these texts is a person's, by their words; `shows`: there is an image beside them."""
+    written = [text for text in texts if text and not text.isspace()]
+    return (shows or bool(written)) and all(is_nudge(text, shows=shows) or _is_state(text) for text in written)
+
+
+def _is_state(text: str) -> bool:
+    """Whether a text is a short JSON object of numbers and single words."""
+    if len(text) > _LONGEST_STATE or not text.lstrip().startswith("{"):
+        return False
+    try:
+        value = loads(text)
+    except NotJSON:
+        return False
+    said = [*value.values()] if isinstance(value, dict) else []
+    return bool(said) and all(
+        _is_word(one) if isinstance(one, str) else not isinstance(one, list | dict) for one in said
+    )
+
+
+def _is_word(text: str) -> bool:
+    return text.replace("_", "").replace("-", "").isalnum()
+
+
+def media_of(content: Any) -> Sequence[Any]:
+    """The images, files and the like in a message's content."""
+    return [part for part in content if is_media(part)] if type(content) is list else ()
+
+
+def with_media(content: Any, shown: Sequence[Any]) -> list[Any]:
+    """The content of a result with what is shown behind it."""
+    return [*content, *shown] if type(content) is list else [content, *shown]
+
+
+def _texts(content: Any) -> list[str]:
+    """The texts of a message's content, without reminders."""
+    parts = content if type(content) is list else [content]
+    found = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return [text for text in found if isinstance(text, str) and not is_automatic(text)]
+
+
+def _without_state(text: str) -> bytes:
+    if len(text) > _LONGEST:
+        return text.encode("utf-8", "surrogatepass")
+    return _STATE.sub(rb"\1=", normalise(text))

@@ -1,0 +1,56 @@
+"""What tells two results of one call apart, in words: why a call that came again counted as something new."""
+
+import re
+from itertools import zip_longest
+from typing import Final
+
+from callfuse.model.outcomes import SHORT_TEXT, Outcome, OutcomeKind
+from callfuse.model.outcomes.normalise import normalise
+from callfuse.model.outcomes.outcome import BRIEF
+from callfuse.model.secrets import star_secrets
+from callfuse.observe.printable import printable
+
+MOST_NUMBERS: Final = 3
+"""Numbers that are named."""
+LONGEST: Final = 40
+"""Characters of a line that are shown."""
+_NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+
+def difference(older: Outcome, newer: Outcome) -> str:
+    """The first thing that differs as results are compared, `40 -> 55` or `line 2: a -> b`; empty where they are
+    equal."""
+    if older.digest == newer.digest:
+        return ""
+    if older.kind is not newer.kind:
+        return f"{_KINDS[older.kind]} -> {_KINDS[newer.kind]}"
+    lines = zip_longest(older.text.splitlines(), newer.text.splitlines(), fillvalue="")
+    for at, (one, other) in enumerate(lines, 1):
+        if _compared(one, older) != _compared(other, newer):
+            return _numbers(one, other) or f"line {at}: {_shown(one)} -> {_shown(other)}"
+    if max(len(older.text), len(newer.text)) >= SHORT_TEXT:
+        return f"something behind the first {SHORT_TEXT} characters"
+    return "something that is no text"
+
+
+_KINDS: Final = {OutcomeKind.OK: "a result", OutcomeKind.NO_DATA: "no data", OutcomeKind.ERROR: "an error"}
+
+
+def _compared(line: str, outcome: Outcome) -> bytes:
+    is_short = outcome.kind is OutcomeKind.OK and not outcome.pending and len(outcome.text) <= BRIEF
+    return normalise(line.strip(), keep_numbers=outcome.kind is not OutcomeKind.ERROR, is_short=is_short)
+
+
+def _numbers(one: str, other: str) -> str:
+    """The numbers that differ in two lines; empty where more does."""
+    if _NUMBER.sub("0", one) != _NUMBER.sub("0", other):
+        return ""
+    pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    changed = [f"{before} -> {after}" for before, after in pairs if before != after]
+    more = f" and {len(changed) - MOST_NUMBERS} more" if len(changed) > MOST_NUMBERS else ""
+    return ", ".join(changed[:MOST_NUMBERS]) + more
+
+
+def _shown(line: str) -> str:
+    text = printable(" ".join(star_secrets(line).split()))
+    return repr(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")
