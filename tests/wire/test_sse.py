@@ -147,6 +147,27 @@ def test_the_payload_is_made_of_all_data(lines: list[bytes], end: bytes) -> None
         assert (payload or {}) == json_of(text)
 
 
+@more_examples(2)
+@given(
+    blanks=st.lists(st.sampled_from([b"", b" ", b"\n", b"\r", b"\r\n", b"\t"]), min_size=5, max_size=5),
+    name=st.sampled_from([b"", b"event: x\n", b"event: x\r\n", b": c\n", b"id: 1\n"]),
+    end=st.sampled_from([b"\n\n", b"\r\n\r\n", b"\r\r"]),
+)
+@example(blanks=[b"", b"\n", b"", b"", b""], name=b"", end=b"\r\n\r\n")
+@example(blanks=[b"", b"\r", b"", b"", b""], name=b"event: x\n", end=b"\n\n")
+def test_an_edit_finds_what_was_read(blanks: list[bytes], name: bytes, end: bytes) -> None:
+    """Where a line ends between two tokens of the JSON text, reading and editing see the same."""
+    text = b"{%b" % blanks[0] + blanks[1].join([b'"a"', b":", b"1"]) + blanks[2] + b',"b":2' + blanks[3] + b"}"
+    (frame, *_), _ = framed(name + b"data: " + text + end + blanks[4])
+    try:
+        payload = EVENTS.payload(frame)
+    except NotJSON:
+        return
+    assert (payload or {}) == json_of(EVENTS.text(frame))
+    edited = EVENTS.with_text(frame, EVENTS.text(frame).replace(b"1", b"3"))
+    assert EVENTS.payload(edited) == (payload and payload | {"a": 3})
+
+
 def json_of(text: bytes) -> Any:
     """What a JSON text holds; None if it is none."""
     try:

@@ -46,12 +46,14 @@ class Events:
     def text(self, frame: bytes) -> bytes:
         """The JSON text of the payload; `{}` for an event without data."""
         start = _start_of_text(frame)
-        return frame[start:-2] if start else sse.data(frame) or b"{}"
+        return frame[start:].rstrip(b"\r\n") if start else sse.data(frame) or b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
         """The event with its payload replaced; its other lines stay."""
         start = _start_of_text(frame)
-        return frame[:start] + text + b"\n\n" if start and b"\n" not in text else sse.with_data(frame, text)
+        if not start:
+            return sse.with_data(frame, text)
+        return frame[:start] + b" ".join(text.splitlines()) + frame[len(frame.rstrip(b"\r\n")) :]
 
 
 def typed_event(payload: Payload) -> bytes:
@@ -60,12 +62,22 @@ def typed_event(payload: Payload) -> bytes:
 
 
 def _start_of_text(frame: bytes) -> int:
-    """Where the JSON text begins in an event of the usual shape: one line of data, at most behind the event's name, and
-    a blank line. 0 for any other."""
+    """Where the JSON text begins in an event that `payload` reads without splitting it into lines; 0 for any other.
+
+    It is one line of data, at most behind the event's name; or a JSON text with line ends between its tokens, which
+    split the event for those who read by the standard, and which `with_text` therefore makes blanks.
+    """
     start = frame.find(b"\n") + 1 if frame.startswith(b"event: ") else 0
-    if not (frame.startswith(b"data: {", start) and frame.endswith(b"\n\n") and b"\r" not in frame):
+    if not frame.startswith(b"data: {", start):
         return 0
-    return start + 6 if frame.find(b"\n", start) == len(frame) - 2 else 0
+    start += 6
+    if frame.find(b"\n", start) == len(frame) - 2 and b"\r" not in frame:
+        return start
+    try:
+        orjson.loads(frame[start:])
+    except orjson.JSONDecodeError:
+        return 0
+    return start
 
 
 def _payload_of_any(frame: bytes) -> Any:
