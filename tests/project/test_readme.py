@@ -38,7 +38,7 @@ def test_the_table_of_kinds_names_all_that_are_on() -> None:
     on = {kind for kind, state in states.items() if state.startswith("on")}
     table = README.partition("## What a loop is")[2]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)[: len(on)]) == on
-    [off] = re.findall(r"^Off until asked for: ([^.]+)\.", table, re.MULTILINE)
+    [off] = re.findall(r"^Off by default: ([^.]+)\.", table, re.MULTILINE)
     assert set(quoted(off)) == states.keys() - on
 
 
