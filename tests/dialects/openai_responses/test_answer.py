@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from callfuse.dialects.openai_responses.answer import ResponsesReader
+from callfuse.wire import sse
 from tests.dialects.openai_responses.wire import (
     Habits,
     Item,
@@ -258,6 +259,18 @@ def test_a_call_without_a_name_key_is_held() -> None:
     assert event.call.name == ""
     reader.read({"type": "response.output_item.done", "output_index": 0, "item": function()})
     assert event.call.name == "search"
+
+
+@pytest.mark.parametrize("told", [{}, {"item_id": 0}, {"item_id": "fc_another"}])
+@pytest.mark.parametrize("mode", ["block", "chance_then_block"])
+def test_a_call_that_begins_without_its_place_is_one_with_its_end(told: dict[str, Any], mode: str) -> None:
+    """None of its events leaves where the call is withheld."""
+    said = [json.loads(event.data) for event in events(stream(function()))]
+    said[1] = {key: value for key, value in said[1].items() if key != "output_index"} | told
+    odd = Reply((b"".join(sse.event(json.dumps(payload).encode()) for payload in said),))
+    met = meet(request(*spinning(function())), [odd, reply(message("Done."))], mode)
+    assert b"call_1" not in met.body
+    assert len(met.app.heard) == (2 if mode == "chance_then_block" else 1)
 
 
 def test_an_answer_in_the_background() -> None:

@@ -59,7 +59,7 @@ class ResponsesReader(Reader):
         """The events in one payload."""
         kind = plain_text_of(payload.get("type"))
         if kind in _PIECES:
-            if (call := self._open.get(_output_index(payload))) is not None:
+            if (call := self._call_of(_output_index(payload))) is not None:
                 call.pieces.append(plain_text_of(payload.get("delta")))
         elif kind in _TELLING:
             return self._read_telling(kind, payload)
@@ -79,22 +79,31 @@ class ResponsesReader(Reader):
             return (*closed, Event(What.CUT, 0, cut), Event(What.ENDED))
         if kind in _BROKEN or (kind == "response.created" and self.calls):
             return (Event(What.BROKE),)
-        if (text := plain_text_of(payload.get(_TEXTS.get(kind, "")))) and (call := self._open.get(index)) is not None:
+        if (text := plain_text_of(payload.get(_TEXTS.get(kind, "")))) and (call := self._call_of(index)) is not None:
             call.pieces = [text]
         return NO_EVENTS
+
+    def _call_of(self, index: int | None) -> OpenCall | None:
+        """The open call at an output index; the newest one, if both came without an index."""
+        if index is not None:
+            return self._open.get(index)
+        newest = self.calls[-1] if self.calls else None
+        return newest if newest is not None and newest.index == UNSTREAMED and not newest.closed else None
 
     def _open_call(self, index: Any, item: Payload) -> Event:
         place = index if isinstance(index, int) else UNSTREAMED
         call = OpenCall(0, place, call_id(item), name_of(item), kind=item["type"])
         call.namespace = str(item.get("namespace") or "")
         self.calls.append(call)
-        self._open[index] = call
+        self._open[_unplaced(item) if index is None else index] = call
         return Event(What.OPENED, 0, call)
 
     def _finish_item(self, index: Any, item: Any) -> Sequence[Event]:
         """The events for the end of an item, which may be the first event of it. One that was cut off stays open."""
         if not is_client_call(item):
             return NO_EVENTS
+        if index is None or (index not in self._open and _unplaced(item) in self._open):
+            index = _unplaced(item)
         events = [] if index in self._open else [self._open_call(index, item)]
         call = self._open[index]
         call.id = call_id(item) or call.id
@@ -131,6 +140,11 @@ def _output_index(payload: Payload) -> int | None:
     """The output index of an event; None if it has none."""
     index = payload.get("output_index")
     return index if type(index) is int else None
+
+
+def _unplaced(item: Payload) -> tuple[None, str]:
+    """What stands for the output index of an item that came without one."""
+    return None, call_id(item)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

@@ -360,5 +360,5 @@ def _unplaced_items(frames: Sequence[Frame], withheld: set[OpenCall]) -> set[str
 
 def _item_id(payload: Payload) -> str | None:
     """The id of the item that an event is about; None if it is about none."""
-    about = payload.get("item_id", object_of(payload.get("item")).get("id"))
+    about = object_of(payload.get("item")).get("id", payload.get("item_id"))
     return None if about is None else text_of(about)
