@@ -70,7 +70,7 @@ def test_one_request_of_a_conversation_is_kept() -> None:
     keeper = Keeper()
     parsed = [keeper.ask(body(messages)) for messages in range(3, 40)]
     assert max(parsed[2:]) < 2100
-    assert len(keeper.kept) == 1
+    assert len(keeper.kept._by_use) == 1
     (one,) = known(keeper)
     assert b"".join([*one.parts, one.rest]) == body(39)
 
@@ -82,7 +82,7 @@ def test_many_conversations_are_told_apart() -> None:
         for about in range(50):
             parsed = keeper.ask(body(messages, f"{about}"))
             assert (parsed < 2100) is (messages > 4)
-    assert len(keeper.kept) == 50
+    assert len(keeper.kept._by_use) == 50
 
 
 def test_of_those_that_look_alike_a_few_are_kept() -> None:
@@ -91,7 +91,7 @@ def test_of_those_that_look_alike_a_few_are_kept() -> None:
     for about in range(3 * MOST_ALIKE):
         keeper.ask(body(2, length=4100).replace(b"1 x", b"%d x" % about))
     assert max(map(len, keeper.kept._alike.values())) <= MOST_ALIKE
-    assert sum(map(len, keeper.kept._alike.values())) == len(keeper.kept)
+    assert sum(map(len, keeper.kept._alike.values())) == len(keeper.kept._by_use)
 
 
 def test_nobody_meets_anothers_request() -> None:
@@ -176,13 +176,13 @@ async def test_a_middleware_keeps_as_much_as_it_is_told() -> None:
     guarded, off = fuse(), fuse(max_kept_bytes=0)
     for one in (guarded, off):
         await drive(one, asked(body(4)))
-    assert len(kept_by(guarded)) == 1
+    assert len(kept_by(guarded)._by_use) == 1
     assert guarded.held_bytes == 0
-    assert len(kept_by(off)) == 0
+    assert len(kept_by(off)._by_use) == 0
     guarded.configure(settings("block", max_kept_bytes=0))
-    assert len(kept_by(guarded)) == 0
+    assert len(kept_by(guarded)._by_use) == 0
     await drive(guarded, asked(body(5)))
-    assert len(kept_by(guarded)) == 0
+    assert len(kept_by(guarded)._by_use) == 0
 
 
 async def test_nothing_short_is_kept() -> None:
@@ -190,7 +190,7 @@ async def test_nothing_short_is_kept() -> None:
     guarded = fuse()
     for length, kept in ((100, 0), (5000, 1)):
         await drive(guarded, asked(body(1, length=length)))
-        assert len(kept_by(guarded)) == kept
+        assert len(kept_by(guarded)._by_use) == kept
 
 
 async def test_clients_are_told_apart_by_their_credentials_and_sessions() -> None:
@@ -198,11 +198,11 @@ async def test_clients_are_told_apart_by_their_credentials_and_sessions() -> Non
     guarded = fuse()
     for key in (b"one", b"two", b"one"):
         await drive(guarded, asked(body(4), key))
-    assert len(kept_by(guarded)) == 2
+    assert len(kept_by(guarded)._by_use) == 2
     for session in (b"s1", b"s2", b"s1"):
         request = asked(body(4), b"one")
         await drive(guarded, replace(request, headers=(*request.headers, (b"x-session-id", session))))
-    assert len(kept_by(guarded)) == 4
+    assert len(kept_by(guarded)._by_use) == 4
 
 
 async def test_commands_of_a_new_prefix_are_found_in_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:

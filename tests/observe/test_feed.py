@@ -25,7 +25,7 @@ from callfuse.observe.events import (
 )
 from callfuse.observe.feed import DROPPED, MISSED, MOST_WAITING, TURN, Feed, FullError, Reader
 from callfuse.observe.fields import Value
-from callfuse.observe.ring import Choice, Entry, EventId, Ring, read_id, write
+from callfuse.observe.ring import Choice, EventId, FeedEvent, Ring, WrittenEvent, read_id, write
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
@@ -153,7 +153,7 @@ async def test_equal_choices_are_written_once(monkeypatch: pytest.MonkeyPatch) -
     """Fifty readers without filter, or with the same, cost one time of writing."""
     written: list[Choice] = []
 
-    def noted(new: Sequence[Entry], choice: Choice) -> bytes:
+    def noted(new: Sequence[FeedEvent], choice: Choice) -> bytes:
         written.append(choice)
         return write(new, choice)
 
@@ -216,13 +216,13 @@ async def test_without_readers_no_task_runs() -> None:
 
 def test_the_ring_is_bounded_in_events_and_bytes() -> None:
     """What is dropped is told by its floor."""
-    ring: Ring[Entry] = Ring((0, 0), most_events=3, most_bytes=100)
+    ring: Ring[FeedEvent] = Ring((0, 0), most_events=3, most_bytes=100)
     for number in range(1, 6):
-        ring.add(Entry((number, 0), b"x" * 10))
+        ring.add(WrittenEvent((number, 0), b"x" * 10))
     assert (len(ring), ring.size, ring.floor) == (3, 30, (2, 0))
     assert [entry.id[0] for entry in ring.after((3, 5))[0]] == [4, 5]
     assert (ring.after((2, 0))[1], ring.after((1, 9))[1]) == (False, True)
-    ring.add(Entry((6, 0), b"x" * 99))
+    ring.add(WrittenEvent((6, 0), b"x" * 99))
     assert (len(ring), ring.size, ring.floor) == (1, 99, (5, 0))
 
 
@@ -246,9 +246,9 @@ def test_no_other_text_is_an_id(text: str) -> None:
 )
 def test_what_others_write_into_the_stream_is_not_sent(data: bytes) -> None:
     """A frame is one event, whatever the store holds."""
-    assert Entry.read("1-0", data) is None
-    assert Entry.read("x", b'{"callfuse.event":"a"}') is None
-    entry = Entry.read("1-0", b'{"callfuse.event":"a"}')
+    assert WrittenEvent.read("1-0", data) is None
+    assert WrittenEvent.read("x", b'{"callfuse.event":"a"}') is None
+    entry = WrittenEvent.read("1-0", b'{"callfuse.event":"a"}')
     assert entry is not None
     assert entry.frame() == b'id: 1-0\nevent: a\ndata: {"callfuse.event":"a"}\n\n'
 
@@ -265,7 +265,7 @@ def test_what_others_write_into_the_stream_is_not_sent(data: bytes) -> None:
 )
 def test_values_of_any_shape_are_not_chosen(data: bytes) -> None:
     """By no filter, and no reader is the worse for it."""
-    entry = Entry.read("1-0", data)
+    entry = WrittenEvent.read("1-0", data)
     assert entry is not None
     for choice in (Choice(kinds=frozenset({"repeat"})), Choice(frozenset({"abc"}), frozenset({"repeat"}))):
         assert not choice.takes(entry)

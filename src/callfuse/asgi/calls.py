@@ -19,6 +19,7 @@ from callfuse.asgi import headers
 from callfuse.asgi.answer import BODY, START
 from callfuse.asgi.beside import Beside
 from callfuse.asgi.body import RequestBody
+from callfuse.asgi.delivery import Delivery
 from callfuse.asgi.driver import AnswerDriver
 from callfuse.asgi.scopes import call as call_app
 from callfuse.asgi.scopes import hand_back, snapshot
@@ -172,15 +173,16 @@ class GuardedExchange:
     Raises only what the app and the server's `send` raise.
     """
 
-    __slots__ = ("_answer", "_app", "_body", "_call", "_calls", "_first", "_given", "_scope", "_tasks")
+    __slots__ = ("_app", "_body", "_call", "_calls", "_delivery", "_driver", "_first", "_given", "_scope", "_tasks")
 
-    def __init__(self, app: ASGIApp, scope: Scope, body: RequestBody, answer: AnswerDriver) -> None:
+    def __init__(self, app: ASGIApp, scope: Scope, body: RequestBody, driver: AnswerDriver) -> None:
         self._app = app
         self._given = self._first = scope
         self._scope = snapshot(scope)
         self._body = body
-        self._answer = answer
-        answer.runner = self
+        self._driver = driver
+        self._delivery = driver.delivery
+        self._delivery.runner = self
         self._call: AppCall | None = None
         self._calls: list[AppCall] = []
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -195,37 +197,37 @@ class GuardedExchange:
                     failure = await self._run(scope, content)
                 except Exception as error:  # noqa: BLE001 - raised again outside the group, which would wrap it
                     failure = error
-                if self._answer.timer is not None:
-                    self._answer.timer.stop()
+                if self._delivery.timer is not None:
+                    self._delivery.timer.stop()
             if failure is not None:
                 raise failure
         finally:  # and break reference cycles: tasks, the app's frames and the traceback refer to this object
-            self._answer.report()  # also where the host has cancelled the exchange
+            self._delivery.report()  # also where the host has cancelled the exchange
             hand_back(scope, self._given)
             for call in self._calls:
                 call.close()
             self._calls.clear()
             self._call = self._tasks = failure = content = None
-            self._answer.close()
-            del self._answer
+            self._driver.close()
+            del self._driver, self._delivery
 
     async def _run(self, scope: Scope, content: bytes | None) -> BaseException | None:
         """Make the calls one after another; returns the exception of the call that gave the client's answer, if any."""
-        answer = self._answer
+        delivery = self._delivery
         started = self._start(scope, content, self._take_first)
         await started.over.wait()
         call: AppCall | None = started
-        while answer.ask is not None and answer.is_wanted:
-            call = await self._ask_again(answer.ask)
-        if answer.client.is_cut:
+        while delivery.ask is not None and not self._body.gone:
+            call = await self._ask_again(delivery.ask)
+        if delivery.client.is_cut:
             return None
-        if call is not None and call.ended and answer.ask is None:
-            await answer.cut()
+        if call is not None and call.ended and delivery.ask is None:
+            await delivery.cut()
             return call.take_failure()
         return None
 
     def _start(self, scope: Scope, content: bytes | None, send: Send, *, again: bool = False) -> AppCall:
-        app = self._answer.keeper.traced(self._app) if again else self._app
+        app = self._delivery.keeper.traced(self._app) if again else self._app
         self._call = AppCall(app, scope, self._body, content, send)
         self._calls.append(self._call)
         if self._tasks is not None:
@@ -237,20 +239,20 @@ class GuardedExchange:
         if message["type"] == START:
             hand_back(self._first, self._given)
             if self._call is not None:
-                self._call.answer = self._answer.take
-        await self._answer.take(message)
+                self._call.answer = self._driver.take
+        await self._driver.take(message)
 
     def after_message(self) -> None:
         """Start the timer if a hold began, and leave the call if the model is to be asked again, or if its answer has
         been cut short."""
-        answer = self._answer
-        if answer.hold_began() and self._tasks is not None and answer.timer is not None:
-            self._tasks.start_soon(answer.timer.run, self._cancel_call)
+        delivery = self._delivery
+        if delivery.hold_began() and self._tasks is not None and delivery.timer is not None:
+            self._tasks.start_soon(delivery.timer.run, self._cancel_call)
         if self._call is None:
             return
-        if answer.ask is not None:
+        if delivery.ask is not None:
             self._call.leave()
-        elif answer.client.is_cut:
+        elif delivery.client.is_cut:
             self._call.hang_up()
 
     async def drop(self) -> None:
@@ -263,36 +265,36 @@ class GuardedExchange:
     async def _ask_again(self, ask: Ask) -> AppCall | None:
         """Call the app with an amended request. Takes the next rung if the answer cannot be used or no path leads to
         the model; returns None in the latter case."""
-        answer = self._answer
-        answer.ask = None
+        delivery = self._delivery
+        delivery.ask = None
         scope = self._scope_for(ask)
         if scope is None:
-            await answer.escalate(f"no path to {ask.model}")
+            await delivery.escalate(f"no path to {ask.model}")
             return None
-        answer.keeper.bus.emit(AskedAgain(answer.keeper.tally.where, ask.model))
-        limit_s = answer.evidence.settings.steer_timeout_s
+        delivery.keeper.bus.emit(AskedAgain(delivery.keeper.tally.where, ask.model))
+        limit_s = delivery.evidence.settings.steer_timeout_s
         with anyio.CancelScope(deadline=anyio.current_time() + limit_s) as first_byte:
-            later = LaterAnswer(self, answer, first_byte)
+            later = LaterAnswer(self, self._driver, first_byte)
             call = self._start(scope, ask.body, later.send, again=True)
             await call.over.wait()
         cause = later.cause
         if not call.over.is_set():
             cause = f"no answer within {limit_s:g} s"
             call.cancel()
-        if answer.guard is not None and answer.guard.state.pending and answer.ask is None:
+        if delivery.guard is not None and delivery.guard.state.pending and delivery.ask is None:
             failure = call.take_failure()
-            await answer.escalate(type(failure).__name__ if failure else cause)
+            await delivery.escalate(type(failure).__name__ if failure else cause)
         return call
 
     def _scope_for(self, ask: Ask) -> Scope | None:
         """The scope of an amended request; None if no path leads to the model that it is for."""
-        answer = self._answer
-        with answer.keeper.fail_open.stage("while asking"):
+        delivery = self._delivery
+        with delivery.keeper.fail_open.stage("while asking"):
             scope = headers.for_body(self._scope, ask.body, again=True, identity=True)
-            if not ask.model or headers.route_to_model(scope, ask.model, in_body=answer.names_model):
+            if not ask.model or headers.route_to_model(scope, ask.model, in_body=bool(delivery.evidence.request.model)):
                 return scope
-            if answer.guard is not None:
-                answer.guard.record.unasked.append("path")
+            if delivery.guard is not None:
+                delivery.guard.record.unasked.append("path")
         return None
 
 
@@ -300,52 +302,52 @@ class LaterAnswer:
     """The app's answer to an amended request. Its first byte makes it the client's answer, and lifts the deadline of
     `first_byte`. `cause`: why it did not, for the log."""
 
-    __slots__ = ("_accepted", "_answer", "_begun", "_exchange", "_first_byte", "cause")
+    __slots__ = ("_accepted", "_begun", "_driver", "_exchange", "_first_byte", "cause")
 
-    def __init__(self, exchange: GuardedExchange, answer: AnswerDriver, first_byte: anyio.CancelScope) -> None:
+    def __init__(self, exchange: GuardedExchange, driver: AnswerDriver, first_byte: anyio.CancelScope) -> None:
         self.cause = "it did not answer"
         self._exchange = exchange
-        self._answer = answer
+        self._driver = driver
         self._first_byte = first_byte
         self._accepted = self._begun = False
 
     async def send(self, message: Message) -> None:
         """The `send` of the app's call."""
-        answer = self._answer
-        guard, kind = answer.guard, message["type"]
+        driver, delivery = self._driver, self._driver.delivery
+        guard, kind = delivery.guard, message["type"]
         if guard is None:
             return
         if kind == START:
-            refusal = answer.refusal(message)
+            refusal = driver.refusal(message)
             self._accepted = not refusal
             self.cause = refusal or "its answer broke off"
         elif kind != BODY:
-            if answer.client.closed:
-                await answer.client.pass_on(message)
+            if delivery.client.closed:
+                await delivery.client.pass_on(message)
         elif self._accepted:
             if not self._begun and message.get("body"):
                 self._first_byte.deadline = math.inf
-                if answer.timer is not None:
-                    answer.timer.held_since = None  # the time of its hold starts anew
+                if delivery.timer is not None:
+                    delivery.timer.held_since = None  # the time of its hold starts anew
                 self._exchange.after_message()
                 self._begun = self._accepted = guard.begin_next_answer()
             if self._begun:
-                await answer.feed(guard, message)
+                await driver.feed(guard, message)
                 self._exchange.after_message()
 
 
 class WatchedCall:
     """Calls the app once, in the host's own task, for an answer in which a call could still be one too many."""
 
-    __slots__ = ("_answer", "_beside", "_body", "_scope", "_unheeded")
+    __slots__ = ("_beside", "_body", "_delivery", "_scope", "_unheeded")
 
-    def __init__(self, answer: AnswerDriver, body: RequestBody, scope: Scope) -> None:
-        self._answer = answer
+    def __init__(self, delivery: Delivery, body: RequestBody, scope: Scope) -> None:
+        self._delivery = delivery
         self._beside = Beside()
         self._body = body
         self._scope = scope
         self._unheeded: Unheeded | None = None
-        answer.runner = self
+        delivery.runner = self
 
     async def run(self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send) -> None:
         """Call the app with a copy of the given scope, and hand back what it wrote there."""
@@ -360,19 +362,19 @@ class WatchedCall:
     ) -> bool:
         if error is not None and not isinstance(error, Exception):
             return False  # a call that is cancelled or dropped must not wait for its client
-        answer = self._answer
-        if answer.timer is not None:
-            answer.timer.stop()
-        await answer.cut()
-        answer.report()
-        return answer.client.is_cut
+        delivery = self._delivery
+        if delivery.timer is not None:
+            delivery.timer.stop()
+        await delivery.cut()
+        delivery.report()
+        return delivery.client.is_cut
 
     def after_message(self) -> None:
         """Begin with heartbeats if a hold began, and hang up if the answer has been cut short."""
-        if self._answer.client.is_cut:
+        if self._delivery.client.is_cut:
             self._body.hang_up()
-        if self._answer.hold_began() and self._answer.timer is not None:
-            self._beside.start(partial(self._answer.timer.run, _nothing))
+        if self._delivery.hold_began() and self._delivery.timer is not None:
+            self._beside.start(partial(self._delivery.timer.run, _nothing))
 
     async def drop(self) -> None:
         """Drop what the app sends behind an answer that was cut short."""

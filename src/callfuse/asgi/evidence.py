@@ -100,7 +100,7 @@ class ExchangeEvidence:
 
     `kept`: what the ledger needs of the conversation after the answer. `is_healthy`: no call of the answer can have a
     finding if it comes alone. `holds`: such a call may have to be withheld. `room`: how many calls the answer may have
-    before one could have a finding because of the others; `hands_over`: then it may have to be withheld.
+    before one could have a finding because of the others; `may_hold`: then it may have to be withheld.
     `brings_results`: the request shows results of the newest round for the first time. `hindsight`: a verdict on the
     newest round by its results, to be reported with the answer.
     """
@@ -112,11 +112,11 @@ class ExchangeEvidence:
         "_limits",
         "_now",
         "brings_results",
-        "hands_over",
         "hindsight",
         "holds",
         "is_healthy",
         "kept",
+        "may_hold",
         "request",
         "room",
         "settings",
@@ -146,7 +146,7 @@ class ExchangeEvidence:
         self.is_healthy = not self.judge.any_finding
         self.holds = not self.is_healthy and self.judge.any_hold
         self.room = self.judge.room
-        self.hands_over = self.judge.may_withhold_any and request.choices == 1
+        self.may_hold = self.judge.may_withhold_any and request.choices == 1
         self.brings_results = conversation.brings_results
         self.hindsight = self.judge.hindsight() if self.brings_results else None
 

@@ -107,12 +107,11 @@ class Exchange:
             body.release()
         if stage.failed:
             return self._run_unread(scope, body, send)
-        taken = answer.send_to_the_end if answer.settles_text else answer.send
-        if self._evidence.hands_over:
-            return WatchedCall(answer, body, scope).run(called, sent, scope, receive, taken)
+        if self._evidence.may_hold:
+            return WatchedCall(answer.delivery, body, scope).run(called, sent, scope, receive, answer.send)
         if sent is scope:
-            return called(sent, receive, taken)
-        return call(called, sent, scope, receive, taken)
+            return called(sent, receive, answer.send)
+        return call(called, sent, scope, receive, answer.send)
 
     def _run_unread(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app without reading its answer, which an error prevents; under `fail_closed`, block one of which a

@@ -92,9 +92,6 @@ class LastRequests:
         self._alike: dict[int, list[LastRequest]] = {}
         self._by_use: OrderedDict[LastRequest, None] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._by_use)
-
     def find(self, sender: Sender, body: bytes) -> Continued | None:
         """The last request of the conversation of this body, if it is kept."""
         if not self._by_use:

@@ -6,7 +6,7 @@ All of it follows from the request and the start alone. What becomes of the answ
 """
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from callfuse.asgi.answer import UNDECLARED, Intake, Shape
 from callfuse.asgi.evidence import ExchangeEvidence
@@ -50,6 +50,10 @@ class Quiet(NamedTuple):
         )
 
 
+READ_ALL: Final = Quiet(b"", b"", ())
+"""No chunk passes unread."""
+
+
 class AnswerOpening:
     """Makes what the answer of one exchange is read with.
 
@@ -78,7 +82,7 @@ class AnswerOpening:
             if intake.packed and not watching.unpacks:
                 self._keeper.tally.unwatched("content-encoding")
                 return None
-            may_hold = evidence.hands_over and not intake.packed
+            may_hold = evidence.may_hold and not intake.packed
             intake.raw = not may_hold or (intake.has_length and not intake.may_be_whole)
         if shape.unreadable and shape is not UNDECLARED:
             self.tell_unread(shape.unreadable)

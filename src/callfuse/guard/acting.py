@@ -1,7 +1,7 @@
 """Acts on the verdicts over one answer: it leaves as it came, the model is asked again, or it leaves without calls.
 
-`AnswerActs.plan` records the round and says what is to be done and what becomes of the rest of the answer: nothing has
-left by then, so that its guard can enter that mode first.
+`VerdictActions.plan` records the round and says what is to be done and what becomes of the rest of the answer: nothing
+has left by then, so that its guard can enter that mode first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     carry_out: Callable[[], Step]
 
 
-class AnswerActs:
+class VerdictActions:
     """Acts on the verdicts over one answer, and records its round. Any method may raise what a dialect's writer raises.
 
     `recorded`: the round is on record. `unjudged`: judging has failed, so that no verdict can be told.

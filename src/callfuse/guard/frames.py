@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from callfuse.boundary import Boundary
 from callfuse.dialects.base import Entry, Event, What
 from callfuse.dialects.codec import Codec
-from callfuse.guard.acting import AnswerActs, Blocks
+from callfuse.guard.acting import Blocks, VerdictActions
 from callfuse.guard.assembly import Assembly
 from callfuse.guard.calls import AnswerCalls
 from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
@@ -72,7 +72,7 @@ class AnswerFrames:
         self.calls = AnswerCalls(codec.reader(trace=True), loop.judge, self.queue, form.payload)
         self.kept = KeptBytes(loop.judge.settings.max_response_bytes, spliced=continues)
         rewriter.begin(self.queue, self.kept)
-        self.acts = AnswerActs(codec, loop, rewriter, self.queue, self.calls, self.kept)
+        self.acts = VerdictActions(codec, loop, rewriter, self.queue, self.calls, self.kept)
         self.mode = Mode.FOLLOWING
 
     @property

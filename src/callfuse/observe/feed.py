@@ -29,7 +29,7 @@ from callfuse.observe.background import Background
 from callfuse.observe.events import Event
 from callfuse.observe.kept import WEIGHT, EventKeeper, KeptEvent
 from callfuse.observe.naming import CLASSES
-from callfuse.observe.ring import MOST_EVENTS, Choice, Entry, EventId, Ring, read_id, write
+from callfuse.observe.ring import MOST_EVENTS, Choice, EventId, FeedEvent, Ring, WrittenEvent, read_id, write
 
 PAUSE_S: Final = 0.1
 """Between two hand-outs: what comes meanwhile goes in one chunk."""
@@ -93,11 +93,11 @@ class Follower(Protocol):
         """Whether it wants nothing more."""
         ...
 
-    def begin(self, old: Sequence[Entry], *, alone: bool) -> None:
+    def begin(self, old: Sequence[FeedEvent], *, alone: bool) -> None:
         """Take the events that are known. `alone`: the store is down, and only this process has them."""
         ...
 
-    def hand(self, new: Sequence[Entry], written: dict[Choice, bytes]) -> None:
+    def hand(self, new: Sequence[FeedEvent], written: dict[Choice, bytes]) -> None:
         """Take what is new; must not wait. `written`: not for it."""
         ...
 
@@ -117,7 +117,7 @@ class Reader:
 
     def __init__(self, choice: Choice) -> None:
         self.choice = choice
-        self._old: Sequence[Entry] = ()
+        self._old: Sequence[FeedEvent] = ()
         self._chunks: deque[bytes] = deque()
         self._size = 0
         self._signal = asyncio.Event()
@@ -128,7 +128,7 @@ class Reader:
         """Whether it gets nothing more."""
         return self._ended
 
-    def begin(self, old: Sequence[Entry], missed: bool) -> None:
+    def begin(self, old: Sequence[FeedEvent], missed: bool) -> None:
         """Give it the events that it has not had; `missed`: some before them are lost."""
         self._old = old
         if missed:
@@ -147,7 +147,7 @@ class Reader:
             self._chunks.append(chunk)
         self._signal.set()
 
-    def hand(self, new: Sequence[Entry], written: dict[Choice, bytes]) -> None:
+    def hand(self, new: Sequence[FeedEvent], written: dict[Choice, bytes]) -> None:
         """Queue what it wants of these events. `written`: the same for those who have been given them before it."""
         if self.choice not in written:
             written[self.choice] = write(new, self.choice)
@@ -217,18 +217,18 @@ class Feed:
         most_readers: int = 100,
         relay: Relay | None = None,
         clock: Callable[[], float] = time.time,
-        ring: Ring[Entry] | None = None,
+        ring: Ring[FeedEvent] | None = None,
     ) -> None:
         self._keeper = EventKeeper(content, clock)
         self._most_readers = most_readers
         self._relay = relay
         self._read: EventId | None = None
-        self._ring: Ring[Entry] = Ring((int(1000 * clock()), 0)) if ring is None else ring
+        self._ring: Ring[FeedEvent] = Ring((int(1000 * clock()), 0)) if ring is None else ring
         self._lock = Lock()
         self._exchanging = asyncio.Lock()
         self._unseen: Ring[KeptEvent] | None = None
         self._readers: set[Reader | Follower] = set()
-        self._new: deque[Entry] = deque()
+        self._new: deque[FeedEvent] = deque()
         self._unsent: deque[KeptEvent] = deque(maxlen=MOST_UNSENT)
         self._alone = self._over = False
         self._task = Background(self._work)
@@ -361,7 +361,7 @@ class Feed:
             if found is None:
                 with self._lock:
                     for one in data:
-                        self._keep(Entry(self._ring.next_id(self._keeper.now()), one, is_own=True))
+                        self._keep(WrittenEvent(self._ring.next_id(self._keeper.now()), one, is_own=True))
                 return False
             self._keep_read(found)
         return bool(self._unsent) or len(found) >= most > 0
@@ -384,19 +384,19 @@ class Feed:
     def _keep_read(self, found: Sequence[tuple[str, bytes]], *, are_old: bool = False) -> None:
         with self._lock:
             for id_, data in found:
-                if entry := Entry.read(id_, data):
+                if entry := WrittenEvent.read(id_, data):
                     self._keep(entry, is_old=are_old)
             if found:
                 self._read = read_id(found[-1][0])
 
-    def _keep(self, entry: Entry, *, is_old: bool = False) -> None:
+    def _keep(self, entry: FeedEvent, *, is_old: bool = False) -> None:
         self._ring.add(entry)
         if self._readers and not is_old:
             self._new.append(entry)
 
-    def _take_new(self, most: float = inf) -> list[Entry]:
+    def _take_new(self, most: float = inf) -> list[FeedEvent]:
         """Take what is new, or of it the first with about so many characters of arguments and results."""
-        new: list[Entry] = []
+        new: list[FeedEvent] = []
         with self._lock:
             while self._new and most > 0:
                 new.append(self._new.popleft())
@@ -417,7 +417,7 @@ class Feed:
             for reader in self._readers:
                 reader.tell(alone=alone)
 
-    def _hand_out(self, new: Sequence[Entry]) -> None:
+    def _hand_out(self, new: Sequence[FeedEvent]) -> None:
         """Give events to all readers; those of one choice get the same bytes."""
         if not new:
             return

@@ -22,7 +22,7 @@ from callfuse.observe import events
 from callfuse.observe.content import LENGTHS, collected, finished, length_of
 from callfuse.observe.events import Event, FindingSeen
 from callfuse.observe.fields import SAVED_CALLS, SAVED_TOKENS, TIME, TOLD, Value
-from callfuse.observe.ring import Entry
+from callfuse.observe.ring import FeedEvent
 from callfuse.observe.saved import Saved, tokens_of
 from callfuse.wire.jsontext import dumps
 
@@ -34,18 +34,16 @@ Light = tuple[Event, int]
 """An event as it is kept, and its bytes."""
 
 
-class KeptEvent(Entry):
+class KeptEvent(FeedEvent):
     """An event, or the fields of one with long texts. `size`: the bytes that it takes in memory, about. `time`: when it
     happened, in Unix seconds. `content`: the setting. `saved`, `tokens`: what it saved, by the estimate of
     `observe/saved.py`."""
 
-    __slots__ = ("content", "event", "saved", "time", "tokens")
+    __slots__ = ("_data", "content", "event", "saved", "time", "tokens")
 
     def __init__(self, event: Event | dict[str, Value], size: int, time: float, content: str) -> None:
-        self.id = (0, 0)  # until it is in a ring
-        self.is_own = False
-        self.size = size
-        self._data = self._fields = None
+        super().__init__((0, 0), size)  # its id comes when it is in a ring
+        self._data: bytes | None = None
         self.event = event
         self.time = time
         self.content = content
@@ -61,8 +59,12 @@ class KeptEvent(Entry):
             fields[SAVED_TOKENS] = self.tokens
         return fields
 
-    def _write(self) -> bytes:
-        return dumps(finished(self.unfinished(), self.content))
+    @property
+    def data(self) -> bytes:
+        """Its fields, written when somebody first reads them."""
+        if self._data is None:
+            self._data = dumps(finished(self.unfinished(), self.content))
+        return self._data
 
 
 class EventKeeper:

@@ -5,6 +5,7 @@ what is older and newer across workers and restarts, too.
 """
 
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -38,34 +39,22 @@ def number_of(id_: EventId) -> int:
     return (id_[0] << 12) + min(id_[1], 4095)
 
 
-class Entry:
-    """An event of the feed: its fields as JSON in one line, the event's name first. `size`: what it counts in a ring.
-    `is_own`: no other process has it, although they share a store."""
+class FeedEvent(ABC):
+    """An event of the feed. `size`: what it counts in a ring. `is_own`: no other process has it, although they share a
+    store."""
 
-    __slots__ = ("_data", "_fields", "id", "is_own", "size")
+    __slots__ = ("_fields", "id", "is_own", "size")
 
-    def __init__(self, id_: EventId, data: bytes, *, is_own: bool = False) -> None:
+    def __init__(self, id_: EventId, size: int, *, is_own: bool = False) -> None:
         self.id = id_
+        self.size = size
         self.is_own = is_own
-        self.size = len(data)
-        self._data: bytes | None = data
         self._fields: dict[str, Any] | None = None
 
     @property
+    @abstractmethod
     def data(self) -> bytes:
-        """The fields as JSON in one line."""
-        if self._data is None:
-            self._data = self._write()
-        return self._data
-
-    def _write(self) -> bytes:
-        """The data of one that is kept in another form until somebody reads it (`observe/kept.py`)."""
-        raise NotImplementedError
-
-    @classmethod
-    def read(cls, id_: str, data: bytes) -> "Entry | None":
-        """Read an event that another process has written; None if it is none: its data stand in a stream of lines."""
-        return cls(read_id(id_), data) if _ID.fullmatch(id_) and _DATA.fullmatch(data) else None
+        """The fields as JSON in one line, the event's name first."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -80,7 +69,27 @@ class Entry:
         return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, name, self.data)
 
 
-E = TypeVar("E", bound=Entry)
+class WrittenEvent(FeedEvent):
+    """An event that came as JSON."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, id_: EventId, data: bytes, *, is_own: bool = False) -> None:
+        super().__init__(id_, len(data), is_own=is_own)
+        self._data = data
+
+    @property
+    def data(self) -> bytes:
+        """As it came."""
+        return self._data
+
+    @classmethod
+    def read(cls, id_: str, data: bytes) -> "WrittenEvent | None":
+        """Read an event that another process has written; None if it is none: its data stand in a stream of lines."""
+        return cls(read_id(id_), data) if _ID.fullmatch(id_) and _DATA.fullmatch(data) else None
+
+
+E = TypeVar("E", bound=FeedEvent)
 
 
 def _read(data: bytes) -> dict[str, Any]:
@@ -99,7 +108,7 @@ class Choice:
     sessions: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: FeedEvent) -> bool:
         """Whether an event is one of those."""
         if not self.sessions and not self.kinds:
             return True
@@ -109,7 +118,7 @@ class Choice:
         return not self.kinds or is_chosen(fields, self.kinds)
 
 
-def write(entries: Iterable[Entry], choice: Choice) -> bytes:
+def write(entries: Iterable[FeedEvent], choice: Choice) -> bytes:
     """The events that a reader wants, as they are sent."""
     return b"".join([entry.frame() for entry in entries if choice.takes(entry)])
 

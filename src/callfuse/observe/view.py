@@ -22,7 +22,7 @@ from callfuse.observe.activity import Activity, Content
 from callfuse.observe.counts import Counts
 from callfuse.observe.feed import Feed
 from callfuse.observe.reading import read_fields
-from callfuse.observe.ring import Choice, Entry, number_of
+from callfuse.observe.ring import Choice, FeedEvent, number_of
 
 LOOKS_S: Final = 30.0
 """How long an activity is kept up to date after somebody has looked at it."""
@@ -53,7 +53,7 @@ class View:
         self._looking = asyncio.Lock()
         self._taking = Lock()
         self._is_stale = False
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[FeedEvent] = deque()
         self._activity = Activity(content, clock, rates=None if feed.is_shared else counts.rates)
         if not feed.is_shared:
             feed.take_unseen()
@@ -91,13 +91,13 @@ class View:
         is_left = self._passed() - self._looked > LOOKS_S
         return is_left or self._is_stale or len(self._waiting) > MOST_WAITING
 
-    def begin(self, old: Sequence[Entry], *, alone: bool) -> None:
+    def begin(self, old: Sequence[FeedEvent], *, alone: bool) -> None:
         """Make the activity anew."""
         self.alone, self._is_stale = alone, False
         self._waiting = deque(old)
         self._activity = Activity(self._content, self._clock, None if alone else NOBODY)
 
-    def hand(self, new: Sequence[Entry], _: dict[Choice, bytes]) -> None:
+    def hand(self, new: Sequence[FeedEvent], _: dict[Choice, bytes]) -> None:
         """Keep what is new until somebody looks."""
         self._waiting.extend(new)
 
@@ -111,7 +111,7 @@ class View:
         self._activity = Activity(self._content, self._clock, NOBODY)
 
 
-def _take(activity: Activity, waiting: deque[Entry]) -> None:
+def _take(activity: Activity, waiting: deque[FeedEvent]) -> None:
     """Take what has come since somebody looked; some thousand events take a while."""
     while waiting:
         entry = waiting.popleft()

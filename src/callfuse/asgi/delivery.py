@@ -1,0 +1,316 @@
+"""Delivers one client's answer: what its guard releases leaves, what is due then is done, and at the end it is settled.
+
+`AnswerDriver` (`driver.py`) knows what comes: messages, and the form of the body. `Delivery` knows what leaves: it
+feeds the guard plain bytes, has verdicts decided and carried out, counts what is kept, and keeps what the answer has
+brought before its last bytes leave. `calls.py` asks it whether the app is to be called again.
+"""
+
+from functools import partial
+from typing import Protocol
+
+from anyio.lowlevel import checkpoint
+
+from callfuse.asgi import off_loop
+from callfuse.asgi.answer import Intake, split_blanks
+from callfuse.asgi.body import RequestBody
+from callfuse.asgi.budget import GRAIN
+from callfuse.asgi.evidence import ExchangeEvidence
+from callfuse.asgi.hold_timer import HoldTimer
+from callfuse.asgi.keep import Keeper
+from callfuse.asgi.opening import Watching
+from callfuse.asgi.review import Review
+from callfuse.asgi.safe_guard import SafeGuard
+from callfuse.asgi.slices import SLICE_BYTES, slices
+from callfuse.asgi.stream import ClientStream
+from callfuse.asgi.types import Send
+from callfuse.guard.record import ExchangeRecord
+from callfuse.guard.step import Ask
+from callfuse.observe import log
+from callfuse.observe.events import AskFailed
+
+
+class Runner(Protocol):
+    """Who calls the app for an answer."""
+
+    def after_message(self) -> None:
+        """A message has been taken: a hold may have begun, or the answer may be complete before the app's call is."""
+        ...
+
+    async def drop(self) -> None:
+        """The app has sent a message behind the end of an answer that was cut short."""
+        ...
+
+
+class HostCall:
+    """The runner of an answer of which nothing is ever held: the host's own call of the app."""
+
+    __slots__ = ()
+
+    def after_message(self) -> None:
+        """Nothing is held, and nothing cut short."""
+
+    async def drop(self) -> None:
+        """What comes behind an exchange goes nowhere."""
+
+
+class Delivery:
+    """What one client gets of the answers to its request, and what they have brought.
+
+    `intake`: how the body of the current answer comes; None while it is not known, and where the answer is not read.
+    `guard`: None until an answer that can be read has begun, and once it need not be read any more. `ask`: the request
+    to make when the current call of the app is over; None if there is none. `runner`: who calls the app. `review` lets
+    a callback see verdicts; `timer` is that of the holds. `body`: that of the request, which tells
+    whether the client is still there.
+    """
+
+    __slots__ = (
+        "_watching",
+        "ask",
+        "body",
+        "client",
+        "evidence",
+        "guard",
+        "intake",
+        "keeper",
+        "review",
+        "runner",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        evidence: ExchangeEvidence,
+        keeper: Keeper,
+        body: RequestBody,
+        send: Send,
+        review: Review | None,
+        watching: Watching | None,
+    ) -> None:
+        self.body = body
+        self.evidence = evidence
+        self.keeper = keeper
+        self.review = review
+        self.ask: Ask | None = None
+        self.client = ClientStream(send)
+        self.guard: SafeGuard | None = None
+        self.intake: Intake | None = None
+        self.runner: Runner = HostCall()
+        self.timer: HoldTimer | None = None
+        self._watching = watching
+
+    async def take_direct(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> bool:
+        """Take a chunk of a stream that comes plain. Whether there is nothing more to be done: it only waits, as others
+        before it."""
+        if final or len(chunk) > SLICE_BYTES or self.client.closed:
+            await self.take(guard, chunk, final=final)
+            return False
+        out, timer = guard.feed(chunk, final=False), self.timer
+        is_counted = 0 <= guard.buffered_bytes - self.body.share.answer < GRAIN
+        holds = timer is not None and timer.is_running and guard.state.holding
+        if holds and is_counted and not (out or guard.state.needs_verdict):
+            return True
+        await self.carry_out(guard, out, final=False)
+        return False
+
+    async def take(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
+        """Feed the guard plain bytes of the answer, and do what is due then."""
+        if self.client.closed:
+            return
+        is_whole = guard.shape.stream is None
+        if not is_whole and len(chunk) > SLICE_BYTES:
+            await self._take_slices(guard, chunk, final=final)
+            return
+        if is_whole and not (final or guard.buffered_bytes or self.client.has_said):
+            chunk = await self._lead(chunk)
+        if is_whole and final:  # it is parsed at its end
+            out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.buffered_bytes + len(chunk))
+        else:
+            out = guard.feed(chunk, final=final)
+        await self.carry_out(guard, out, final=final)
+
+    async def _lead(self, chunk: bytes) -> bytes:
+        """Send the white space before a whole answer, and its start with it; returns the rest. One that declares its
+        length is not kept open."""
+        if self.intake is not None and self.intake.has_length:
+            return chunk
+        blanks, rest = split_blanks(chunk)
+        if blanks:
+            await self.client.lead(blanks)
+        return rest
+
+    async def _take_slices(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
+        """Take a long chunk of a stream. Every few bytes may be a frame, and others wait meanwhile."""
+        end = len(chunk)
+        for piece in slices(chunk):
+            end -= len(piece)
+            if self.guard is None:
+                await self.client.write(piece, final=final and not end)
+            else:
+                await self.take(guard, piece, final=final and not end)
+            if self.ask is not None or self.client.is_cut:
+                return
+            if end:
+                await checkpoint()
+
+    async def carry_out(self, guard: SafeGuard, out: bytes, *, final: bool) -> None:
+        """Carry out a verdict that is needed, and write what may leave."""
+        if guard.assembly is not None and (guard.is_broken or guard.assembly.is_suspect):
+            out += await self._follow(guard, final=final)
+        if not 0 <= guard.buffered_bytes - self.body.share.answer < GRAIN:
+            out += self.count(guard)
+        if asked := guard.state.needs_verdict:
+            if guard.shape.stream is not None:  # a callback takes its time: what may leave does not wait for it
+                await self.client.write(out)
+                out = b""
+                self.runner.after_message()
+            out += await self._decide(guard)
+        if self.guard is None:
+            await self.client.write(out, final=final)
+        elif (final or self.client.is_cut) and not guard.state.pending:
+            await self._finish(guard, out)
+        else:
+            if out:
+                await self.client.write(out)
+            if asked:
+                self.keeper.tell(guard.record)  # the answer may go on for minutes
+
+    async def _follow(self, guard: SafeGuard, *, final: bool) -> bytes:
+        """Have the guard hold calls from now on, for one could be one too many; returns what leaves then. If that
+        fails, or assembling has, what waits leaves, and the rest passes."""
+        evidence, fail_open = self.evidence, self.keeper.fail_open
+        if not guard.is_broken:
+            with fail_open.stage("while watching"):
+                if self._watching is not None:
+                    self.review = await self._watching.revive()
+                request, stage = evidence.request.get(), fail_open.stage("while guarding")
+                out = guard.follow(request, evidence.judge, stage, log.tracer(self.keeper.session))
+                self.keeper.tally.mode = "guarded"
+                return out + guard.feed(b"", final=True) if final else out
+        out = guard.cut()
+        self.stop()
+        return out
+
+    async def _decide(self, guard: SafeGuard) -> bytes:
+        """Get the verdicts and carry them out; returns what leaves."""
+        review = self.review
+        if review is None:  # not where a guard follows an answer
+            return guard.fail("no review")
+        step = await self.keeper.tally.time_decision(guard.decide(review.review))
+        self.ask, self.client.is_cut = step.ask, step.ends
+        return step.out
+
+    def count(self, guard: SafeGuard) -> bytes:
+        """Count what is kept of the answer; if that is too much, returns what the guard then releases."""
+        share = self.body.share
+        if share.hold(guard.measure()) or guard.state.needs_verdict or not guard.buffered_bytes:
+            return b""
+        if guard.assembly is not None:
+            out = guard.cut()
+            self.give_up("max_total_bytes")
+            share.hold(0)
+            return out
+        out = guard.give_way("max_total_bytes")
+        share.hold(guard.measure())
+        return out
+
+    async def escalate(self, cause: str) -> None:
+        """The model could not be asked again, for this cause: take the next rung."""
+        if self.guard is None:
+            return
+        self.keeper.bus.emit(AskFailed(cause, self.keeper.tally.where))
+        step = await self.guard.escalate()
+        self.ask = step.ask
+        if step.ask is None:
+            await self._finish(self.guard, step.out)
+        else:
+            await self.client.write(step.out)
+            self.keeper.tell(self.guard.record)
+
+    def hold_began(self) -> bool:
+        """Note whether a hold has begun or ended. Returns True if `run` of the timer has to be started."""
+        guard = self.guard
+        if guard is None or guard.assembly is not None:
+            return False
+        if self.timer is None:
+            meter = self.keeper.tally.measure_holds(guard, self.tell)
+            heartbeat = self.evidence.request.dialect.heartbeat
+            self.timer = HoldTimer(guard, self.client, self.evidence.settings, heartbeat, meter)
+        return self.timer.update()
+
+    async def settle(self, guard: SafeGuard | None) -> str:
+        """Keep what the answer has brought (without a guard: the request), before its last bytes leave: the client may
+        send its next request right after. Returns the value of the header `x-callfuse-action`."""
+        action, record = "", ExchangeRecord(self.evidence.request.choices)
+        if guard is not None:
+            weight = len(self.evidence.request.body) if guard.may_judge else 0
+            action, record = await off_loop.run(guard.settle, weight), guard.record
+        if not self.body.gone:
+            await self.keeper.settle(record)
+        self.body.answered = True
+        return action
+
+    async def _finish(self, guard: SafeGuard, out: bytes) -> None:
+        """Settle the exchange, and write the last bytes."""
+        action = await self.settle(guard)
+        await self.client.write(out, final=True, action=action)
+        if guard.assembly is not None:
+            self.stop()
+
+    async def cut(self) -> None:
+        """The call of the app is over. If its answer is not, send what was held and leave the answer unfinished."""
+        guard = self.guard
+        if guard is not None and not self.client.closed:
+            self.keeper.tally.broke_off = guard.assembly is None
+            await self.client.abandon(guard.cut())
+        await self.pass_delayed()
+
+    async def break_off(self) -> None:
+        """The app has ended its answer, of which the end cannot be unpacked: it breaks off for the client, and the app
+        is told that it has gone, for the answer has no end that it could wait for."""
+        await self.cut()
+        self.client.is_cut = self.client.closed = True
+
+    async def pass_delayed(self) -> None:
+        """Send what has waited for the form to be known, as it came."""
+        while self.intake is not None and self.intake.delayed:
+            await self.client.pass_on(self.intake.delayed.pop(0))
+
+    async def stop_assembling(self) -> None:
+        """Stop reading an answer in which nothing need be held so far, and send what has waited of it."""
+        guard = self.guard
+        if guard is not None and guard.assembly is not None and not self.client.closed:
+            out = guard.cut()
+            self.stop()
+            await self.client.write(out)
+
+    def give_up(self, cause: str) -> None:
+        """Stop reading an answer in which nothing need be held, and tell why."""
+        self.keeper.tally.unwatched(cause)
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop reading: the rest of the answer passes as it comes."""
+        if self.guard is not None and self.guard.assembly is None:
+            self.guard.close()
+        self.guard = self.intake = None
+
+    def tell(self) -> None:
+        """Log and count what is on record now, while the answer goes on."""
+        if self.guard is not None:
+            self.keeper.tell(self.guard.record)
+
+    def report(self) -> None:
+        """Log and count what is still on record, e.g. after an answer that broke off."""
+        if self.guard is not None and self.guard.assembly is None:
+            self.keeper.report(self.guard.record)
+
+    def close(self) -> None:
+        """The exchange is over: drop what is kept of its answers, and what leads to it. What the app still sends behind
+        an answer that was cut short leads nowhere."""
+        if self.timer is not None:
+            self.timer.stop()
+        self.report()
+        if self.client.is_cut or (self.guard is not None and self.guard.assembly is None):
+            self.client.drop()
+        self.stop()
+        self.runner, self.timer, self.review, self._watching = HostCall(), None, None, None
