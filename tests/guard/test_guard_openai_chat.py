@@ -122,6 +122,33 @@ def test_each_choice_is_blocked_by_itself() -> None:
     assert FIRST not in outcome.out
 
 
+OF_CHOICE: dict[str, list[dict[str, Any]]] = {
+    "text": [{"role": "assistant", "content": "One."}],
+    "loop": [{"role": "assistant", "content": None}, {"tool_calls": [part()]}],
+    "new": [{"tool_calls": [part("call_new", '{"query": "new"}')]}],
+}
+"""What a choice of an answer says."""
+
+
+@pytest.mark.parametrize("choices", [("text", "loop"), ("loop", "text"), ("loop", "loop"), ("loop", "new")])
+def test_an_answer_of_several_choices_that_nobody_asked_for(choices: tuple[str, ...]) -> None:
+    """Each choice that loops is blocked, and each ends once: another answer could go on with choice 0 only."""
+    answer = [chunk(delta, choice=at) for at, says in enumerate(choices) for delta in OF_CHOICE[says]]
+    answer += [chunk({}, "stop" if says == "text" else "tool_calls", choice=at) for at, says in enumerate(choices)]
+    for chunks in ([*answer, DONE], [b"".join((*answer, DONE))]):
+        guard = scene(OPENAI, body(OPENAI), "chance_then_block").guard()
+        outcome = play(guard, chunks, None)
+        found = [choice for one in payloads(outcome.out) for choice in one["choices"]]
+        ends = {at: [c["finish_reason"] for c in found if c["index"] == at and c["finish_reason"]] for at in (0, 1)}
+        assert outcome.asked == []
+        for at, says in enumerate(choices):
+            text = "".join(c["delta"].get("content") or "" for c in found if c["index"] == at)
+            assert text.startswith(MARK) is (says == "loop")
+            assert ends[at] == ["tool_calls" if says == "new" else "stop"]
+        assert FIRST not in outcome.out
+        assert [verdict.rung for verdict in guard.record.verdicts] == [Rung.BLOCK] * choices.count("loop")
+
+
 def test_a_choice_that_is_free_is_not_held_up() -> None:
     """The text of choice 0 leaves while choice 1 is held."""
     guard = scene(OPENAI, body(OPENAI, n=2)).guard()

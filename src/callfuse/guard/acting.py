@@ -105,10 +105,11 @@ class VerdictActions:
         return {call for call in self._calls.beyond if call.choice in over}
 
     def _hardest(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts for a round that loses all its calls. A turn that was cut short cannot be answered, so nobody is
-        asked again."""
+        """The verdicts for a round that loses all its calls. Nobody is asked again if the turn was cut short, for it
+        cannot be answered; or if it has several choices that nobody asked for: another answer goes on with choice 0."""
         verdicts = self._loop.apply_hardest_rung(verdicts)
-        return self._as_blocks(verdicts) if self._calls.is_cut else verdicts
+        has_more = self._loop.record.choices == 1 and not self._calls.choices_known <= {0}
+        return self._as_blocks(verdicts) if self._calls.is_cut or has_more else verdicts
 
     def _nameless(self, lost: Collection[int]) -> set[OpenCall]:
         """The calls without a name in these choices, as far as they can still be withheld."""

@@ -102,6 +102,11 @@ class AnswerCalls:
         return {call.choice for call in self._reader.calls}
 
     @property
+    def choices_known(self) -> set[int]:
+        """The choices that have calls, or have finished behind the first call."""
+        return self._queue.choices | self._ending.finished
+
+    @property
     def is_flooded(self) -> bool:
         """Whether the rest of the answer is not worth waiting for; not while a call grows that the client has seen
         begin."""
