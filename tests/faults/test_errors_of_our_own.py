@@ -15,6 +15,7 @@ from callfuse import CallFuseMiddleware
 from callfuse.asgi import opening, safe_guard
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.guard.assembly import Assembly
+from callfuse.guard.frames import AnswerFrames
 from callfuse.guard.guard import Guard
 from tests.support.asgi import Exchange, drive
 from tests.support.config import settings
@@ -125,7 +126,12 @@ class Broken:
 
 
 def break_guard(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """Have a method of each guard raise."""
+    """Have a method of each guard raise. `feed` itself catches what goes wrong with a chunk: of that all raises, also
+    letting go of what waits."""
+    if method == "feed":
+        for step in ("_reads_at_once", "_salvage"):
+            break_step(monkeypatch, f"guard.frames.AnswerFrames.{step}")
+        return
     monkeypatch.setattr(safe_guard, "Guard", lambda *given, **more: Broken(Guard(*given, **more), method))
 
 
@@ -259,7 +265,8 @@ def test_a_guard_that_breaks_before_its_verdict_loses_no_byte(
     exchange, app, guarded = meet(kit, LOOPING, again(), stream=stream)
     if method != "finish" or not stream:  # a stream has had its verdict by then
         assert exchange.body == app.replies[0].body
-    assert guarded.counts.of("fail_open", "Bug while guarding") == 1
+    assert guarded.counts.of("fail_open", "Bug while guarding") == (method != "feed")
+    assert guarded.counts.of("fail_open") == (2 if method == "feed" else 1)
     closed, _, _ = meet(kit, LOOPING, again(), stream=stream, fail_closed=True)
     assert FIRST not in closed.body
 
@@ -267,22 +274,24 @@ def test_a_guard_that_breaks_before_its_verdict_loses_no_byte(
 @some_dialects
 @pytest.mark.parametrize("size", [1, 7, 50, 1000])
 @pytest.mark.parametrize("at", range(1, 60, 3))
+@pytest.mark.parametrize("recovers", [True, False])
 def test_a_guard_that_breaks_at_any_chunk_loses_no_byte(
-    kit: DialectKit, size: int, at: int, monkeypatch: pytest.MonkeyPatch
+    kit: DialectKit, size: int, at: int, recovers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However the answer is cut, and whatever waits by then: the k-th chunk is the one that breaks it."""
+    """However the answer is cut, and whatever waits by then: the k-th chunk is the one that breaks it, once or for
+    good."""
     answer, _ = cut_up(kit, size)
 
-    class BreaksLate(Broken):
-        left = at
+    left, reads = at, AnswerFrames._reads_at_once
 
-        def __getattr__(self, name: str) -> Any:
-            if name == "feed":
-                self.left -= 1
-                return raises if self.left == 0 else self._guard.feed
-            return getattr(self._guard, name)
+    def breaks_late(frames: AnswerFrames, chunk: bytes) -> bool:
+        nonlocal left
+        left -= 1
+        return reads(frames, chunk) if left else bool(raises())
 
-    monkeypatch.setattr(safe_guard, "Guard", lambda *given, **more: BreaksLate(Guard(*given, **more), "feed"))
+    monkeypatch.setattr(AnswerFrames, "_reads_at_once", breaks_late)
+    if not recovers:
+        monkeypatch.setattr(AnswerFrames, "_salvage", raises)
     with given_log():
         guarded = CallFuseMiddleware(play(answer), settings("block"))
         exchange = asyncio.run(drive(guarded, ask(kit, LOOPING, stream=True)))

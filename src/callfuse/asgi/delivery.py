@@ -232,7 +232,7 @@ class Delivery:
         if guard is None or guard.assembly is not None:
             return False
         if self.timer is None:
-            meter = self.keeper.tally.measure_holds(guard, self.tell)
+            meter = self.keeper.tally.measure_holds(guard, partial(self.keeper.tell, guard.record))
             heartbeat = self.evidence.request.dialect.heartbeat
             self.timer = HoldTimer(guard, self.client, self.evidence.settings, heartbeat, meter)
         return self.timer.update()
@@ -293,11 +293,6 @@ class Delivery:
         if self.guard is not None and self.guard.assembly is None:
             self.guard.close()
         self.guard = self.intake = None
-
-    def tell(self) -> None:
-        """Log and count what is on record now, while the answer goes on."""
-        if self.guard is not None:
-            self.keeper.tell(self.guard.record)
 
     def report(self) -> None:
         """Log and count what is still on record, e.g. after an answer that broke off."""

@@ -1,9 +1,9 @@
 """A guard whose bugs cannot break the exchange.
 
-`Guard` handles its own errors while calls may be held. If one escapes all the same, or while calls are only assembled,
-the answer goes on without the guard. Before the verdict, what waits leaves as it came and the rest passes (with
-`fail_closed` an answer that was followed ends instead). After the verdict, the withheld call is gone, so the next rung
-is taken, or the answer ends.
+While calls are only assembled, this catches. From then on `Guard` does, once a chunk, and says if it cannot go on; what
+stands around its verdicts is caught here. Then the answer goes on without the guard. Before the verdict, what waits
+leaves as it came and the rest passes (with `fail_closed` an answer that was followed ends instead). After the verdict,
+the withheld call is gone, so the next rung is taken, or the answer ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -95,17 +95,13 @@ class SafeGuard:
         with stage:
             out = self._guard.follow(request, judge, trace)
             self._copy_state()
-            self._waiting.note(b"", out, some_wait=self._some_wait)
+            self._waiting.note(b"", out, some_wait=not self.state.has_all_left)
             return out
         return self._give_up_unjudged()
 
     @property
     def _request_bytes(self) -> int:
         return len(self._request.body) if self._request is not None else 0
-
-    @property
-    def _some_wait(self) -> bool:
-        return self.state.held_bytes > 0 or not self.state.has_all_left
 
     def _copy_state(self) -> None:
         """Copy the guard's state after each call."""
@@ -116,22 +112,36 @@ class SafeGuard:
         """Feed a part of an answer (`final`: its last); returns the bytes that may leave now."""
         if self.is_broken:
             return chunk if self._is_first and not self._fail_closed else b""
+        if self.assembly is not None:
+            return self._assemble(self.assembly, chunk, final=final)
+        guard = self._guard
+        out = guard.feed(chunk) if chunk else b""
+        if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
+            self.buffered_bytes += len(chunk)  # about right, see `measure`
+            return out
+        rest = self._finish() if final else b""
+        self.state = state = guard.state
+        self.buffered_bytes = state.buffered_bytes
+        self.most_held = max(self.most_held, state.held_bytes)
+        is_broken, out = rest is None or state.is_broken, out + (rest or b"")
+        self._waiting.note(chunk, out, some_wait=is_broken or not state.has_all_left)
+        return out + self._give_up_unjudged() if is_broken else out
+
+    def _finish(self) -> bytes | None:
+        """The bytes that leave at the end of an answer; None if the guard breaks."""
+        with self._stage:
+            return self._guard.finish()
+        return None
+
+    def _assemble(self, assembly: Assembly, chunk: bytes, *, final: bool) -> bytes:
+        """Feed a part of an answer of which no call need be held so far."""
         with self._stage:
             out = self._guard.feed(chunk) if chunk else b""
-            if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
-                self.buffered_bytes += len(chunk)  # about right, see `measure`
-                return out
             if final:
                 out += self._guard.finish()
-            if self.assembly is not None:
-                sent, self.buffered_bytes = self.assembly.sent, self.assembly.waiting
-                self._waiting.note(chunk, out, some_wait=sent is not None and len(sent.unsent) > 0)
-                return out
-            self.state = state = self._guard.state
-            self.buffered_bytes = state.buffered_bytes
-            if state.held_bytes > self.most_held:
-                self.most_held = state.held_bytes
-            self._waiting.note(chunk, out, some_wait=state.held_bytes > 0 or not state.has_all_left)
+            self.buffered_bytes = assembly.waiting
+            if out is not chunk:  # else nothing has waited
+                self._waiting.note(chunk, out, some_wait=assembly.sent is not None and len(assembly.sent.unsent) > 0)
             return out
         self._waiting.note(chunk, b"", some_wait=True)
         return self._give_up_unjudged()
@@ -213,7 +223,7 @@ class SafeGuard:
         with self._stage:
             if not self.is_broken:
                 self._guard.settle()
-        self.record.is_incomplete |= self._stage.failed
+        self.record.is_incomplete |= self._stage.failed or self.is_broken
         if self.assembly is None:
             with self._stage:
                 return texts.header(self.record.verdicts)

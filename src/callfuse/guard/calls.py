@@ -67,7 +67,8 @@ class AnswerCalls:
     """Reads one answer and steps the holds of its choices.
 
     `over`: the answer has ended. `complete`: it ended properly. `is_cut`: it was ended before its end. `beyond`: calls
-    behind one too many, which are not judged: they share what becomes of that one.
+    behind one too many, which are not judged: they share what becomes of that one. `finder`: of frames that only add to
+    a call; `prefixes`: compares the calls that wait, after the events of each frame.
     """
 
     def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue, payload_of: PayloadOf) -> None:
@@ -76,7 +77,7 @@ class AnswerCalls:
         self.is_cut = False
         self.beyond: set[OpenCall] = set()
         self._reader = reader
-        self._finder = TemplateFinder(reader.calls, payload_of)
+        self.finder = TemplateFinder(reader.calls, payload_of)
         self._judge = judge
         self._queue = queue
         self._ending = Ending()
@@ -84,7 +85,7 @@ class AnswerCalls:
         self._rounds: dict[int, _Round] = {}
         self._growing: dict[OpenCall, str] = {}
         self._flooded = False
-        self._prefixes = HeldPrefixes(judge)
+        self.prefixes = HeldPrefixes(judge, queue)
 
     @property
     def any(self) -> bool:
@@ -128,7 +129,7 @@ class AnswerCalls:
         the others have told; some choices may have finished."""
         self._reader = reader
         self._ending = ending
-        self._finder.calls = reader.calls
+        self.finder.calls = reader.calls
         opened = {event.call for event in unread if event.what is What.OPENED}
         closed = {event.call for event in unread if event.what is What.CLOSED}
         for call in reader.calls:
@@ -143,17 +144,11 @@ class AnswerCalls:
             round_.siblings.add(complete)
             round_.news |= self._judge.is_news(complete)
 
-    def grows(self, chunk: bytes, *, once: bool = False) -> bool:
-        """Read frames that are like the last one, but for the pieces of arguments that they add to a call; False if
-        they have to be parsed. `once`: only a single frame."""
-        template = self._finder.template
-        return template is not None and template.append(chunk, once=once)
-
     def read(self, frame: bytes, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
         """The events of a frame with this payload, and where the parts of calls stand in it."""
-        self._finder.begin()
+        self.finder.begin()
         events = self._reader.read(payload)
-        self._finder.find(frame)
+        self.finder.find(frame)
         return events, self._reader.entries
 
     def read_end(self) -> Sequence[Event]:
@@ -170,11 +165,6 @@ class AnswerCalls:
             self._open(event.choice, call)
         elif event.what is What.CLOSED:
             self._close(event.choice, call)
-
-    def compare(self, choices: Iterable[int]) -> None:
-        """Release those of the choices in a frame whose held call can no longer be a loop. Called after its events."""
-        for choice in self._prefixes.compare(choices):
-            self._queue.step(choice, Input.DIFFERENT)
 
     def _round_of(self, choice: int) -> _Round:
         round_ = self._rounds.get(choice)
@@ -198,7 +188,7 @@ class AnswerCalls:
         self._queue.open_call(call, suspect=beside or self._is_suspect(call))
         self._begin_growing(siblings, call)
         if self._queue.is_holding(choice):
-            self._prefixes.begin(call, alone=alone)
+            self.prefixes.begin(call, alone=alone)
 
     def _begin_growing(self, siblings: Siblings, call: OpenCall) -> None:
         tool = UNNAMED if call.name_grows else call.name
@@ -225,7 +215,7 @@ class AnswerCalls:
     def _close(self, choice: int, call: OpenCall) -> None:
         """A call is complete: judge it if it is held, and release the choice if it is news that clears the looping
         calls."""
-        self._prefixes.end(call)
+        self.prefixes.end(call)
         round_ = self._round_of(choice)
         siblings = round_.siblings
         self._stop_growing(siblings, call)

@@ -2,7 +2,7 @@
 
 `guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_take`, `_splice` and `_follow`.
 Whatever goes wrong on the way ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both let go of what is
-held, or drop the answer. What nothing else has caught, `attempt` does.
+held, or drop the answer. What nothing else has caught, `feed` and `attempt` do.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,13 +37,14 @@ _READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
 
 
 class AnswerFrames:
-    """The frames of one answer. What goes wrong within `run` and `attempt` is on record, and not raised.
+    """The frames of one answer. What goes wrong within `feed`, `run` and `attempt` is on record, and not raised.
 
     `mode`: what becomes of the frames that come. `unread`, `queue`, `kept`: those that are not processed yet, that
     wait, and that the answer has had so far. `calls`: its calls; `acts` carries out the verdicts on them.
     """
 
     __slots__ = (
+        "_boundary",
         "_codec",
         "_loop",
         "_parts",
@@ -61,6 +62,7 @@ class AnswerFrames:
     def __init__(self, codec: Codec, loop: SteerLoop, rewriter: Rewriter, trace: Trace | None) -> None:
         form, record, continues = codec.form, loop.record, rewriter.has_written
         tell = rewriter.tell if continues else None
+        self._boundary = Boundary()
         self._codec = codec
         self._loop = loop
         self._parts: tuple[Sequence[Entry], Sequence[int]] = ((), ())
@@ -98,20 +100,30 @@ class AnswerFrames:
         return self.read_on()
 
     def attempt(self, work: Callable[[], T]) -> T | None:
-        """Run `work`; None if it raises, with the cause on record. The guard's only boundary."""
+        """Run `work`; None if it raises, with the cause on record. The guard's boundary, but for that of `feed`."""
         with Boundary() as boundary:
             return work()
         self._record.fail(boundary.cause[:MAX_CAUSE])
         return None
 
     def run(self, work: Callable[[], bytes], behind: Callable[[], bytes] | None = None) -> bytes:
-        """The bytes that leave by `work`. If a frame makes it raise, that ends the hold, and `behind` (default: `work`)
-        goes on behind this frame; if anything else does, everything that has not left leaves."""
+        """The bytes that leave by `work`. If it raises, `behind` (default: `work`) goes on."""
         out = self.attempt(work)
+        return self._recover(behind or work) if out is None else out
+
+    def _recover(self, go_on: Callable[[], bytes]) -> bytes:
+        """The bytes that leave after an error. If a frame has raised it, that ends the hold, and `go_on` goes on behind
+        this frame; if anything else has, everything that has not left leaves. If even that fails, the guard is broken.
+        """
+        out: bytes | None = None
         while out is None and (frame := self.unread.at_work) is not None:
             self.unread.at_work = None
-            out = self.attempt(partial(self._skip_failed, frame, behind or work))
-        return self._salvage() if out is None else out
+            out = self.attempt(partial(self._skip_failed, frame, go_on))
+        if out is None:
+            out = self.attempt(self._salvage)
+        if out is None:
+            self.mode = Mode.BROKEN
+        return out or b""
 
     def _skip_failed(self, frame: bytes, go_on: Callable[[], bytes]) -> bytes:
         """A frame cannot be processed: end the hold, then go on behind it."""
@@ -130,20 +142,42 @@ class AnswerFrames:
         """The holds are over: all that still comes of this answer leaves."""
         self.enter(Mode.SPLICING if self._continues else Mode.PASSING)
 
-    def leaves_at_once(self, chunk: bytes) -> bool:
-        """Whether a chunk may leave by itself, while nothing waits: whole frames that name no call, before any call; or
-        such that only add pieces to a call, which is read then. Never of several choices, which must be known to
-        have begun; nor of a pending answer, of which nothing has left so far."""
-        if (
-            self._record.choices != 1
-            or self._loop.asked
-            or self.kept.spliced
-            or not self.unread.framer.empty
-            or not self.kept.has_room(len(chunk))
-        ):
+    def feed(self, chunk: bytes) -> bytes:
+        """Take a chunk; returns the bytes that may leave now. Whatever goes wrong on its way ends here."""
+        unread, queue = self.unread, self.queue
+        unread.chunk = chunk
+        with self._boundary as boundary:
+            if not self._reads_at_once(chunk):
+                return self.read_on()
+            self.kept.add(chunk)
+            unread.chunk = b""
+            if not queue.size:
+                return chunk
+            entries, choices = self._parts
+            unread.at_work = chunk
+            self.calls.prefixes.compare(choices)
+            queue.put(chunk, choices, entries)
+            unread.at_work = None
+            return queue.drain() if queue.ready else b""
+        self._record.fail(boundary.cause[:MAX_CAUSE])
+        boundary.error = None
+        return self._recover(self.read_on)
+
+    def _reads_at_once(self, chunk: bytes) -> bool:
+        """Read a chunk that need not be split, as most need not be; False if it must be. Before any call: whole frames
+        without one. Then: such that only add pieces to a call; while it waits, a single one.
+
+        Only within the limits, and not of several choices, which must be known to have begun; nor of an answer that
+        continues another, or that is pending, for nothing of it has left so far."""
+        queue, kept, unread = self.queue, self.kept, self.unread
+        if self._record.choices != 1 or kept.spliced or self._loop.asked or unread.frames or not unread.framer.empty:
             return False
-        if self.calls.any:
-            return self.mode is Mode.FOLLOWING and self.calls.grows(chunk)
+        if queue.to_judge or not kept.has_room(len(chunk)):
+            return False
+        if queue.size or self.calls.any:
+            fits = not queue.size or queue.size + len(chunk) <= self._loop.judge.settings.max_held_bytes
+            template = self.calls.finder.template if fits and self.mode is Mode.FOLLOWING else None
+            return template is not None and template.append(chunk, once=queue.size > 0)
         return not self._codec.names_call(chunk) and chunk.endswith(self._codec.form.frame_end)
 
     def read_on(self) -> bytes:
@@ -155,34 +189,6 @@ class AnswerFrames:
         if waiting and self.mode in _READS and not self.queue.to_judge and (cause := self._limit(waiting)):
             self._exceed(cause)
         return self._leave()
-
-    def is_held_piece(self, chunk: bytes) -> bool:
-        """Read a chunk that is one frame and only adds a piece to a call that waits, as most do behind its beginning;
-        False if it has to be split. Only within the limits, and not of an answer that continues another."""
-        queue, size = self.queue, len(chunk)
-        return (
-            self.mode is Mode.FOLLOWING
-            and self._record.choices == 1
-            and not self._loop.asked
-            and not self.kept.spliced
-            and not queue.to_judge
-            and not self.unread.frames
-            and self.unread.framer.empty
-            and queue.size + size <= self._loop.judge.settings.max_held_bytes
-            and self.kept.has_room(size)
-            and self.calls.grows(chunk, once=True)
-        )
-
-    def hold_piece(self, frame: bytes) -> bytes:
-        """Compare a call that waits with those that it could be equal to, now that it has grown by this frame, and
-        queue the frame."""
-        entries, choices = self._parts
-        self.unread.at_work = frame
-        self.kept.add(frame)
-        self.calls.compare(choices)
-        self.queue.put(frame, choices, entries)
-        self.unread.at_work = None
-        return self.queue.drain()
 
     def _read_frames(self) -> None:
         unread = self.unread.frames
@@ -271,7 +277,7 @@ class AnswerFrames:
 
     def fail(self) -> bytes:
         """Something outside this answer has failed: release what waits."""
-        if self.mode is Mode.FOLLOWING:
+        if self.mode in (Mode.FOLLOWING, Mode.BROKEN):
             self._let_go()
         return self._leave()
 
@@ -312,7 +318,8 @@ class AnswerFrames:
         on behind the frame at fault."""
         unread, continues = self.unread, self._continues
         unread.at_work = b"" if continues else raw
-        if not continues and self.mode is Mode.FOLLOWING and self.calls.grows(raw):
+        template = self.calls.finder.template
+        if not continues and self.mode is Mode.FOLLOWING and template is not None and template.append(raw):
             self._process(raw, (), *self._parts)
         else:
             frame, payload, broken = self._splice(raw)
@@ -380,7 +387,7 @@ class AnswerFrames:
             if cause := self._end_of_hold(event):
                 self._fail_before_verdict(raw, cause)
                 return
-        self.calls.compare(choices)
+        self.calls.prefixes.compare(choices)
         queue.put(raw, choices, entries)
         if not events:
             return

@@ -6,8 +6,8 @@ Rules:
    fault. With `fail_closed`, a block takes the place of calls that could not be judged.
 2. After the verdict, a withheld call is gone for good. A failure takes the next rung of the ladder, at last the block's
    text. If even that cannot be written, the answer breaks off.
-3. From `follow` on no public method raises; `AnswerFrames.attempt` is the only place that catches. Before that errors
-   go to the caller, which still has all bytes.
+3. From `follow` on no public method raises: `AnswerFrames` catches, once a chunk. Before that errors go to the caller,
+   which still has all bytes.
 4. Bytes that need no change leave as they came. Frames wait as raw bytes, parsed again only if callfuse acts on them.
 5. The order of bytes decides, never the chunk: frames are taken one by one, and those behind the end of an answer wait
    unread until its verdict is carried out.
@@ -35,7 +35,8 @@ the first one to be followed. From there on an answer's mode (`Mode`) says what 
 - SPLICING: as PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
 - CLOSED: as PASSING or SPLICING behind the end of an answer that has lost calls: it leaves unless it may have a call or
   cannot be read, for a withheld call may be told once more there;
-- SILENT: it is dropped. Until another answer begins.
+- SILENT: it is dropped. Until another answer begins;
+- BROKEN: an error has come while another was dealt with. Nothing leaves: the caller has the bytes.
 
 When all choices have finished and a call is condemned, the guard waits for the verdict; `_act` then does one of three
 things:
@@ -147,6 +148,7 @@ class Guard:
             held_bytes=held,
             buffered_bytes=max(held, answer.kept.kept_bytes + unread),
             has_all_left=not (queue.size or unread),
+            is_broken=answer.mode is Mode.BROKEN,
         )
 
     def feed(self, chunk: bytes) -> bytes:
@@ -156,16 +158,7 @@ class Guard:
         answer = self._answer
         if answer.mode is Mode.PASSING:
             return chunk
-        if answer.mode is Mode.SILENT:
-            return b""
-        if answer.queue.size:
-            if answer.is_held_piece(chunk):
-                return answer.run(partial(answer.hold_piece, chunk), answer.read_on)
-        elif answer.leaves_at_once(chunk):
-            answer.kept.add(chunk)
-            return chunk
-        answer.unread.chunk = chunk
-        return answer.run(answer.read_on)
+        return answer.feed(chunk) if answer.mode not in (Mode.SILENT, Mode.BROKEN) else b""
 
     def finish(self) -> bytes:
         """End of the body; returns the bytes that may leave now."""

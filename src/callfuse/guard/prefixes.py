@@ -13,7 +13,9 @@ from collections.abc import Iterable
 
 from callfuse.detect.comparison import Comparison
 from callfuse.dialects.base import OpenCall
+from callfuse.guard.hold import Input
 from callfuse.guard.judge import Judge
+from callfuse.guard.queue import HoldQueue
 
 
 class _Prefix:
@@ -32,10 +34,11 @@ class _Prefix:
 class HeldPrefixes:
     """The held calls of one answer that are compared, at most one of each choice."""
 
-    __slots__ = ("_judge", "_of_choice")
+    __slots__ = ("_judge", "_of_choice", "_queue")
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, queue: HoldQueue) -> None:
         self._judge = judge
+        self._queue = queue
         self._of_choice: dict[int, _Prefix] = {}
 
     def begin(self, call: OpenCall, *, alone: bool) -> None:
@@ -51,20 +54,16 @@ class HeldPrefixes:
         if prefix is not None and prefix.call is call:
             del self._of_choice[call.choice]
 
-    def compare(self, choices: Iterable[int]) -> list[int]:
-        """Compare what has come since in these choices; returns those whose call is different now, and not compared
-        any more."""
-        different: list[int] = []
-        if not self._of_choice:
-            return different
-        for choice in choices:
+    def compare(self, choices: Iterable[int]) -> None:
+        """Compare what has come since in these choices, and release those whose call is different now: it can no longer
+        be a loop, and is not compared any more."""
+        for choice in choices if self._of_choice else ():
             prefix = self._of_choice.get(choice)
             differs = self._differs(prefix) if prefix is not None else False
             if differs is not False:
                 del self._of_choice[choice]
             if differs:
-                different.append(choice)
-        return different
+                self._queue.step(choice, Input.DIFFERENT)
 
     def _differs(self, prefix: _Prefix) -> bool | None:
         """Whether a call is different from all others by now; None if only its end can tell."""

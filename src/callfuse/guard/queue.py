@@ -60,8 +60,8 @@ class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
     `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait; 0 if no frame
-    does. `spoke`: part of
-    the answer, other than keep-alives, has left; of a first answer, chunks may pass beside the queue.
+    does. `spoke`: part of the answer, other than keep-alives, has left; of a first answer, chunks may pass beside the
+    queue. `ready`: what may leave, and `drain` takes.
 
     `ordered`: frames must keep their order across choices (a property of the format). `in_turn`: choices must begin in
     the order of their indexes if one of them waits, because the official SDK's stream helper keeps them in a list: one
@@ -90,7 +90,7 @@ class HoldQueue:
         self._runs: dict[int, Run] = {}
         self._lanes: dict[int, deque[Run]] = {}
         self._places = 0
-        self._out: list[bytes] = []
+        self.ready: list[bytes] = []
 
     @property
     def width(self) -> int:
@@ -212,16 +212,16 @@ class HoldQueue:
 
     def send(self, frames: Iterable[bytes]) -> None:
         """Let frames of the answer leave. They are queued for output first, so that a `tell` that raises loses none."""
-        begin = len(self._out)
-        self._out += frames
-        self.spoke |= len(self._out) > begin
+        begin = len(self.ready)
+        self.ready += frames
+        self.spoke |= len(self.ready) > begin
         if self._tell is not None:
-            for frame in self._out[begin:]:
+            for frame in self.ready[begin:]:
                 self._tell(frame)
 
     def bypass(self, frame: bytes) -> None:
         """Let bytes leave ahead of everything that waits, without counting as part of the answer."""
-        self._out.append(frame)
+        self.ready.append(frame)
 
     def keep_alive(self, frame: bytes) -> None:
         """Let a frame that says nothing leave ahead of everything that waits, unless it is the last."""
@@ -293,7 +293,7 @@ class HoldQueue:
 
     def drain(self) -> bytes:
         """Take the bytes that may leave now."""
-        out, self._out = self._out, []
+        out, self.ready = self.ready, []
         return out[0] if len(out) == 1 else b"".join(out)
 
     def frames(self) -> Iterator[tuple[bytes, tuple[Entry, ...]]]:
@@ -305,7 +305,7 @@ class HoldQueue:
     def is_newest(self, frame: bytes) -> bool:
         """Whether this frame (the same object) is the last one that was queued, or that is about to leave."""
         last = self._runs.get(self._places)
-        return (bool(self._out) and self._out[-1] is frame) or (last is not None and last.frames[-1] is frame)
+        return (bool(self.ready) and self.ready[-1] is frame) or (last is not None and last.frames[-1] is frame)
 
 
 class KeptBytes:
