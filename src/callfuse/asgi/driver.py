@@ -97,10 +97,11 @@ class AnswerDriver:
             return self.take(message)
         if message["type"] != BODY or not message.get("more_body") or len(chunk) > SLICE_BYTES:
             return self.take(message)
-        out = guard.feed(chunk, final=False)
+        out = guard.assemble(guard.assembly, chunk, final=False)
         is_counted = 0 <= guard.buffered_bytes - delivery.body.share.answer < GRAIN
         if is_counted and not (guard.is_broken or guard.assembly.is_suspect):
-            self._go_on()
+            if not guard.assembly.waiting:  # else the next one goes on with a frame
+                self._go_on()
             return self._send(message) if out is chunk else delivery.client.write(out)
         return self._carry_on(guard, out)
 

@@ -63,7 +63,7 @@ class SafeGuard:
         assembly: Assembly | None = None,
     ) -> None:
         form = shape.stream or WHOLE
-        self._guard = Guard(dialect, form, choices=choices, assembly=assembly)
+        self._guard = Guard(dialect, form, choices=choices)
         self._fail_closed = False
         self._request: Request | None = None
         self._stage = stage
@@ -91,12 +91,14 @@ class SafeGuard:
     def follow(self, request: Request, judge: Judge, stage: Stage, trace: Trace | None = None) -> bytes:
         """Hold calls from now on, from the one that has made the answer suspect; returns what may leave."""
         self._request, self._fail_closed, self._stage = request, judge.settings.fail_closed, stage
-        self.assembly = None
+        assembly, self.assembly = self.assembly, None
+        came = assembly.release() if assembly is not None else b""
         with stage:
-            out = self._guard.follow(request, judge, trace)
+            out = self._guard.follow(request, judge, trace, assembly)
             self._copy_state()
-            self._waiting.note(b"", out, some_wait=not self.state.has_all_left)
+            self._waiting.note(came, out, some_wait=not self.state.has_all_left)
             return out
+        self._waiting.note(came, b"", some_wait=True)
         return self._give_up_unjudged()
 
     @property
@@ -113,7 +115,7 @@ class SafeGuard:
         if self.is_broken:
             return chunk if self._is_first and not self._fail_closed else b""
         if self.assembly is not None:
-            return self._assemble(self.assembly, chunk, final=final)
+            return self.assemble(self.assembly, chunk, final=final)
         guard = self._guard
         out = guard.feed(chunk) if chunk else b""
         if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
@@ -133,22 +135,21 @@ class SafeGuard:
             return self._guard.finish()
         return None
 
-    def _assemble(self, assembly: Assembly, chunk: bytes, *, final: bool) -> bytes:
-        """Feed a part of an answer of which no call need be held so far."""
+    def assemble(self, assembly: Assembly, chunk: bytes, *, final: bool) -> bytes:
+        """Feed a part of an answer of which no call need be held so far, as `feed` does."""
+        out: bytes | None = None
         with self._stage:
-            out = self._guard.feed(chunk) if chunk else b""
+            out = assembly.feed(chunk) if chunk else b""
             if final:
-                out += self._guard.finish()
+                out += assembly.finish()
             self.buffered_bytes = assembly.waiting
-            if out is not chunk:  # else nothing has waited
-                self._waiting.note(chunk, out, some_wait=assembly.sent is not None and len(assembly.sent.unsent) > 0)
             return out
-        self._waiting.note(chunk, b"", some_wait=True)
-        return self._give_up_unjudged()
+        self._give_up()
+        return assembly.release() + chunk if out is None else out + assembly.release()
 
     def measure(self) -> int:
         """The bytes of the answer that are kept, exactly: of what passes unread none are."""
-        if not self.is_broken:
+        if not (self.is_broken or self.assembly is not None):
             with self._stage:
                 self._copy_state()
         return self.buffered_bytes
@@ -214,6 +215,8 @@ class SafeGuard:
         """The upstream broke off: returns what is held and not yet judged, as it came."""
         if self.is_broken:
             return b""
+        if self.assembly is not None:
+            return self.assembly.release()
         with self._stage:
             return self._guard.cut()
         return self._waiting.rest() if self._is_first else b""
@@ -221,7 +224,9 @@ class SafeGuard:
     def settle(self) -> str:
         """The answer is delivered: record its calls. Returns the value of the header `x-callfuse-action`."""
         with self._stage:
-            if not self.is_broken:
+            if self.assembly is not None and not self.is_broken:
+                self.assembly.settle(self.record)
+            elif not self.is_broken:
                 self._guard.settle()
         self.record.is_incomplete |= self._stage.failed or self.is_broken
         if self.assembly is None:

@@ -93,16 +93,6 @@ class Sent:
         self.before.append(frame)
         return False
 
-    def leaving(self, chunk: bytes, waiting: int) -> bytes:
-        """What leaves now that a chunk has come, of which so many bytes at the end must wait: a frame that has left in
-        part cannot be held."""
-        unsent = self.unsent
-        unsent += chunk  # in place: a frame may come in any number of pieces
-        end = len(unsent) - waiting
-        out = bytes(unsent[:end])
-        del unsent[:end]
-        return out
-
     def _marks(self, raw: bytes) -> bool:
         return bool(self._mark) and self._mark in raw
 
@@ -181,15 +171,17 @@ class Assembly:
         return True
 
     def feed(self, chunk: bytes) -> bytes:
-        """Read a chunk of the answer; returns what may leave."""
-        sent = self.sent
-        if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
+        """Read a chunk of the answer; returns what may leave. If it raises, all of the chunk is still to leave."""
+        sent, codec = self.sent, self.codec
+        is_quiet = self.idle and chunk.endswith(self.frame_end) and not codec.is_stateful
+        if is_quiet and not codec.shows_call(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
             if sent is not None:
                 sent.keep(chunk)
             return chunk
         framer = self.framer
         if self._left >= 0:
-            self._read(framer.feed(chunk))
+            if frames := framer.feed(chunk):
+                self._read(frames)
             if framer.waiting > self._left and not self.is_suspect:  # else the framer is the guard's
                 self._left = -1
                 framer.flush()
@@ -199,11 +191,12 @@ class Assembly:
             return chunk
         if sent.opening is not None:
             self.waiting += len(sent.opening.raw) + sum(map(len, self.rest))
-        return sent.leaving(chunk, self.waiting)
-
-    def _is_quiet(self, chunk: bytes) -> bool:
-        codec = self.codec
-        return not codec.shows_call(chunk) and chunk.endswith(self.frame_end) and not codec.is_stateful
+        unsent = sent.unsent
+        unsent += chunk  # in place: a frame may come in any number of pieces
+        end = len(unsent) - self.waiting  # a frame that has left in part cannot be held
+        out = bytes(unsent[:end])
+        del unsent[:end]
+        return out
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may say something about calls."""

@@ -6,8 +6,7 @@ Rules:
    fault. With `fail_closed`, a block takes the place of calls that could not be judged.
 2. After the verdict, a withheld call is gone for good. A failure takes the next rung of the ladder, at last the block's
    text. If even that cannot be written, the answer breaks off.
-3. From `follow` on no public method raises: `AnswerFrames` catches, once a chunk. Before that errors go to the caller,
-   which still has all bytes.
+3. From `follow` on no public method raises: `AnswerFrames` catches, once a chunk.
 4. Bytes that need no change leave as they came. Frames wait as raw bytes, parsed again only if callfuse acts on them.
 5. The order of bytes decides, never the chunk: frames are taken one by one, and those behind the end of an answer wait
    unread until its verdict is carried out.
@@ -69,7 +68,7 @@ from callfuse.guard.judge import Judge
 from callfuse.guard.queue import Trace
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.rewriter import Rewriter
-from callfuse.guard.state import NOTHING_WAITS, GuardState, Mode
+from callfuse.guard.state import GuardState, Mode
 from callfuse.guard.steer_loop import SteerLoop
 from callfuse.guard.step import Step
 from callfuse.policy.ladder import Verdict
@@ -79,34 +78,27 @@ from callfuse.wire import EVENTS, Format
 class Guard:
     """Guards one client's answer, which may be spliced from several answers of the model.
 
-    `form`: how answers come, a stream's format or `WHOLE` (default: server-sent events). `assembly` reads an answer of
-    which no call need be held so far. `record` collects what the exchange brings.
+    `form`: how answers come, a stream's format or `WHOLE` (default: server-sent events). `record` collects what the
+    exchange brings.
     """
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        form: Format = EVENTS,
-        *,
-        choices: int = 1,
-        assembly: Assembly | None = None,
-    ) -> None:
+    def __init__(self, dialect: Dialect, form: Format = EVENTS, *, choices: int = 1) -> None:
         self.record = ExchangeRecord(choices)
-        self._assembly = assembly
-        self._codec = codec_of(dialect, form) if assembly is None else assembly.codec
+        self._codec = codec_of(dialect, form)
         self._trace: Trace | None = None
-        self._follows = False
 
-    def follow(self, request: Request, judge: Judge, trace: Trace | None = None) -> bytes:
+    def follow(
+        self, request: Request, judge: Judge, trace: Trace | None = None, assembly: Assembly | None = None
+    ) -> bytes:
         """Hold calls from now on that could be loops; returns what may leave of what has come of a suspect answer.
+        `assembly` has read that so far.
 
         `trace` gets one line for each change of the mode, and one for each transition of a hold (choice, state, input,
         new state, effect, bytes waiting); it must not raise."""
-        assembly, self._assembly, self._trace = self._assembly, None, trace
+        self._trace = trace
         self._loop = SteerLoop(self._codec.dialect, request, judge, self.record)
         self._rewriter = Rewriter(self._codec, request, usage=judge.settings.usage)
         self._begin()
-        self._follows = True
         if assembly is None:
             return b""
         return self._answer.run(partial(self._answer.adopt, assembly), self._answer.read_on)
@@ -134,8 +126,6 @@ class Guard:
     @property
     def state(self) -> GuardState:
         """What waits now."""
-        if self._assembly is not None:  # what waits of a frame, or of a whole answer, is no hold
-            return NOTHING_WAITS._replace(buffered_bytes=self._assembly.waiting)
         answer, pending, is_whole = self._answer, bool(self._loop.asked), self._codec.whole
         queue, unread = answer.queue, answer.unread.framer.waiting
         if answer.unread.frames:
@@ -153,8 +143,6 @@ class Guard:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk of any size; returns the bytes that may leave now, perhaps with some that waited."""
-        if self._assembly is not None:
-            return self._assembly.feed(chunk)
         answer = self._answer
         if answer.mode is Mode.PASSING:
             return chunk
@@ -162,14 +150,10 @@ class Guard:
 
     def finish(self) -> bytes:
         """End of the body; returns the bytes that may leave now."""
-        if self._assembly is not None:
-            return self._assembly.finish()
         return self._answer.run(self._answer.finish) if self._answer.mode is not Mode.SILENT else b""
 
     def cut(self) -> bytes:
         """The upstream broke off: returns what is held and not yet judged, as it came. A pending answer is dropped."""
-        if self._assembly is not None:
-            return self._assembly.release()
         if self._answer.mode is Mode.SILENT or self.pending or self.needs_verdict:
             return b""
         return self._answer.run(self._answer.cut)
@@ -223,9 +207,6 @@ class Guard:
     def settle(self) -> None:
         """The answer is delivered: record its calls, with verdicts that change nothing (a warning), unless `apply` did
         so."""
-        if self._assembly is not None:
-            self._assembly.settle(self.record)
-            return
         answer = self._answer
         calls, acts = answer.calls, answer.acts
         if not acts.recorded:
@@ -238,9 +219,6 @@ class Guard:
     def close(self) -> None:
         """The exchange is over, in whatever way: drop all bytes and calls, which an exception's traceback could keep
         alive. Only `record` stays."""
-        if not self._follows:
-            self._assembly = None
-            return
         self._rewriter.close()
         self._begin()
         self._answer.mode = Mode.SILENT
