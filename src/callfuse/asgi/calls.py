@@ -331,8 +331,7 @@ class LaterAnswer:
                     delivery.timer.held_since = None  # the time of its hold starts anew
                 self._exchange.after_message()
                 self._begun = self._accepted = guard.begin_next_answer()
-            if self._begun:
-                await driver.feed(guard, message)
+            if self._begun and not await driver.feed(guard, message):
                 self._exchange.after_message()
 
 

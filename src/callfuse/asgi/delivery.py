@@ -106,7 +106,7 @@ class Delivery:
             return False
         out, timer = guard.feed(chunk, final=False), self.timer
         is_counted = 0 <= guard.buffered_bytes - self.body.share.answer < GRAIN
-        holds = timer is not None and timer.is_running and guard.state.holding
+        holds = timer is not None and timer.is_running and timer.held_since is not None and guard.state.holding
         if holds and is_counted and not (out or guard.state.needs_verdict):
             return True
         await self.carry_out(guard, out, final=False)

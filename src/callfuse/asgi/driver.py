@@ -392,20 +392,25 @@ class AnswerDriver:
                 return ""
             if intake.shape.unreadable:
                 return f"its answer cannot be read: {intake.shape.unreadable}"
+            intake.direct = intake.shape.stream is not None and not intake.packed
             return "" if self._continues(intake.shape) else "its answer came in another form"
         return "its answer cannot be read"
 
     def _continues(self, shape: Shape) -> bool:
         return self.delivery.guard is not None and shape == self.delivery.guard.shape
 
-    async def feed(self, guard: SafeGuard, message: Message) -> None:
-        """Take a body message of an answer that is not refused, the first or a later one."""
+    async def feed(self, guard: SafeGuard, message: Message) -> bool:
+        """Take a body message of an answer that is not refused, the first or a later one. Whether there is nothing more
+        to be done, as for `Delivery.take_direct`."""
         intake, final = self.delivery.intake, not message.get("more_body")
         chunk = message.get("body") or b""
+        if intake is not None and intake.direct:
+            return await self.delivery.take_direct(guard, chunk, final=final)
         if intake is not None and (intake.packed or intake.spoiled or intake.shape is UNDECLARED):
             await self._take_pieces(guard, intake, intake.plain(chunk, final=final), final=final)
         else:
             await self.delivery.take(guard, chunk, final=final)
+        return False
 
     async def _take_pieces(self, guard: SafeGuard, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> None:
         """Take the plain bytes of a chunk. If it cannot be unpacked the answer has broken off, for the client, too."""

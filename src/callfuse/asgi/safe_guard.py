@@ -35,15 +35,18 @@ class SafeGuard:
     the guard's after its last step. While a thread works on a stream's guard it stays as it was: the hold's timer reads
     it meanwhile. `buffered_bytes`: as in the state, with what has passed unread since. `most_held`: the most bytes that
     have been held, since that was last set to 0.
+
+    `_came` and `_gone`: what the app has sent since something waits in the guard, and what the client has got since.
     """
 
     __slots__ = (
+        "_came",
         "_fail_closed",
+        "_gone",
         "_guard",
         "_is_first",
         "_request",
         "_stage",
-        "_waiting",
         "assembly",
         "buffered_bytes",
         "is_broken",
@@ -67,7 +70,8 @@ class SafeGuard:
         self._fail_closed = False
         self._request: Request | None = None
         self._stage = stage
-        self._waiting = _Waiting()
+        self._came: list[bytes] = []
+        self._gone: list[bytes] = []
         self._is_first = True
         self.assembly = assembly
         self.is_broken = False
@@ -96,9 +100,10 @@ class SafeGuard:
         with stage:
             out = self._guard.follow(request, judge, trace, assembly)
             self._copy_state()
-            self._waiting.note(came, out, some_wait=not self.state.has_all_left)
+            if not self.state.has_all_left:
+                self._came, self._gone = [came], [out]
             return out
-        self._waiting.note(came, b"", some_wait=True)
+        self._came = [came]
         return self._give_up_unjudged()
 
     @property
@@ -117,7 +122,7 @@ class SafeGuard:
         if self.assembly is not None:
             return self.assemble(self.assembly, chunk, final=final)
         guard = self._guard
-        out = guard.feed(chunk) if chunk else b""
+        out = guard.feed(chunk)
         if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
             self.buffered_bytes += len(chunk)  # about right, see `measure`
             return out
@@ -126,7 +131,11 @@ class SafeGuard:
         self.buffered_bytes = state.buffered_bytes
         self.most_held = max(self.most_held, state.held_bytes)
         is_broken, out = rest is None or state.is_broken, out + (rest or b"")
-        self._waiting.note(chunk, out, some_wait=is_broken or not state.has_all_left)
+        if is_broken or not state.has_all_left:
+            self._came.append(chunk)
+            self._gone.append(out)
+        elif self._came:
+            self._forget()
         return out + self._give_up_unjudged() if is_broken else out
 
     def _finish(self) -> bytes | None:
@@ -163,7 +172,7 @@ class SafeGuard:
             return Step(self._give_up_unjudged())
         with self._stage:
             verdicts = await review(verdicts)
-        self._waiting.clear()
+        self._forget()
         with self._stage:
             weight = self._request_bytes + self.buffered_bytes  # the answer so far is read again
             step = await off_loop.run(partial(self._guard.apply, verdicts), weight)
@@ -198,7 +207,7 @@ class SafeGuard:
         with self._stage:
             out = self._guard.fail(cause)
             self._copy_state()
-            self._waiting.clear()
+            self._forget()
             return out
         return self._give_up_unjudged()
 
@@ -207,7 +216,7 @@ class SafeGuard:
         with self._stage:
             out = self._guard.give_way(cause)
             self._copy_state()
-            self._waiting.clear()
+            self._forget()
             return out
         return self._give_up_unjudged()
 
@@ -219,7 +228,7 @@ class SafeGuard:
             return self.assembly.release()
         with self._stage:
             return self._guard.cut()
-        return self._waiting.rest() if self._is_first else b""
+        return self._rest() if self._is_first else b""
 
     def settle(self) -> str:
         """The answer is delivered: record its calls. Returns the value of the header `x-callfuse-action`."""
@@ -236,7 +245,7 @@ class SafeGuard:
 
     def close(self) -> None:
         """The exchange is over, in whatever way: drop all bytes and calls. `record` stays."""
-        self._waiting.clear()
+        self._forget()
         with self._stage:
             self._guard.close()
 
@@ -245,8 +254,8 @@ class SafeGuard:
         pending = self.state.pending
         self._give_up()
         if self._is_first and not self._fail_closed:
-            return self._waiting.rest()
-        self._waiting.clear()
+            return self._rest()
+        self._forget()
         if pending:  # nothing of this answer has gone out: the next rung is taken once the app has ended it
             self.state = NOTHING_WAITS._replace(pending=True)
             return b""
@@ -257,8 +266,19 @@ class SafeGuard:
     def _end(self) -> Step:
         """The guard broke after its verdict and cannot take another rung: end the answer."""
         self._give_up()
-        self._waiting.clear()
+        self._forget()
         return Step(self._last_words())
+
+    def _forget(self) -> None:
+        """Nothing waits in the guard any more."""
+        self._came, self._gone = [], []
+
+    def _rest(self) -> bytes:
+        """The bytes that the client has not got. Frames that overtook others (keep-alives) are repeated in it."""
+        came, gone = b"".join(self._came), b"".join(self._gone)
+        self._forget()
+        pairs = zip(came, gone, strict=False)
+        return came[next((at for at, (one, other) in enumerate(pairs) if one != other), len(gone)) :]
 
     def _give_up(self) -> None:
         self.is_broken = True
@@ -272,33 +292,3 @@ class SafeGuard:
             request = self._request if self.shape.stream is None else None
             return request.own_answer(texts.unchecked_call("")) if request is not None else b""
         return b""
-
-
-class _Waiting:
-    """Bytes that the app has sent since something waits in the guard, and those that the client has got since."""
-
-    __slots__ = ("_came", "_gone")
-
-    def __init__(self) -> None:
-        self._came: list[bytes] = []
-        self._gone: list[bytes] = []
-
-    def note(self, chunk: bytes, out: bytes, *, some_wait: bool) -> None:
-        """Note a chunk of the app and the bytes `out` that the guard released. `some_wait`: it still holds some."""
-        if some_wait:
-            self._came.append(chunk)
-            self._gone.append(out)
-        elif self._came:
-            self.clear()
-
-    def clear(self) -> None:
-        """Forget everything: nothing waits any more."""
-        self._came.clear()
-        self._gone.clear()
-
-    def rest(self) -> bytes:
-        """The bytes that the client has not got. Frames that overtook others (keep-alives) are repeated in it."""
-        came, gone = b"".join(self._came), b"".join(self._gone)
-        self.clear()
-        pairs = zip(came, gone, strict=False)
-        return came[next((at for at, (one, other) in enumerate(pairs) if one != other), len(gone)) :]

@@ -172,13 +172,11 @@ class Assembly:
 
     def feed(self, chunk: bytes) -> bytes:
         """Read a chunk of the answer; returns what may leave. If it raises, all of the chunk is still to leave."""
-        sent, codec = self.sent, self.codec
-        is_quiet = self.idle and chunk.endswith(self.frame_end) and not codec.is_stateful
-        if is_quiet and not codec.shows_call(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
+        sent, framer = self.sent, self.framer
+        if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
             if sent is not None:
                 sent.keep(chunk)
             return chunk
-        framer = self.framer
         if self._left >= 0:
             if frames := framer.feed(chunk):
                 self._read(frames)
@@ -191,12 +189,15 @@ class Assembly:
             return chunk
         if sent.opening is not None:
             self.waiting += len(sent.opening.raw) + sum(map(len, self.rest))
-        unsent = sent.unsent
-        unsent += chunk  # in place: a frame may come in any number of pieces
-        end = len(unsent) - self.waiting  # a frame that has left in part cannot be held
-        out = bytes(unsent[:end])
-        del unsent[:end]
+        sent.unsent += chunk  # in place: a frame may come in any number of pieces
+        end = len(sent.unsent) - self.waiting  # a frame that has left in part cannot be held
+        out = bytes(sent.unsent[:end])
+        del sent.unsent[:end]
         return out
+
+    def _is_quiet(self, chunk: bytes) -> bool:
+        codec = self.codec
+        return chunk.endswith(self.frame_end) and not codec.is_stateful and not codec.shows_call(chunk)
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may say something about calls."""

@@ -46,6 +46,7 @@ class AnswerFrames:
     __slots__ = (
         "_boundary",
         "_codec",
+        "_continues",
         "_loop",
         "_parts",
         "_record",
@@ -64,6 +65,7 @@ class AnswerFrames:
         tell = rewriter.tell if continues else None
         self._boundary = Boundary()
         self._codec = codec
+        self._continues = continues
         self._loop = loop
         self._parts: tuple[Sequence[Entry], Sequence[int]] = ((), ())
         self._record = record
@@ -76,11 +78,6 @@ class AnswerFrames:
         rewriter.begin(self.queue, self.kept)
         self.acts = VerdictActions(codec, loop, rewriter, self.queue, self.calls, self.kept)
         self.mode = Mode.FOLLOWING
-
-    @property
-    def _continues(self) -> bool:
-        """Whether this answer continues an earlier one, so that its frames are spliced."""
-        return self.kept.spliced
 
     def adopt(self, assembly: Assembly) -> bytes:
         """Go on with an answer from the frame that opens a suspect call."""
@@ -170,9 +167,9 @@ class AnswerFrames:
         Only within the limits, and not of several choices, which must be known to have begun; nor of an answer that
         continues another, or that is pending, for nothing of it has left so far."""
         queue, kept, unread = self.queue, self.kept, self.unread
-        if self._record.choices != 1 or kept.spliced or self._loop.asked or unread.frames or not unread.framer.empty:
+        if self._record.choices != 1 or self._continues or self._loop.asked or unread.frames or not unread.framer.empty:
             return False
-        if queue.to_judge or not kept.has_room(len(chunk)):
+        if queue.to_judge or kept.size + len(chunk) > kept.limit:
             return False
         if queue.size or self.calls.any:
             fits = not queue.size or queue.size + len(chunk) <= self._loop.judge.settings.max_held_bytes
@@ -182,13 +179,15 @@ class AnswerFrames:
 
     def read_on(self) -> bytes:
         """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
-        if self.unread.chunk:
-            self.unread.split()
+        unread, queue = self.unread, self.queue
+        if unread.chunk:
+            unread.frames += unread.framer.feed(unread.chunk)
+            unread.chunk = b""
         self._read_frames()
-        waiting = self.unread.framer.waiting
-        if waiting and self.mode in _READS and not self.queue.to_judge and (cause := self._limit(waiting)):
+        waiting = unread.framer.waiting
+        if waiting and self.mode in _READS and not queue.to_judge and (cause := self._limit(waiting)):
             self._exceed(cause)
-        return self._leave()
+        return self._leave() if queue.ready or self.mode not in _READS else b""
 
     def _read_frames(self) -> None:
         unread = self.unread.frames
@@ -237,7 +236,7 @@ class AnswerFrames:
             return "max_response_bytes" if size > settings.max_response_bytes else ""
         if queue.size and queue.size + size > settings.max_held_bytes:
             return "max_held_bytes"
-        return "" if self.kept.has_room(size) else "max_response_bytes"
+        return "max_response_bytes" if self.kept.size + size > self.kept.limit else ""
 
     def _exceed(self, cause: str) -> None:
         """A limit is exceeded: release what waits, or drop a pending answer."""

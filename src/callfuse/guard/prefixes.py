@@ -56,29 +56,27 @@ class HeldPrefixes:
 
     def compare(self, choices: Iterable[int]) -> None:
         """Compare what has come since in these choices, and release those whose call is different now: it can no longer
-        be a loop, and is not compared any more."""
+        be a loop. It is not compared any more then, nor is one of which only its end can tell."""
         for choice in choices if self._of_choice else ():
             prefix = self._of_choice.get(choice)
-            differs = self._differs(prefix) if prefix is not None else False
-            if differs is not False:
+            if prefix is None:
+                continue
+            call, comparison = prefix.call, prefix.comparison
+            if call.pieces is not prefix.pieces:
+                prefix.pieces, prefix.compared, comparison = call.pieces, 0, None
+            new = call.pieces[prefix.compared :]
+            prefix.compared += len(new)
+            if not any(new):
+                prefix.comparison = comparison
+                continue
+            if comparison is None and call.has_name:
+                prefix.name, comparison = call.name, self._judge.comparison(call.name, call.namespace)
+            prefix.comparison = comparison
+            if comparison is None or call.name != prefix.name:
                 del self._of_choice[choice]
-            if differs:
+                continue
+            for piece in new:
+                comparison.feed(piece)
+            if comparison.differs:
+                del self._of_choice[choice]
                 self._queue.step(choice, Input.DIFFERENT)
-
-    def _differs(self, prefix: _Prefix) -> bool | None:
-        """Whether a call is different from all others by now; None if only its end can tell."""
-        call = prefix.call
-        if call.pieces is not prefix.pieces:
-            prefix.pieces, prefix.compared, prefix.comparison = call.pieces, 0, None
-        new = call.pieces[prefix.compared :]
-        prefix.compared += len(new)
-        if not any(new):
-            return False
-        if prefix.comparison is None:
-            prefix.name = call.name
-            prefix.comparison = self._judge.comparison(call.name, call.namespace) if call.has_name else None
-        if prefix.comparison is None or call.name != prefix.name:
-            return None
-        for piece in new:
-            prefix.comparison.feed(piece)
-        return prefix.comparison.differs

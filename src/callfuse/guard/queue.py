@@ -5,7 +5,7 @@ and calls share one `Run`, so that a waiting frame costs one pointer besides its
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from operator import attrgetter
 from typing import Final
@@ -296,11 +296,9 @@ class HoldQueue:
         out, self.ready = self.ready, []
         return out[0] if len(out) == 1 else b"".join(out)
 
-    def frames(self) -> Iterator[tuple[bytes, tuple[Entry, ...]]]:
+    def frames(self) -> list[tuple[bytes, tuple[Entry, ...]]]:
         """The frames that wait, with the entries of calls in them."""
-        for run in self._runs.values():
-            for frame in run.frames:
-                yield frame, run.entries
+        return [(frame, run.entries) for run in self._runs.values() for frame in run.frames]
 
     def is_newest(self, frame: bytes) -> bool:
         """Whether this frame (the same object) is the last one that was queued, or that is about to leave."""
@@ -316,10 +314,10 @@ class KeptBytes:
     bytes of the answer, of which `kept_bytes` are in memory.
     """
 
-    __slots__ = ("_chunks", "_joined", "_limit", "kept_bytes", "size", "spliced")
+    __slots__ = ("_chunks", "_joined", "kept_bytes", "limit", "size", "spliced")
 
     def __init__(self, limit: int, *, spliced: bool) -> None:
-        self._limit = limit
+        self.limit = limit
         self.spliced = spliced
         self._joined = bytearray() if spliced else None
         self._chunks: list[bytes] = []
@@ -333,16 +331,12 @@ class KeptBytes:
     @property
     def is_all(self) -> bool:
         """Whether the whole answer is kept, i.e. it was within the limit."""
-        return self.size <= self._limit
-
-    def has_room(self, size: int) -> bool:
-        """Whether the answer stays within its limit with so many more bytes."""
-        return self.size + size <= self._limit
+        return self.size <= self.limit
 
     def add(self, chunk: bytes) -> None:
         """Append a chunk, if there is room."""
         self.size += len(chunk)
-        if self.size > self._limit:
+        if self.size > self.limit:
             return
         self.kept_bytes = self.size
         if self._joined is None:
@@ -354,7 +348,7 @@ class KeptBytes:
         """Drop everything, and keep nothing from now on."""
         self._chunks = []
         self._joined = None if self._joined is None else bytearray()
-        self.size, self._limit, self.kept_bytes = 1, 0, 0
+        self.size, self.limit, self.kept_bytes = 1, 0, 0
 
     def drop(self, chunk: bytes) -> None:
         """Remove this chunk (the same object): the client does not get it."""

@@ -25,11 +25,6 @@ class Unread:
         """The number of bytes between chunks: of complete frames and an incomplete one."""
         return self.framer.waiting + sum(map(len, self.frames))
 
-    def split(self) -> None:
-        """Split the chunk that has come."""
-        self.frames += self.framer.feed(self.chunk)
-        self.chunk = b""
-
     def take(self) -> bytes:
         """Take all but the frame at work, as it came."""
         unread = b"".join(self.frames) + self.framer.flush() + self.chunk
