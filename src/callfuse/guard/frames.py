@@ -1,6 +1,6 @@
 """Reads one answer of the model frame by frame: each leaves, waits in the queue, or is dropped.
 
-`guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_take`, `_splice` and `_follow`.
+`guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_splice` and `_follow`.
 Whatever goes wrong on the way ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both let go of what is
 held, or drop the answer. What nothing else has caught, `feed` and `attempt` do.
 """
@@ -298,33 +298,30 @@ class AnswerFrames:
             self._loop.stop_asking()
 
     def _read(self, raw: bytes) -> None:
-        """Process a frame within the limits; beyond them everything is released, this frame included."""
+        """Process a frame within the limits; beyond them everything is released, this frame included. An error ends the
+        hold: `_recover` goes on behind the frame at fault, `unread.at_work`."""
+        unread, queue = self.unread, self.queue
         if cause := self._limit(len(raw)):
             self._exceed(cause)
         if self.mode is Mode.PASSING:
-            self.queue.bypass(raw)
-        elif self.mode is not Mode.SILENT:
-            self.kept.add(raw)
-            self._take(raw)
-            if self._loop.asked:
-                self._commit()
-            is_long = self.queue.size > self._loop.judge.settings.max_held_bytes
-            if is_long and self.mode is Mode.FOLLOWING and not self.queue.to_judge:
-                self._exceed("max_held_bytes")  # the first frame that waits is too long by itself
-
-    def _take(self, raw: bytes) -> None:
-        """Splice a frame if the answer continues another, then follow it. An error in either ends the hold: `_run` goes
-        on behind the frame at fault."""
-        unread, continues = self.unread, self._continues
-        unread.at_work = b"" if continues else raw
-        template = self.calls.finder.template
-        if not continues and self.mode is Mode.FOLLOWING and template is not None and template.append(raw):
+            queue.bypass(raw)
+        if self.mode not in _READS:
+            return
+        self.kept.add(raw)
+        unread.at_work = b"" if self._continues else raw
+        template = None if self._continues or self.mode is not Mode.FOLLOWING else self.calls.finder.template
+        if template is not None and template.append(raw):
             self._process(raw, (), *self._parts)
         else:
             frame, payload, broken = self._splice(raw)
             unread.at_work = frame
             self._follow(frame, payload, broken)
         unread.at_work = None
+        if self._loop.asked and (queue.spoke or self.calls.complete):
+            self._commit()
+        is_long = queue.size > self._loop.judge.settings.max_held_bytes
+        if is_long and self.mode is Mode.FOLLOWING and not queue.to_judge:
+            self._exceed("max_held_bytes")  # the first frame that waits is too long by itself
 
     def _fail_before_verdict(self, at_fault: bytes, cause: str = "") -> None:
         """An error before the verdict: release everything, or drop a pending answer. The driver calls `escalate` when

@@ -27,9 +27,9 @@ Before `follow`, a frame leaves when it is complete, and calls are put together 
 opens that could be one too many: what only a suspect answer needs is made then, and the frame that opens the call is
 the first one to be followed. From there on an answer's mode (`Mode`) says what becomes of its frames (`frames.py`):
 
-- FOLLOWING: `_read` (limits) -> `_take` -> `_splice` (only if it continues an earlier answer) -> `_follow`, which steps
-  the holds (`hold.py`) and then sends or queues it. One that only adds a piece to a call (`template.py`) is not parsed.
-  Until the end of the answer, an error or a limit;
+- FOLLOWING: `_read` (limits) -> `_splice` (only if it continues an earlier answer) -> `_follow`, which steps the holds
+  (`hold.py`) and then sends or queues it. One that only adds a piece to a call (`template.py`) is not parsed. Until the
+  end of the answer, an error or a limit;
 - PASSING: it leaves unread, and so does an incomplete one, without waiting for its end;
 - SPLICING: as PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
 - CLOSED: as PASSING or SPLICING behind the end of an answer that has lost calls: it leaves unless it may have a call or

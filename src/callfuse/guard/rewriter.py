@@ -47,7 +47,8 @@ class Rewriter:
 
     def splice(self, raw: bytes, payload: Payload | None) -> bytes:
         """A frame of a later answer as the client gets it; empty if it does not."""
-        return self._get_writer().splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
+        writer = self._writer or self._get_writer()
+        return writer.splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
 
     def thin(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """What waits, without the withheld calls. `blocks`: as in `Writer.thin`."""
