@@ -39,7 +39,7 @@ def test_how_an_answer_comes(kit: DialectKit, kind: bytes, encoding: bytes, shap
     given += [(b"Content-Encoding", encoding)] if encoding else []
     made = scene(kit)
     start = {"type": "http.response.start", "status": 200, "headers": given}
-    assert shape_of(start, partial(made.dialect.stream_format, request=made.request)) == shape
+    assert shape_of(start, partial(made.dialect.stream_format, asked=made.request.stream)) == shape
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_first_bytes_tell(kit: DialectKit, begin: bytes, shape: Shape, step:
     """Where the headers say nothing: however they come, with no byte more than it takes, and none is lost."""
     made = scene(kit)
     start = {"type": "http.response.start", "status": 200, "headers": []}
-    intake = Intake(start, partial(made.dialect.stream_format, request=made.request))
+    intake = Intake(start, partial(made.dialect.stream_format, asked=made.request.stream))
     told, at = b"", 0
     while intake.shape is UNDECLARED:
         chunk = begin[at : at + step]

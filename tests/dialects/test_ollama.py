@@ -281,7 +281,7 @@ def test_an_applications_own_chat_is_none_of_ollamas(body: Any) -> None:
 )
 def test_how_an_answer_comes(content_type: bytes, stream: bool, streamed: bool) -> None:
     """By its content type, and by what was asked for where that says only JSON."""
-    assert (OLLAMA.stream_format(content_type, request([HELLO], stream=stream)) is not None) is streamed
+    assert (OLLAMA.stream_format(content_type, asked=request([HELLO], stream=stream).stream) is not None) is streamed
 
 
 def test_lines_that_say_nothing_may_overtake() -> None:

@@ -159,8 +159,7 @@ def test_gemini_arrays() -> None:
     """Where elements go, the array stays one."""
     asked = request("/v1beta/models/gemini-3-pro:streamGenerateContent", contents=[], tools=[{}])
     assert isinstance(asked, GeminiRequest)
-    asked.is_array = True
-    writer = asked.writer(usage="last")
+    writer = asked.writer(usage="last", form=JSON_ARRAY)
     writer.before_asking([], set())
     writer.next_answer(foreign=True)
     framer = JSON_ARRAY.framer()

@@ -38,8 +38,8 @@ def begun(kit: DialectKit, first: Answer, *, foreign: bool) -> tuple[Writer, For
     body = kit.request(spin(), stream=True)
     request = dialect.read_request(body, jsontext.loads(body), f"{path}?{query.decode()}" if query else path)
     assert request is not None
-    form = next(filter(None, (dialect.stream_format(kind, request) for kind in MEDIA_TYPES)), EVENTS)
-    writer = request.writer(usage="last")
+    form = next(filter(None, (dialect.stream_format(kind, asked=True) for kind in MEDIA_TYPES)), EVENTS)
+    writer = request.writer(usage="last", form=form)
     for frame in frames(form, stream_of(kit, first)):
         if (payload := form.payload(frame)) is not None:
             writer.note_sent(payload)

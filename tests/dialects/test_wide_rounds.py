@@ -13,7 +13,7 @@ from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Entry, Frame, Note, OpenCall, Request
 from callfuse.dialects.codec import codec_of
 from callfuse.policy.settings import LoopSettings
-from callfuse.wire import JSON_ARRAY, jsontext
+from callfuse.wire import jsontext
 from callfuse.wire.jsontext import loads
 from tests.dialects.reading import FORMATS, dialect_of, form_of, read
 from tests.support.kits import KITS, DialectKit
@@ -250,8 +250,6 @@ def opened(kit: DialectKit, calls: int) -> tuple[list[Frame], Sequence[OpenCall]
     request = read(kit, kit.request(wide(1), stream=True))
     dialect = dialect_of(kit.name)
     form = FORMATS[form_of(kit)]
-    if form is JSON_ARRAY:
-        assert dialect.stream_format(b"application/json", request) is form, "which the request notes"
     codec = codec_of(dialect, form)
     reader = codec.reader(trace=True)
     frames = []

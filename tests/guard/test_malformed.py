@@ -55,7 +55,7 @@ def wrong_frames(frame: bytes) -> Iterator[bytes]:
 
 def form_of(whole: Scene, *, stream: bool) -> Format:
     """How the scene's answer comes."""
-    found = [whole.dialect.stream_format(kind, whole.request) for kind in MEDIA_TYPES] if stream else [WHOLE]
+    found = [whole.dialect.stream_format(kind, asked=stream) for kind in MEDIA_TYPES] if stream else [WHOLE]
     return next(filter(None, found), EVENTS)
 
 

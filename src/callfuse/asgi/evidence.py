@@ -7,7 +7,6 @@ body and `LaneEvidence`, nothing parsed. If more is needed at the end of the ans
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import LaneState, Told
@@ -21,11 +20,7 @@ from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import Format
-from callfuse.wire.aws_events import MEDIA_TYPE
 from callfuse.wire.jsontext import loads
-
-_MEDIA_TYPES: Final = (b"text/event-stream", b"application/json", b"application/x-ndjson", MEDIA_TYPE)
-"""Content types of nearly all answers."""
 
 
 class KeptRequest:
@@ -36,8 +31,6 @@ class KeptRequest:
     """
 
     __slots__ = (
-        "_content_type",
-        "_formats",
         "_request",
         "_target",
         "body",
@@ -57,8 +50,6 @@ class KeptRequest:
         self.continues = request.chain is not None
         self._target = target
         self._request: Request | None = request
-        self._formats: dict[bytes, Format | None] = {}
-        self._content_type = b""
 
     def get(self) -> Request:
         """The parsed request. Raises ValueError if its bytes cannot be parsed any more, which would be a bug."""
@@ -66,8 +57,6 @@ class KeptRequest:
             self._request = self.dialect.read_request(self.body, loads(self.body), self._target)
             if self._request is None:
                 raise ValueError("the request cannot be read again")
-            if self._content_type:  # a request may note the form of its answer
-                self.dialect.stream_format(self._content_type, self._request)
         return self._request
 
     def replace(self, body: bytes) -> None:
@@ -77,10 +66,8 @@ class KeptRequest:
             self._request.body = body
 
     def drop(self) -> None:
-        """Drop the parsed request, but keep the stream formats that are needed when the answer starts."""
-        if self._request is not None:
-            self._formats = {kind: self.dialect.stream_format(kind, self._request) for kind in _MEDIA_TYPES}
-            self._request = None
+        """Drop the parsed request."""
+        self._request = None
 
     def close(self) -> None:
         """Drop the body, too: the exchange is over."""
@@ -88,11 +75,7 @@ class KeptRequest:
 
     def stream_format(self, content_type: bytes) -> Format | None:
         """The format in which an answer of this content type is streamed; None if it is not."""
-        self._content_type = content_type
-        media_type = content_type.partition(b";")[0].rstrip()
-        if self._request is None and media_type in self._formats:
-            return self._formats[media_type]
-        return self.dialect.stream_format(content_type, self.get())
+        return self.dialect.stream_format(content_type, asked=self.streamed)
 
 
 class ExchangeEvidence:
@@ -147,7 +130,7 @@ class ExchangeEvidence:
         self.holds = not self.is_healthy and self.judge.any_hold
         self.room = self.judge.room
         self.may_hold = self.judge.may_withhold_any and request.choices == 1
-        self.brings_results = conversation.brings_results
+        self.brings_results = bool(conversation.timeline.rounds) and conversation.brings_results
         self.hindsight = self.judge.hindsight() if self.brings_results else None
 
     @property

@@ -313,8 +313,9 @@ class Request(Protocol):
         """The body with these turns and replies appended. A forced tool choice is loosened; with `text_only`, tools are
         forbidden. Raises CannotReplay if the vendor would not accept the result."""
 
-    def writer(self, *, usage: str) -> AnswerWriter:
-        """A writer for the answer to this request. `usage`: the setting, `last` or `sum`."""
+    def writer(self, *, usage: str, form: Format | None = None) -> AnswerWriter:
+        """A writer for the answer to this request. `usage`: the setting, `last` or `sum`. `form`: how the vendor
+        streams that answer; None if it does not, or callfuse streams one of its own."""
 
     def own_answer(self, text: str) -> bytes:
         """A whole answer with callfuse's own text and nothing else."""
@@ -380,8 +381,9 @@ class Dialect(Protocol):
     def read_request(self, body: bytes, payload: Any, target: str = "") -> Request | None:
         """The request; None if the body is not of this dialect. `target`: path and query."""
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """The format in which an answer of this content type is streamed; None if it is not, or cannot be read."""
+    def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
+        """The format in which an answer of this content type is streamed; None if it is not, or cannot be read.
+        `asked`: the request asks for a stream."""
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether a frame only keeps the connection open and may overtake others."""

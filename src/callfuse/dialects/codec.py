@@ -106,7 +106,7 @@ class Codec:
 
     def writer(self, request: Request, *, usage: str) -> Writer:
         """A writer that continues the client's answer. `usage`: the setting, `last` or `sum`."""
-        return request.writer(usage=usage)
+        return request.writer(usage=usage, form=self.form)
 
 
 class WholeCodec(Codec):

@@ -6,7 +6,7 @@ naming them (an MCP server, a toolset, an unknown kind).
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from callfuse.memo import remembered
@@ -29,10 +29,10 @@ class DescribedTool(NamedTuple):
 class RequestWithTools(ABC):
     """A request that may list tools; base of the requests of all dialects."""
 
-    __slots__ = ("_is_declared",)
+    __slots__ = ("_listed",)
 
     def __init__(self) -> None:
-        self._is_declared: Callable[[str], bool] | None = None
+        self._listed: tuple[frozenset[str] | None] | None = None
 
     @abstractmethod
     def _tool_names(self) -> Iterable[Any]:
@@ -47,29 +47,33 @@ class RequestWithTools(ABC):
         return ()
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name. The tools are read once, however often this is asked: each note on
-        a history asks."""
-        return self._test(name)
+        """Whether there may be a tool of this name."""
+        listed = self._all_names
+        return listed is None or name in listed
 
     @property
     def lists_tools(self) -> bool:
         """Whether the request lists all its tools, so that `declares` can be False."""
-        return self._test is not _may_exist
+        return self._all_names is not None
 
     @property
-    def _test(self) -> Callable[[str], bool]:
-        if self._is_declared is None:
-            self._is_declared = _test_for(self._tool_names())
-        return self._is_declared
+    def _all_names(self) -> frozenset[str] | None:
+        """As `all_names`. Read once, however often this is asked: each note on a history asks."""
+        if self._listed is None:
+            self._listed = (all_names(self._tool_names()),)
+        return self._listed[0]
 
 
 def all_names(listed: Iterable[Any]) -> frozenset[str] | None:
     """The names of all tools there are; None if others may exist: the list is empty or incomplete, or a tool loads
     others."""
     names = [*listed]
-    if not names or False in [isinstance(one, str) for one in names]:
+    try:
+        lines = "\n".join(names)
+    except TypeError:  # not all have a name
         return None
-    lines = "\n".join(names)
+    if not names:
+        return None
     is_plain = lines.count("\n") < len(names)  # no name has a line break in it
     return _unless_loaded(lines) if is_plain else _all_unless_loaded(names)
 
@@ -86,16 +90,6 @@ def _unless_loaded(names: str) -> frozenset[str] | None:
 
 def _all_unless_loaded(names: Sequence[str]) -> frozenset[str] | None:
     return None if any(_SEARCH.search(name, 0, LONGEST_ID) for name in names) else frozenset(names)
-
-
-def _test_for(listed: Iterable[Any]) -> Callable[[str], bool]:
-    """Whether a tool is listed, or may exist all the same."""
-    names = all_names(listed)
-    return _may_exist if names is None else names.__contains__
-
-
-def _may_exist(_name: str) -> bool:
-    return True
 
 
 def entries(listed: Any) -> Iterable[Any]:

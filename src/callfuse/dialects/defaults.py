@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from callfuse.dialects.base import Request
 from callfuse.wire import EVENTS, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
 
@@ -16,7 +15,7 @@ class EventDialect:
     kept_mark: ClassVar[bytes] = b""
     history_key: ClassVar[str] = "messages"
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+    def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
         """Server-sent events, if the content type says so; else None."""
         return EVENTS if content_type.startswith(b"text/event-stream") else None
 

@@ -28,7 +28,7 @@ from callfuse.dialects.history import (
 from callfuse.dialects.nudges import Messages, Nudges, Speaker, find_nudges, media_of, with_media
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import END, Edit, ExactValues, Path, apply, dumps, loads
 
 Key = Any
@@ -146,7 +146,7 @@ class MessageList(RequestWithTools):
     # Writing answers: implemented by dialects.
 
     @abstractmethod
-    def writer(self, *, usage: str) -> AnswerWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> AnswerWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
 
     @abstractmethod

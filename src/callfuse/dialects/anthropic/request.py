@@ -12,7 +12,7 @@ from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.dialects.shapes import list_of
 from callfuse.model import ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
 
 _OWN_TYPES: Final = (None, "custom")
@@ -122,7 +122,7 @@ class MessagesRequest(ResultBlocks):
             return [Edit(("tool_choice", "type"), b'"auto"')]
         return []
 
-    def writer(self, *, usage: str) -> MessagesWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> MessagesWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return MessagesWriter(structured=self.structured, summed=usage == "sum", events=self._events)
 

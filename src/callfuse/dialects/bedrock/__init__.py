@@ -7,7 +7,6 @@ possible.
 import re
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request
 from callfuse.dialects.bedrock.answer import (
     ConverseReader,
     is_unfinished,
@@ -48,7 +47,7 @@ class Bedrock(EventDialect):
         """The request, if it has messages."""
         return ConverseRequest(body, payload, target) if has_messages(payload) else None
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+    def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
         """AWS event streams, if the content type says so; else None."""
         return AWS_EVENTS if content_type.startswith(MEDIA_TYPE) else None
 

@@ -13,7 +13,7 @@ from callfuse.dialects.history import without_parts
 from callfuse.dialects.message_list import KeyedResult, ResultBlocks
 from callfuse.dialects.shapes import list_of
 from callfuse.model import ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.aws_events import MEDIA_TYPE, event
 from callfuse.wire.jsontext import Edit, Path, dumps
 
@@ -95,7 +95,7 @@ class ConverseRequest(ResultBlocks):
             return [Edit(("toolConfig", "toolChoice"), b'{"auto":{}}')]
         return []
 
-    def writer(self, *, usage: str) -> ConverseWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> ConverseWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return ConverseWriter(structured=self.structured, summed=usage == "sum")
 

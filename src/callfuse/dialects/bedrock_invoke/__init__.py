@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from callfuse.dialects.anthropic import MessagesDialect, is_messages
 from callfuse.dialects.anthropic.answer import EventStream, MessagesReader
 from callfuse.dialects.anthropic.request import MessagesRequest
-from callfuse.dialects.base import Event, Request, What
+from callfuse.dialects.base import Event, What
 from callfuse.dialects.recorded import Recorded
 from callfuse.wire import AWS_CHUNKS, Format, Payload
 from callfuse.wire.aws_events import EXCEPTION, HEARTBEAT, MEDIA_TYPE, chunk
@@ -63,7 +63,7 @@ class BedrockInvoke(MessagesDialect):
         """The request, if the body is one of Anthropic's."""
         return InvokeRequest(body, payload, target) if is_messages(payload) else None
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+    def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
         """AWS event streams, if the content type says so; else None."""
         return AWS_CHUNKS if content_type.startswith(MEDIA_TYPE) else None
 

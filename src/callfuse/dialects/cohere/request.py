@@ -5,6 +5,7 @@ from typing import ClassVar, Final
 from callfuse.dialects.base import Block
 from callfuse.dialects.cohere.answer import CohereWriter
 from callfuse.dialects.openai_chat.request import ChatRequest
+from callfuse.wire import Format
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, dumps
 
@@ -19,7 +20,7 @@ class CohereRequest(ChatRequest):
 
     _name_keys: ClassVar[tuple[str, ...]] = ()
 
-    def writer(self, *, usage: str) -> CohereWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> CohereWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return CohereWriter(structured=self.structured, summed=usage == "sum")
 

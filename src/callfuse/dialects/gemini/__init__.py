@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request
 from callfuse.dialects.gemini.answer import (
     GeminiReader,
     candidates_of,
@@ -49,14 +48,11 @@ class Gemini:
             return None
         return GeminiRequest(body, payload, target)
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
-        """Server-sent events, or a JSON array in pieces, which is also noted in the request; None for a whole body."""
+    def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
+        """Server-sent events, or a JSON array in pieces; None for a whole body."""
         if content_type.startswith(b"text/event-stream"):
             return CRLF_EVENTS
-        if not (request.stream and isinstance(request, GeminiRequest) and content_type.startswith(b"application/json")):
-            return None
-        request.is_array = True
-        return JSON_ARRAY
+        return JSON_ARRAY if asked and content_type.startswith(b"application/json") else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether the frame is a blank line or a comment."""

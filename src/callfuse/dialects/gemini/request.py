@@ -22,7 +22,7 @@ from callfuse.dialects.shapes import is_one_of, list_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import JSON_ARRAY, Format, Payload
 from callfuse.wire.jsontext import END, Edit, ExactValues, apply, dumps, loads
 
 _TARGET: Final = re.compile(r"(?<![^/:?])([^/:?]*+):(generateContent|streamGenerateContent)(?:\?|\Z)")
@@ -54,7 +54,6 @@ class GeminiRequest(RequestWithTools):
         "_wants_events",
         "body",
         "choices",
-        "is_array",
         "length",
         "model",
         "probe",
@@ -76,8 +75,6 @@ class GeminiRequest(RequestWithTools):
         self.model = where[1] if where else ""
         self.stream = where is not None and where[2] == "streamGenerateContent"
         self._wants_events = "alt=sse" in target
-        self.is_array = False
-        """Whether the answer is streamed as a JSON array; known once it begins."""
         config = get(payload, "generationConfig")
         count = get(config, "candidateCount")
         self.choices = count if isinstance(count, int) and count > 0 else 1
@@ -332,9 +329,9 @@ class GeminiRequest(RequestWithTools):
             edits.append(Edit((*path, key(choice, "allowedFunctionNames")), None))
         return edits
 
-    def writer(self, *, usage: str) -> GeminiWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> GeminiWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
-        channel = Channel(is_array=self.is_array)
+        channel = Channel(is_array=form is JSON_ARRAY)
         return GeminiWriter(channel, model=self.model, structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:

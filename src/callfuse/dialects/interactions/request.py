@@ -37,7 +37,7 @@ from callfuse.dialects.shapes import is_one_of, list_of, object_of
 from callfuse.dialects.stateful import Continuation, StoredAnswer
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
 from callfuse.model import Result, ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, ExactValues, apply, dumps, loads
 
 OWN_INTERACTION: Final = "callfuse_"
@@ -162,7 +162,7 @@ class InteractionsRequest(ItemList):
         few = len(list_of(self._payload.get("tools"))) < 2
         return [Edit(_CHOICE, b'"auto"')] if choice == "any" and few else []
 
-    def writer(self, *, usage: str) -> InteractionsWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> InteractionsWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return InteractionsWriter(structured=self.structured, summed=usage == "sum", model=self.model)
 

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.edits import message_at
 from callfuse.dialects.message_list import has_messages
@@ -38,11 +37,11 @@ class Ollama(EventDialect):
         is_chat = has_messages(payload) and isinstance(payload.get("model"), str)
         return OllamaRequest(body, payload) if is_chat else None
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+    def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
         """NDJSON, which some servers declare as plain JSON; None for a whole body."""
         if content_type.startswith((b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")):
             return NDJSON
-        return NDJSON if request.stream and content_type.startswith(b"application/json") else None
+        return NDJSON if asked and content_type.startswith(b"application/json") else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
         """Whether the line is blank, or a message without any content."""

@@ -14,7 +14,7 @@ from callfuse.dialects.nudges import with_media
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaWriter, calls_of
 from callfuse.dialects.shapes import is_one_of, list_of
 from callfuse.model import ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
 
 
@@ -84,7 +84,7 @@ class OllamaRequest(ResultMessages):
     def _loosen_choice(self) -> Iterable[Edit]:
         return ()
 
-    def writer(self, *, usage: str) -> OllamaWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> OllamaWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return OllamaWriter(structured=self.structured, summed=usage == "sum")
 

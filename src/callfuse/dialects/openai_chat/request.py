@@ -13,7 +13,7 @@ from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.openai_chat.reasoning import without_reasoning
 from callfuse.dialects.openai_chat.writer import ChatWriter
 from callfuse.model import ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 
 _NO_TOKENS: Final = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
@@ -61,12 +61,12 @@ class ChatRequest(ResultMessages):
         return not is_own_or_reminder(content)
 
     def _tool_names(self) -> Iterable[Any]:
-        tools, functions = entries(self._payload.get("tools")), entries(self._payload.get("functions"))
+        tools, functions = entries(self._payload.get("tools")), self._payload.get("functions")
         try:
             names = [tool["function"]["name"] for tool in tools]
         except (KeyError, TypeError):  # not all of them are functions
             names = [*map(_name_of_tool, tools)]
-        return [*names, *map(name_of, functions)] if functions else names
+        return [*names, *map(name_of, entries(functions))] if functions else names
 
     def described_tools(self) -> Iterator[DescribedTool]:
         """Functions, custom tools and legacy functions."""
@@ -111,7 +111,7 @@ class ChatRequest(ResultMessages):
                 edits.append(Edit((key,), b'"auto"'))
         return edits
 
-    def writer(self, *, usage: str) -> AnswerWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> AnswerWriter:
         """A writer for the answer to this request."""
         options = self._payload.get("stream_options")
         wants_usage = isinstance(options, dict) and options.get("include_usage") is True

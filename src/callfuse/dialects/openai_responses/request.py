@@ -37,7 +37,7 @@ from callfuse.dialects.shapes import is_one_of, list_of, object_of, plain_text_o
 from callfuse.dialects.stateful import Continuation, StoredAnswer
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
 from callfuse.model import MARKER, Result, ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 
@@ -181,7 +181,7 @@ class ResponsesRequest(ItemList):
     def _forbid_calls(self) -> Edit:
         return Edit(("tool_choice",), b'"none"')
 
-    def writer(self, *, usage: str) -> ResponsesWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> ResponsesWriter:
         """A writer for the answer to this request. `usage`: `last` or `sum`."""
         return ResponsesWriter(structured=self.structured, summed=usage == "sum", trail=self.trail)
 

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.base import Request
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
@@ -34,7 +33,7 @@ class Jot(EventDialect):
         """The request, if it has messages."""
         return JotRequest(body, payload) if has_messages(payload) else None
 
-    def stream_format(self, content_type: bytes, request: Request) -> Format | None:
+    def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
         """JSON lines."""
         return NDJSON if content_type.startswith(b"application/jsonl") else None
 

@@ -7,7 +7,7 @@ from callfuse.dialects.ask_again import CannotReplay, Reply
 from callfuse.dialects.base import Block
 from callfuse.dialects.message_list import ResultMessages
 from callfuse.model import ToolCall
-from callfuse.wire import Payload
+from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, Path, dumps
 
 from .answer import JotWriter, calls_of
@@ -42,7 +42,7 @@ class JotRequest(ResultMessages):
     def _loosen_choice(self) -> Iterable[Edit]:
         return ()
 
-    def writer(self, *, usage: str) -> JotWriter:
+    def writer(self, *, usage: str, form: Format | None = None) -> JotWriter:
         """A writer for the answer to this request."""
         return JotWriter()
 
