@@ -57,36 +57,34 @@ class RequestBody:
         nothing comes for `pause_s` seconds, or the whole takes ten times as long."""
         try:
             async with Waiting(pause_s, MOST_PAUSES * pause_s) as waiting:
-                await self._read(limit, waiting)
+                while self._take(await self._receive(), limit):
+                    waiting.renew()
         finally:
             if self._begin:
                 self._keep(bytes(self._begin), more=True)
         if waiting.is_over:
             self.unread = "read_timeout_s"
 
-    async def _read(self, limit: int, waiting: Waiting) -> None:
-        begin = self._begin
-        while True:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                self._messages.append(message)
-                self.gone = message["type"] == "http.disconnect"
-                self.unread = "disconnect" if self.gone else "protocol"
-                return
-            part, more = message.get("body") or b"", bool(message.get("more_body"))
-            if len(begin) + len(part) > limit:
-                self.unread = "max_request_bytes"
-            elif not self.share.add(len(part)):
-                self.unread = "max_total_bytes"
-            if more and not self.unread:
-                begin += part
-                waiting.renew()
-                continue
-            part = b"".join((begin, part)) if begin else part
-            self._keep(part, more=more)
-            if not self.unread:
-                self.content = part
-            return
+    def _take(self, message: Message, limit: int) -> bool:
+        """Take a message; whether the next one is to be read."""
+        if message["type"] != "http.request":
+            self._messages.append(message)
+            self.gone = message["type"] == "http.disconnect"
+            self.unread = "disconnect" if self.gone else "protocol"
+            return False
+        begin, part, more = self._begin, message.get("body") or b"", bool(message.get("more_body"))
+        if len(begin) + len(part) > limit:
+            self.unread = "max_request_bytes"
+        elif not self.share.add(len(part)):
+            self.unread = "max_total_bytes"
+        if more and not self.unread:
+            begin += part
+            return True
+        part = b"".join((begin, part)) if begin else part
+        self._keep(part, more=more)
+        if not self.unread:
+            self.content = part
+        return False
 
     def _keep(self, body: bytes, *, more: bool) -> None:
         """Keep what was read of the body as one message."""

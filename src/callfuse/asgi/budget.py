@@ -77,5 +77,5 @@ class Share:
 
     def close(self) -> None:
         """Nothing is kept any more; may be called again."""
-        self.drop_request()
-        self.hold(0)
+        self._budget.used -= self._request + self.answer
+        self._request = self.answer = 0

@@ -29,8 +29,8 @@ class Stage(Boundary):
     __slots__ = ("_report", "failed")
 
     def __init__(self, report: Callable[[Exception], None]) -> None:
-        super().__init__()
-        self.failed = False
+        self.error = None  # what the base sets, without a call more
+        self._keep_traceback = self.failed = False
         self._report = report
 
     def __exit__(

@@ -40,16 +40,14 @@ class Waiting:
             self._with = scope
         else:
             self._with = await asyncio.timeout(None).__aenter__()
-        self._last = self._now() + self._total_s
         self.renew()
         return self
 
-    def _now(self) -> float:
-        return anyio.current_time() if self._loop is None else self._loop.time()
-
     def renew(self) -> None:
         """The client has said something: wait for as long again, within the total."""
-        end = min(self._now() + self._pause_s, self._last)
+        now = anyio.current_time() if self._loop is None else self._loop.time()
+        self._last = min(self._last, now + self._total_s)
+        end = min(now + self._pause_s, self._last)
         if isinstance(self._with, asyncio.Timeout) and self._loop is not None and self._waits is not None:
             self._waits.put(self._with, end, self._loop)
         elif isinstance(self._with, anyio.CancelScope):

@@ -5,7 +5,7 @@ has every round whose results show a loop, in earlier timelines too, so that the
 prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from callfuse.conversations.ledger import CallKey
@@ -28,14 +28,19 @@ streak of a default limit is 100 rounds."""
 
 def notes_for(conversation: Conversation) -> list[Note]:
     """What is to be added to the results of a request: texts with the calls whose results carry them."""
+    kept = conversation.evidence.state.notes
+    if not (kept or conversation.timeline.rounds or any(conversation.timelines)):
+        return []
     histories = _histories(conversation)
     notes = [*_warnings(conversation, histories)] if conversation.settings.warns else []
     if late := [*_hindsight_notes(conversation, histories)]:
         warned_at = {note.position for note in notes}
         notes += [note for note in late if note.position not in warned_at]
-    kept = conversation.evidence.state.notes
-    if not kept:
-        return notes
+    return _as_changed(notes, kept, conversation) if kept else notes
+
+
+def _as_changed(notes: list[Note], kept: Mapping[CallKey, str], conversation: Conversation) -> list[Note]:
+    """The notes as a callback has changed them: `kept` with the calls, empty where there is to be none."""
     index = _CallIndex(conversation)
     silent: set[tuple[int, Signature]] = set()
     own: list[Note] = []
