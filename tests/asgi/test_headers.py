@@ -2,9 +2,8 @@
 
 import pytest
 
-from callfuse.asgi import headers, overrides
+from callfuse.asgi import headers
 from callfuse.asgi.types import Scope
-from callfuse.conversations.identity import OWN_HEADER, SUB_AGENT_HEADERS, are_ordinary_headers
 
 AWS = b"AWS4-HMAC-SHA256 Credential=AKID/20261120/us-east-1/bedrock/aws4_request, Signature=ab"
 
@@ -31,14 +30,6 @@ AWS = b"AWS4-HMAC-SHA256 Credential=AKID/20261120/us-east-1/bedrock/aws4_request
 def test_which_requests_are_signed(given: dict[bytes, bytes], signed: bool) -> None:
     """Those whose body is bound by a signature or a digest."""
     assert headers.is_signed(given) is signed
-
-
-@pytest.mark.parametrize("name", sorted(headers.SIGNATURES | overrides.NAMES | {OWN_HEADER, *SUB_AGENT_HEADERS}))
-def test_what_says_something_is_not_ordinary(name: bytes) -> None:
-    """Ordinary headers need no second look."""
-    assert are_ordinary_headers({b"authorization": b"Bearer sk-1", b"user-agent": b"x"})
-    assert not are_ordinary_headers({b"authorization": b"Bearer sk-1", name: b"1"})
-    assert not are_ordinary_headers({b"authorization": AWS})
 
 
 def test_names_are_read_in_lower_case() -> None:

@@ -9,14 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callfuse.asgi import headers as asgi_headers
+from callfuse.conversations import identity
 from callfuse.conversations.identity import (
     CODEX_HEADERS,
+    CREDENTIAL_HEADERS,
     FINGERPRINT,
+    LONGEST_KNOWN,
+    MOST_KNOWN,
     NO_CREDENTIAL,
+    OWN_HEADER,
+    SUB_AGENT_HEADERS,
+    Headers,
+    KnownHeaders,
     Lane,
-    are_ordinary_headers,
+    Opened,
     chain_lane,
-    lane_of,
+    credential_of,
+    read_session_headers,
 )
 from callfuse.dialects import DIALECTS
 from callfuse.dialects.base import Request
@@ -32,9 +42,14 @@ LEGACY = f"user_{'d' * 64}_account__session_{UUID}"
 HASHED = re.compile("[0-9a-f]{32}")
 
 
+def lane_of(headers: Headers, of: Opened, body: dict[str, Any] | None = None) -> Lane:
+    """The lane of a request with these headers alone."""
+    return identity.lane_of(credential_of(headers), read_session_headers(headers), of, body or {})
+
+
 def lane(headers: dict[bytes, bytes] | None = None, body: dict[str, Any] | None = None, of: Request = HELLO) -> Lane:
     """The lane of a request of one tenant."""
-    return lane_of(KEY | (headers or {}), of, b"", body or {})
+    return lane_of(KEY | (headers or {}), of, body)
 
 
 def session_of(one: Lane) -> tuple[bytes, str]:
@@ -339,7 +354,7 @@ def test_credentials_scope_a_lane(name: str) -> None:
 
 def by(*headers: tuple[bytes, bytes], further: frozenset[bytes] = frozenset()) -> bytes:
     """The digest of the credential in these headers."""
-    return lane_of(dict(headers), HELLO, further=further).credential
+    return credential_of(dict(headers), further=further)
 
 
 @pytest.mark.parametrize(
@@ -403,7 +418,8 @@ def test_who_owns_settings() -> None:
     assert one.owner == same.owner == f"session-1.{one.fingerprint.hex()}"
     assert one.session == another.session == "session-1"
     assert one.owner != another.owner
-    assert lane_of({}, HELLO).owner == lane_of({}, HELLO).session
+    nobody = lane_of({}, HELLO)
+    assert nobody.owner == nobody.session
 
 
 def signed_by(key: str, signature: str) -> dict[bytes, bytes]:
@@ -549,9 +565,8 @@ HEADERS = st.dictionaries(HEADER_NAMES, st.binary(max_size=300))
 @given(headers=HEADERS, body=BODIES)
 def test_any_values_make_a_lane(headers: dict[bytes, bytes], body: dict[str, Any]) -> None:
     """Whatever stands in headers and body: no error, always the same lane, and only printable characters for logs."""
-    found = lane_of(headers, HELLO, b"", body)
-    assert found == lane_of(headers, HELLO, b"", body, ordinary=are_ordinary_headers(headers))
-    assert found == lane_of(dict(reversed(headers.items())), HELLO, b"", dict(reversed(body.items())))
+    found = lane_of(headers, HELLO, body)
+    assert found == lane_of(dict(reversed(headers.items())), HELLO, dict(reversed(body.items())))
     for name, shortest, longest in ((found.session, 1, 233), (found.tag, 32, 640)):
         assert name.isprintable()
         assert shortest <= len(name) <= longest
@@ -570,3 +585,71 @@ def test_a_named_session_that_opens_with_a_summary() -> None:
     assert named[0] == named[1]
     assert len({*named[1:]}) == 3
     assert len({lane(of=one) for one in opened}) == 4
+
+
+# --- what is remembered of headers
+
+SAID = [
+    *SUB_AGENT_HEADERS,
+    *NAMES,
+    b"authorization",
+    b"user-agent",
+    b"baggage",
+    b"x-other-session-id",
+    b"x-my-parent-session-id",
+    b"-session-id",
+    b"x-callfuse-mode",
+    b"x-callfuse-moed",
+    b"content-length",
+    b"x-request-id",
+    b"anything",
+]
+SPELLED = st.builds(
+    lambda name, spell: spell(name), st.sampled_from(SAID), st.sampled_from([bytes.lower, bytes.title, bytes.upper])
+)
+VALUES = st.sampled_from(
+    [b"", b"a", b"b", b" a ", b"a\nb", b"a\0b", b"session.id=a", b"session.id=b", b"codex", b"Codex 2"]
+) | st.binary(max_size=20)
+SENT = st.lists(st.tuples(SPELLED, VALUES), max_size=5)
+
+
+@more_examples(5)
+@given(requests=st.lists(SENT, min_size=1, max_size=12))
+def test_what_is_remembered_is_what_would_be_read(requests: list[list[tuple[bytes, bytes]]]) -> None:
+    """Whatever came before, in whatever order, spelling and number: nobody gets another's session or agent."""
+    known = KnownHeaders()
+    for pairs in [*requests, *requests]:
+        for sent in (pairs, pairs[::-1]):
+            headers = asgi_headers.read({"headers": sent})
+            assert known.read(headers) == read_session_headers(headers)
+
+
+def test_a_client_is_remembered() -> None:
+    """Whatever differs in headers that say nothing of it; and what differs in one that does is another's."""
+    known = KnownHeaders()
+    sender = {b"x-api-key": b"one", b"x-claude-code-session-id": b"s"}
+    first = known.read({**sender, b"content-length": b"1", b"traceparent": b"00-1"})
+    assert known.read({**sender, b"content-length": b"2", b"traceparent": b"00-2"}) is first
+    assert known.read({**sender, b"x-claude-code-session-id": b"t"}) != first
+    assert known.read({**sender, b"x-claude-code-agent-id": b"a"}) != first
+
+
+@pytest.mark.parametrize("name", [*CREDENTIAL_HEADERS, b"cookie", b"x-tenant"])
+def test_no_credential_is_kept(name: bytes) -> None:
+    """Neither what headers say of a client nor by what that is found."""
+    known = KnownHeaders()
+    assert known.read({name: b"sid=secret-of-a-client", OWN_HEADER: b"s"}).own
+    kept = repr([getattr(known, slot) for slot in KnownHeaders.__slots__])
+    assert "secret" not in kept
+    assert OWN_HEADER.decode() in kept
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Clients in any number, and names and values of any length."""
+    known = KnownHeaders()
+    for at in range(MOST_KNOWN + 5):
+        known.read({OWN_HEADER: b"%d" % at, b"x-%d" % at: b""})
+    assert [len(getattr(known, slot)) for slot in KnownHeaders.__slots__] == [5, 5]
+    for long in ({OWN_HEADER: b"s" * LONGEST_KNOWN}, {OWN_HEADER: b"s", b"n" * LONGEST_KNOWN: b""}):
+        assert known.read(long) == read_session_headers(long)
+    assert [len(getattr(known, slot)) for slot in KnownHeaders.__slots__] == [6, 6]

@@ -7,13 +7,13 @@ import pytest
 from benchmarks.ways import WAYS, measure
 
 CEILINGS = {
-    "short": (310, 55),
-    "agent": (775, 68),
-    "longer": (1100, 87),
-    "call": (765, 76),
-    "coalesced": (670, 76),
+    "short": (255, 54),
+    "agent": (750, 68),
+    "longer": (1075, 87),
+    "call": (710, 75),
+    "coalesced": (615, 75),
     "held": (2680, 100),
-    "blocked": (9400, 117),
+    "blocked": (9400, 116),
 }
 """The most calls and files of each way."""
 

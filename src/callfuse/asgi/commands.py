@@ -14,7 +14,7 @@ from callfuse.asgi.scopes import call
 from callfuse.asgi.types import ASGIApp, Scope, Send
 from callfuse.commands import FoundCommands, PrefixSearch, find_commands, run_commands
 from callfuse.commands.run import KEYS, closed_settings
-from callfuse.conversations.identity import Headers, Lane, chain_lane, is_sub_agent
+from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState, Ledger, SessionKey, SessionState
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
@@ -65,12 +65,12 @@ class ChatCommands:
         """Whether the prefix of commands occurs in a body, or a part of one that no string crosses."""
         return self._enabled and self.search.occurs_in(body)
 
-    def find(self, request: Request, headers_: Headers, *, may_occur: bool = True) -> FoundCommands:
-        """The commands of a request, and the edits that remove them from it. No commands for sub-agents: a model wrote
-        their messages, not a user. `may_occur`: of its body."""
+    def find(self, request: Request, *, may_occur: bool = True) -> FoundCommands:
+        """The commands of a request, and the edits that remove them from it. `may_occur`: of its body, and a user wrote
+        its messages."""
         chain = request.chain
         found = NOTHING
-        if may_occur and not is_sub_agent(headers_):
+        if may_occur:
             found = find_commands(request, self._prefix)
         if chain is not None and (edits := chain.detach_from_synthetic_reply()):
             found = found._replace(edits=(*found.edits, *edits))
@@ -149,7 +149,7 @@ class Status:
 
     def __call__(self, session: Overrides) -> list[tuple[str, str, str]]:
         """Rows of name, value and tier, with the session's own settings applied."""
-        both = merge_overrides(self._by_code, merge_overrides(self._own, session))
+        both = merge_overrides(self._by_code, self._own, session)
         settings = self._server.for_exchange(self._model, both)
         tiers = self._server.tiers(self._model, both)
         rows = []
@@ -161,12 +161,16 @@ class Status:
         return rows
 
 
-def merge_overrides(lower: Overrides, higher: Overrides) -> Overrides:
-    """Overrides as one. The lowest is what the host's code has set for a session, then come the headers of a request;
+def merge_overrides(*tiers: Overrides) -> Overrides:
+    """Overrides as one, from the lowest: what the host's code has set for a session, then the headers of a request;
     what users have typed wins."""
-    if lower is NO_OVERRIDES or not lower:  # the first is cheaper
-        return higher
-    return Overrides({**lower.values, **higher.values}, {**lower.tools, **higher.tools})
+    merged = NO_OVERRIDES
+    for tier in tiers:
+        if merged is NO_OVERRIDES:
+            merged = tier
+        elif tier is not NO_OVERRIDES:
+            merged = Overrides({**merged.values, **tier.values}, {**merged.tools, **tier.tools})
+    return merged
 
 
 def _show(value: object) -> str:

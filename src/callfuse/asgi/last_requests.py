@@ -28,7 +28,7 @@ _SAMPLED: Final = tuple([step << power for power in range(8, 26) for step in (2,
 
 
 class Sender(NamedTuple):
-    """Who sends requests, and where to. Only requests of one sender are compared. `session`: `session_headers`."""
+    """Who sends requests, and where to. Only those of one sender are compared. `session`: `SessionHeaders.as_sent`."""
 
     credential: bytes
     session: tuple[bytes, ...]

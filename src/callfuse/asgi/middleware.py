@@ -25,6 +25,7 @@ from callfuse.asgi.session_settings import ClientHeaders, session_overrides, wri
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Resolved, Source, logged_errors, resolve, with_store
+from callfuse.conversations.identity import KnownHeaders
 from callfuse.conversations.ledger import TIMES_KEPT, Closable, FindingStore, Ledger, Startable
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.errors import ConfigError, install_hint
@@ -138,7 +139,10 @@ class CallFuseMiddleware:
         traces = open_traces(resolved.config.otel, self.bus)
         last = LastRequests()
         budget = ByteBudget(spare=last)
-        self._host = Host(app, settings, store, self.bus, callback, time.time, commands, budget, last, traces=traces)
+        known = KnownHeaders()
+        self._host = Host(
+            app, settings, store, self.bus, callback, time.time, commands, budget, last, known, traces=traces
+        )
         open_metrics(resolved.config.otel, self)
         self.configure(resolved)
 
@@ -259,7 +263,7 @@ class CallFuseMiddleware:
         body = RequestBody(receive, host.budget.open())
         handler: Handler | None = None
         try:
-            prepared = await prepare(host, scope, found, body, dialect, tally)
+            prepared = await prepare(host, scope, found, body, dialect, tally, stage)
             with stage:
                 if isinstance(prepared, Prepared):
                     handler = await self._begin(host, prepared)

@@ -13,7 +13,8 @@ from callfuse.asgi.headers import without
 from callfuse.asgi.types import Scope
 from callfuse.config.model import section_of
 from callfuse.config.wording import describe_fix, format_value
-from callfuse.conversations.identity import OWN_HEADER
+from callfuse.conversations.identity import OWN_HEADER, OWN_PREFIX
+from callfuse.memo import remembered
 from callfuse.policy.nearest import nearest
 from callfuse.policy.sections import ModelSettings
 from callfuse.policy.settings import NO_OTHER_MODEL
@@ -27,7 +28,6 @@ KEYS: Final = {
 """Headers, each with the key of the setting that it sets."""
 NAMES: Final = frozenset(KEYS)
 _MODE: Final = "x-callfuse-mode"
-_OURS: Final = b"x-callfuse-"
 _KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 
@@ -39,33 +39,41 @@ def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tu
     values: dict[str, Any] = {}
     wrong: dict[str, str] = {}
     for name in sorted(NAMES & found.keys()):
-        key, text = KEYS[name], found[name].decode("latin-1").strip()
-        parts = [part.strip() for part in text.split(",")]
-        try:
-            section = ModelSettings.model_validate({key: parts if key == "mode" and len(parts) > 1 else text})
-        except ValidationError as error:
-            words = describe_fix(error.errors()[0], ModelSettings.model_fields[key])
-            wrong[name.decode()] = f"{format_value(text)}: {words}"
+        value, problem = _read_value(name, found[name])
+        if problem:
+            wrong[name.decode()] = problem
         else:
-            values[key] = getattr(section, key)
+            values[KEYS[name]] = value
     if any(rung.other_model for rung in values.get("mode", ())) and not (has_other_model or "escalate_model" in values):
         del values["mode"]
         wrong[_MODE] = f"{format_value(found[_MODE.encode()].decode('latin-1'))}: {NO_OTHER_MODEL}"
     return Overrides(values), wrong
 
 
+@remembered(entries=256, longest=512)
+def _read_value(name: bytes, value: bytes) -> tuple[Any, str]:
+    """What a header sets, and what is wrong with it (empty if nothing is). A caller sends the same with each
+    request."""
+    key, text = KEYS[name], value.decode("latin-1").strip()
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        section = ModelSettings.model_validate({key: parts if key == "mode" and len(parts) > 1 else text})
+    except ValidationError as error:
+        words = describe_fix(error.errors()[0], ModelSettings.model_fields[key])
+        return None, f"{format_value(text)}: {words}"
+    return getattr(section, key), ""
+
+
 def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
     """The headers with callfuse's prefix that do not exist, each with a hint at the one that was meant."""
-    if _OURS not in b" ".join(found):
-        return {}
-    names = [name.decode("latin-1") for name in found if name.startswith(_OURS) and name not in _KNOWN]
-    bare = {name.decode().removeprefix(_OURS.decode()): name.decode() for name in sorted({*NAMES, OWN_HEADER})}
+    names = [name.decode("latin-1") for name in found if name.startswith(OWN_PREFIX) and name not in _KNOWN]
+    bare = {name.decode().removeprefix(OWN_PREFIX.decode()): name.decode() for name in sorted({*NAMES, OWN_HEADER})}
     return {name: f"there is none of this name; {_meant(name, bare)}" for name in names}
 
 
 def _meant(name: str, bare: Mapping[str, str]) -> str:
     """A hint at the header that was meant. Compares without the prefix, which would make all names similar."""
-    near = nearest(name.removeprefix(_OURS.decode()), bare)
+    near = nearest(name.removeprefix(OWN_PREFIX.decode()), bare)
     return f"did you mean {bare[near]}?" if near else f"use {', '.join(bare.values())}"
 
 

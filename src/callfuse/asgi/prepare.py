@@ -15,14 +15,14 @@ from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.codings import UnreadableBodyError, unpack
 from callfuse.asgi.commands import ChatCommands, Session, Status, SyntheticReply, Unjudged, merge_overrides
 from callfuse.asgi.evidence import KeptRequest
-from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.fail_open import FailOpen, Stage
 from callfuse.asgi.last_requests import LEAST_BYTES, Continued, LastRequest, LastRequests, Sender
 from callfuse.asgi.review import Callback
 from callfuse.asgi.tally import DISABLED, Tally
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands, PrefixSearch
 from callfuse.conversations.blocks import after_reset
-from callfuse.conversations.identity import Lane, are_ordinary_headers, credential_of, lane_of, session_headers
+from callfuse.conversations.identity import KnownHeaders, Lane, credential_of, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import Request
@@ -35,7 +35,6 @@ from callfuse.observe.telemetry import Traces
 from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
-from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, apply, as_utf8, loads, loads_exact
 from callfuse.wire.resent import KnownText, NewText, Shared, parse_new, parse_whole
 from callfuse.wire.values import has_too_many_values
@@ -49,8 +48,8 @@ MOST_DIGITS = 19
 @dataclass(frozen=True, slots=True)
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
-    a path. `budget`: bounds what they keep together. `last_requests`: those that may come again. `traces`: their place
-    in traces, if anybody wants to know."""
+    a path. `budget`: bounds what they keep together. `last_requests`: those that may come again. `known_headers`:
+    those of clients, read. `traces`: their place in traces, if anybody wants to know."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -61,6 +60,7 @@ class Host:
     commands: ChatCommands
     budget: ByteBudget
     last_requests: LastRequests
+    known_headers: KnownHeaders
     backend_of: Callable[[str], str | None] | None = None
     traces: Traces | None = None
 
@@ -114,59 +114,32 @@ class Prepared:
         return Read(self.lane, self.state, self.session)
 
 
-class Incoming(NamedTuple):
-    """A request as it came: headers by lower-case name, path and query (`target`), and the whole body, decoded and in
-    UTF-8."""
-
-    path: str
-    query: bytes
-    headers: Mapping[bytes, bytes]
-    dialect: Dialect
-    content: bytes
-    target: str
-
-    def unpack(self, encoding: str, limit: int) -> "Incoming":
-        """The same without its content codings. Raises UnreadableBodyError."""
-        return self._replace(content=unpack(self.content, encoding, limit))
-
-    def parse(self, shared: Shared | None, mark: str) -> tuple["Incoming", NewText]:
-        """The same in UTF-8, and its parsed body. `shared`, `mark`: to prove where it may be continued. Raises NotJSON
-        or TooManyValuesError."""
-        content = as_utf8(self.content)
-        if len(content) < LEAST_BYTES:
-            return self._replace(content=content), NewText(loads(content), None)
-        if has_too_many_values(content):
-            raise TooManyValuesError
-        parsed = parse_whole(content, self.dialect.history_key, shared, mark)
-        return self._replace(content=content), parsed or NewText(loads_exact(content), None)
-
-    def read(self, content: bytes, payload: Payload) -> Request | None:
-        """The request with this body; None if the body is not of the dialect."""
-        return self.dialect.read_request(content, payload, self.target)
-
-
 class TooManyValuesError(ValueError):
     """A body has so many values that everybody would wait while it is parsed."""
 
 
 async def prepare(
-    host: Host, scope: Scope, found: Mapping[bytes, bytes], body: RequestBody, dialect: Dialect, tally: Tally
+    host: Host,
+    scope: Scope,
+    found: Mapping[bytes, bytes],
+    body: RequestBody,
+    dialect: Dialect,
+    tally: Tally,
+    stage: Stage,
 ) -> Prepared | SyntheticReply | Unjudged | None:
-    """Read a request and all that belongs to it. `found`: its headers by name. Raises only what `receive` raises."""
+    """Read a request and all that belongs to it, in this stage. `found`: its headers by name. Raises only what
+    `receive` raises."""
     limit = host.settings.max_request_bytes
     length = found.get(b"content-length", b"0")
     fits = length.isdigit() and len(length) <= MOST_DIGITS and int(length) <= limit
     if fits:
         await body.read(limit, host.settings.read_timeout_s)
-    with host.fail_open.stage("in a request"):
+    with stage:
         if body.content is None:
             tally.unguarded(body.unread or "max_request_bytes")
             return None
         try:
-            path, query = scope["path"], scope.get("query_string", b"")
-            target = f"{path}?{query.decode('latin-1')}" if query else path
-            incoming = Incoming(path, query, found, dialect, body.content, target)
-            return await _Preparation(host, incoming, body.share, tally).run()
+            return await _Preparation(host, scope, found, dialect, tally).run(body.content, body.share)
         except NotJSON:
             tally.unguarded("request not JSON")
         except UnreadableBodyError:
@@ -177,9 +150,10 @@ async def prepare(
 
 
 class _ReadBody(NamedTuple):
-    """What was read of a body. Kept for the next request: `known`, `history`, into which its rounds will be read, and
-    `quiet`, the search by which no command was found in it (None: it may have one)."""
+    """What was read of a body: `content`, in UTF-8. Kept for the next request: `known`, `history`, into which its
+    rounds will be read, and `quiet`, the search by which no command was found in it (None: it may have one)."""
 
+    content: bytes
     request: Request
     commands: FoundCommands
     lane: Lane
@@ -189,105 +163,100 @@ class _ReadBody(NamedTuple):
 
 
 class _Preparation:
-    """The steps from an `Incoming` to a `Prepared`."""
+    """The steps from a request to a `Prepared`. `target`: its path and query."""
 
     __slots__ = (
         "_backend",
         "_credential",
+        "_dialect",
+        "_encoding",
         "_host",
-        "_incoming",
         "_is_observed",
-        "_is_ordinary",
         "_is_signed",
-        "_own",
-        "_share",
+        "_said",
         "_tally",
+        "_target",
         "_weight",
     )
 
-    def __init__(self, host: Host, incoming: Incoming, share: Share, tally: Tally) -> None:
+    def __init__(self, host: Host, scope: Scope, found: Mapping[bytes, bytes], dialect: Dialect, tally: Tally) -> None:
+        path, query = scope["path"], scope.get("query_string", b"")
         self._host = host
-        self._incoming = incoming
-        self._share = share
+        self._dialect = dialect
         self._tally = tally
-        self._backend = (host.backend_of and host.backend_of(incoming.path)) or ""
-        self._is_ordinary = are_ordinary_headers(incoming.headers)
-        self._is_observed = headers.VIA in incoming.headers
-        self._is_signed = not self._is_ordinary and headers.is_signed(incoming.headers)
-        self._own = NO_OVERRIDES
-        self._credential = b""
+        self._target = f"{path}?{query.decode('latin-1')}" if query else path
+        self._backend = (host.backend_of and host.backend_of(path)) or dialect.backend
+        self._credential = credential_of(found, query, host.settings.further_credentials)
+        self._said = host.known_headers.read(found)
+        self._encoding = found.get(b"content-encoding", b"").decode("latin-1")
+        self._is_observed = headers.VIA in found
+        self._is_signed = headers.is_signed(found)
         self._weight = 0
 
-    async def run(self) -> Prepared | SyntheticReply | Unjudged | None:
-        """Run all steps."""
-        encoding = self._incoming.headers.get(b"content-encoding", b"").decode("latin-1")
-        if encoding and not await self._unpack(encoding):
-            return None
-        read = await self._read_body()
+    async def run(self, content: bytes, share: Share) -> Prepared | SyntheticReply | Unjudged | None:
+        """Run all steps for a body, as it came."""
+        if self._encoding:
+            content = await self._unpack(content)
+            if not share.add(len(content)):
+                self._tally.unguarded("max_total_bytes")
+                return None
+        read = await self._read_body(content)
         if read is None:
             return None
-        host, incoming = self._host, self._incoming
-        request, commands, lane = read.request, read.commands, read.lane
-        if not self._is_ordinary:
-            self._own = own_overrides(host, incoming.headers)
+        host, request, commands, lane = self._host, read.request, read.commands, read.lane
+        own = own_overrides(host, dict(self._said.settings)) if self._said.settings else NO_OVERRIDES
         now = host.clock()
         state, kept = await host.ledger.read(lane, now)
         self._tally.where = self._where(request, lane, state)
         kept = host.commands.without_closed(kept)
-        has_commands = commands.any and not self._is_observed
-        if has_commands and self._is_signed:
-            host.unguarded("signed command")
-        elif has_commands:
-            session = Session(lane, state.session or lane.owner, now)
-            done = await self._carry_out(commands, request, session, kept)
-            if not isinstance(done, tuple):
-                return done
-            request, kept = done
-        return self._build(request, lane, after_reset(state, kept), kept, now)
+        if commands.any and not self._is_observed:
+            if self._is_signed:
+                host.unguarded("signed command")
+            else:
+                session = Session(lane, state.session or lane.owner, now)
+                done = await self._carry_out(read, session, kept, own)
+                if not isinstance(done, tuple):
+                    return done
+                request, kept = done
+        is_changed = request.body != read.content
+        return self._build(request, lane, after_reset(state, kept), kept, now, own, is_changed=is_changed)
 
-    async def _unpack(self, encoding: str) -> bool:
-        """Take off the content codings. Whether there is room for what comes out."""
-        incoming = self._incoming
-        unpacking = partial(incoming.unpack, encoding, self._host.settings.max_request_bytes)
-        self._incoming = incoming = await off_loop.run(unpacking, off_loop.weight_of(incoming.content, packed=True))
-        if not self._share.add(len(incoming.content)):
-            self._tally.unguarded("max_total_bytes")
-            return False
-        return True
+    async def _unpack(self, content: bytes) -> bytes:
+        """A body without its content codings. Raises UnreadableBodyError."""
+        unpacking = partial(unpack, content, self._encoding, self._host.settings.max_request_bytes)
+        return await off_loop.run(unpacking, off_loop.weight_of(content, packed=True))
 
-    async def _read_body(self) -> "_ReadBody | None":
+    async def _read_body(self, content: bytes) -> "_ReadBody | None":
         """Read the body; None if it passes as it came. A long one is read on from the last request of its conversation,
         and kept for the next."""
-        host, incoming = self._host, self._incoming
-        content = incoming.content
-        self._credential = credential_of(incoming.headers, incoming.query, host.settings.further_credentials)
-        self._weight = len(content)
+        host = self._host
         if len(content) < LEAST_BYTES:
-            return await off_loop.run(partial(self._read, None, None), self._weight)
-        session = () if self._is_ordinary else session_headers(incoming.headers)
-        sender = Sender(self._credential, session, incoming.dialect.name, incoming.target)
+            self._weight = len(content)
+            return self._read(content, None, None)
+        sender = Sender(self._credential, self._said.as_sent, self._dialect.name, self._target)
         found = host.last_requests.find(sender, content)
         parsed: NewText | None = None
         if found is not None and found.shared.is_proven:
-            parse = partial(parse_new, content, incoming.dialect.history_key, found.shared, host.last_requests.mark)
+            parse = partial(parse_new, content, self._dialect.history_key, found.shared, host.last_requests.mark)
             parsed = await off_loop.run(parse, len(found.new))
         self._weight = off_loop.weight_of(content) if found is None or parsed is None else found.weight
-        read = await off_loop.run(partial(self._read, found, parsed), self._weight)
+        read = await off_loop.run(partial(self._read, content, found, parsed), self._weight)
         if read is not None and read.known is not None:
             last = LastRequest(sender, read.known, read.history, read.quiet)
             room, ttl_s = host.budget.limit - host.budget.used, host.settings.ttl_seconds
             host.last_requests.keep(last, found and found.last, room, host.clock(), ttl_s)
         return read
 
-    def _read(self, found: Continued | None, parsed: NewText | None) -> "_ReadBody | None":
+    def _read(self, content: bytes, found: Continued | None, parsed: NewText | None) -> "_ReadBody | None":
         """Read the body; None if it passes as it came. `found`: a request that begins as it does; `parsed`: the body,
         if it goes on from that."""
         if parsed is None:
             shared = None if found is None or found.shared.is_proven else found.shared
-            self._incoming, parsed = self._incoming.parse(shared, self._host.last_requests.mark)
+            content = as_utf8(content)
+            parsed = self._parse(content, shared)
             found = None
-        incoming, (payload, known) = self._incoming, parsed
-        request = incoming.read(incoming.content, payload)
+        payload, known = parsed
+        request = self._dialect.read_request(content, payload, self._target)
         if request is None:
             self._tally.cause = "other body"
             return None
@@ -296,49 +265,64 @@ class _Preparation:
             request.take_history(history)
         finder = self._host.commands
         is_quiet = found is not None and found.last.quiet is finder.search
-        may_occur = finder.may_occur_in(found.new if found and is_quiet else incoming.content)
-        commands = finder.find(request, incoming.headers, may_occur=may_occur)
+        may_occur = finder.may_occur_in(found.new if found and is_quiet else content)
+        commands = finder.find(request, may_occur=may_occur and not self._said.is_sub_agent)
         if request.probe and not commands.any:
             self._tally.cause = NO_TOOLS
             return None
-        lane = lane_of(
-            incoming.headers, request, payload=payload, ordinary=self._is_ordinary, credential=self._credential
-        )
-        return _ReadBody(request, commands, lane, known, history, None if may_occur else finder.search)
+        lane = lane_of(self._credential, self._said, request, payload)
+        return _ReadBody(content, request, commands, lane, known, history, None if may_occur else finder.search)
+
+    def _parse(self, content: bytes, shared: Shared | None) -> NewText:
+        """Parse a body in UTF-8. `shared`: with a known one, to prove where it may be continued. Raises NotJSON or
+        TooManyValuesError."""
+        if len(content) < LEAST_BYTES:
+            return NewText(loads(content), None)
+        if has_too_many_values(content):
+            raise TooManyValuesError
+        parsed = parse_whole(content, self._dialect.history_key, shared, self._host.last_requests.mark)
+        return parsed or NewText(loads_exact(content), None)
 
     async def _carry_out(
-        self, commands: FoundCommands, request: Request, session: Session, kept: SessionState
+        self, read: _ReadBody, session: Session, kept: SessionState, own: Overrides
     ) -> tuple[Request, SessionState] | SyntheticReply | None:
         """Run commands. Returns the request without them and the session's new state, or callfuse's own answer."""
-        status = Status(self._host.settings, self._model(request), self._own, kept.by_code)
+        request, commands = read.request, read.commands
+        status = Status(self._host.settings, self._model(request), own, kept.by_code)
         kept, answer = await self._host.commands.carry_out(commands, request, session, kept, status)
         if answer is not None:
             return SyntheticReply(answer)
-        stripped = await off_loop.run(partial(self._strip, commands), self._weight)
+        stripped = await off_loop.run(partial(self._strip, read.content, commands), self._weight)
         return None if stripped is None else (stripped, kept)  # no edit changes what a body is
 
-    def _strip(self, commands: FoundCommands) -> Request | None:
+    def _strip(self, content: bytes, commands: FoundCommands) -> Request | None:
         """The request without its commands."""
-        content = apply(self._incoming.content, commands.edits)
-        return self._incoming.read(content, loads(content))
+        content = apply(content, commands.edits)
+        return self._dialect.read_request(content, loads(content), self._target)
 
     def _build(
-        self, request: Request, lane: Lane, state: LaneState, kept: SessionState, now: float
+        self,
+        request: Request,
+        lane: Lane,
+        state: LaneState,
+        kept: SessionState,
+        now: float,
+        own: Overrides,
+        *,
+        is_changed: bool,
     ) -> Prepared | Unjudged | None:
         """The result for a request: with its settings, or unjudged if these or the request itself say so."""
-        host, incoming = self._host, self._incoming
-        settings, keeps_place = host.settings, goes_on(request, state)
-        chosen = merge_overrides(kept.by_code, merge_overrides(self._own, kept.overrides))
-        if chosen is not NO_OVERRIDES or self._backend or settings.models:
+        host, settings, keeps_place = self._host, self._host.settings, goes_on(request, state)
+        chosen = merge_overrides(kept.by_code, own, kept.overrides)
+        if chosen is not NO_OVERRIDES or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
             keeps_place |= bool(kept.overrides or kept.by_code) and request.chain is not None
-        changed = request.body != incoming.content
         if request.probe or not (settings.enabled or keeps_place):
             self._tally.cause = NO_TOOLS if request.probe else DISABLED
-            return Unjudged(host.app, request.body) if changed else None
+            return Unjudged(host.app, request.body) if is_changed else None
         arm = Arm("", settings) if self._is_observed else arm_of(settings, lane.credential, self._tally.where.session)
         return Prepared(
-            KeptRequest(incoming.dialect, request, incoming.target),
+            KeptRequest(self._dialect, request, self._target),
             lane,
             state,
             kept,
@@ -347,7 +331,7 @@ class _Preparation:
             self._tally.where,
             signed=self._is_signed or self._is_observed,
             observed=self._is_observed,
-            changed=changed,
+            changed=is_changed,
             keeps_place=keeps_place,
             tally=self._tally,
             arm=arm,
@@ -356,14 +340,13 @@ class _Preparation:
 
     def _where(self, request: Request, lane: Lane, state: LaneState) -> Where:
         """Where the exchange belongs."""
-        dialect = self._incoming.dialect
         session = lane.session if lane.named else state.session or lane.session
         model = bounded_id(request.model)  # sinks keep it, and a client may name any
-        return Where(session, lane.source, lane.tag, model, self._backend or dialect.backend, dialect.name)
+        return Where(session, lane.source, lane.tag, model, self._backend, self._dialect.name)
 
     def _model(self, request: Request) -> str:
         """Backend and model as one text, the form in which settings name models."""
-        return f"{self._backend or self._incoming.dialect.backend}:{request.model}"
+        return f"{self._backend}:{request.model}"
 
 
 def goes_on(request: Request, state: LaneState) -> bool:

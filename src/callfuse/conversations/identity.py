@@ -12,10 +12,13 @@ combined with the fingerprint, so that it never joins two conversations.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from callfuse.dialects import session_ids
 from callfuse.harness import is_summary
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Headers = Mapping[bytes, bytes]
 """Headers by name, in lower case."""
@@ -71,22 +74,20 @@ _BAGGAGE: Final = b"baggage"
 _IN_BAGGAGE: Final = re.compile(rb"(?:\A|,)\s*session\.id\s*=([^,;]+)")
 """https://www.w3.org/TR/baggage/#header-content"""
 
-_NAMING_HEADERS: Final = frozenset(
-    {OWN_HEADER, *VENDOR_HEADERS, *CODEX_HEADERS, *SHARED_HEADERS, *AGENT_HEADERS, *CODEX_AGENT_HEADERS, _BAGGAGE}
+_SESSION_HEADERS: Final = frozenset(
+    {OWN_HEADER, *VENDOR_HEADERS, *CODEX_HEADERS, *SHARED_HEADERS, *AGENT_HEADERS, *CODEX_AGENT_HEADERS}
 )
+_USER_AGENT: Final = b"user-agent"
+_TELLING: Final = frozenset({*_SESSION_HEADERS, *SUB_AGENT_HEADERS, _BAGGAGE})
+"""The headers that say something of session and agent, beside those of the next two kinds."""
+_SESSION_ID: Final = b"-session-id"
+"""The end of the names of session headers of other vendors."""
+OWN_PREFIX: Final = b"x-callfuse-"
 
-_SESSION_HEADERS: Final = _NAMING_HEADERS - {_BAGGAGE}
-
-_ORDINARY: Final = frozenset(
-    b"host user-agent accept accept-encoding accept-language connection content-type content-length content-encoding "
-    b"transfer-encoding authorization x-api-key api-key x-goog-api-key x-goog-api-client openai-organization "
-    b"openai-project openai-beta anthropic-version anthropic-beta anthropic-dangerous-direct-browser-access x-app "
-    b"http-referer x-title x-stainless-arch x-stainless-async x-stainless-helper-method x-stainless-lang "
-    b"x-stainless-os x-stainless-package-version x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime "
-    b"x-stainless-runtime-version x-stainless-timeout x-forwarded-for x-forwarded-host x-forwarded-proto x-real-ip "
-    b"x-request-id traceparent tracestate".split()
-)
-"""Headers that most clients, SDKs and proxies send; if there are no others, several checks are skipped."""
+MOST_KNOWN: Final = 1024
+"""Clients whose headers are remembered; when there are more, all are forgotten."""
+LONGEST_KNOWN: Final = 4096
+"""Bytes of headers that are remembered; a client's are a few hundred."""
 
 DIGEST_SIZE: Final = 16
 """Bytes of each digest: of credentials, fingerprints and odd ids."""
@@ -105,6 +106,8 @@ _BEGINNING: Final = 512
 """Bytes of a text in which its first words stand."""
 LONGEST_SHOWN: Final = 200
 """Characters of an id that stands in logs as it is."""
+_NamedSession = tuple[str, str]
+"""A source, and the session's id there, as it stands in logs and keys."""
 
 
 class Opened(Protocol):
@@ -148,57 +151,108 @@ class Lane(NamedTuple):
         return f"{self.agent}.{fingerprint}" if self.agent else fingerprint
 
 
-def are_ordinary_headers(headers: Headers) -> bool:
-    """Whether there are only headers that nearly all clients send: none names a session or an agent, none is
-    callfuse's own, and none signs the body."""
-    return _ORDINARY.issuperset(headers) and not headers.get(b"authorization", b"").startswith(_AWS)
+class SessionHeaders(NamedTuple):
+    """What the headers of a request say of session and agent.
+
+    `own`, `named`, `baggage`: the id of the session in callfuse's own header, in the first of the other headers that
+    has one, and in the trace baggage, each with its source; empty if there is none. `agent`: as in `Lane`.
+    `is_sub_agent`: a model has started this agent, so that its user messages were written by a model. `as_sent`: the
+    values of the headers that name session and agent. `settings`: the headers with callfuse's prefix.
+    """
+
+    own: tuple[_NamedSession, ...] = ()
+    named: tuple[_NamedSession, ...] = ()
+    baggage: tuple[_NamedSession, ...] = ()
+    agent: str = ""
+    is_sub_agent: bool = False
+    as_sent: tuple[bytes, ...] = ()
+    settings: tuple[tuple[bytes, bytes], ...] = ()
+
+
+NO_SESSION_HEADERS: Final = SessionHeaders()
+
+
+def read_session_headers(headers: Headers) -> SessionHeaders:
+    """Read what headers say of session and agent."""
+    baggage = _IN_BAGGAGE.search(headers.get(_BAGGAGE, b""))
+    return SessionHeaders(
+        _first_id([(OWN_HEADER.decode(), headers.get(OWN_HEADER))]),
+        _first_id(_header_sources(headers)),
+        _first_id([("baggage", baggage and baggage[1])]),
+        _agent(headers),
+        any(_id_text(headers.get(name)) for name in SUB_AGENT_HEADERS),
+        tuple([headers[name] for name in sorted(_SESSION_HEADERS & headers.keys())]),
+        tuple(sorted((name, value) for name, value in headers.items() if name.startswith(OWN_PREFIX))),
+    )
+
+
+class KnownHeaders:
+    """Reads headers as `read_session_headers`, and remembers them: a client sends the same with each request. None of
+    those that are kept holds a credential."""
+
+    __slots__ = ("_names", "_said")
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
+        self._said: dict[tuple[tuple[bytes, ...], tuple[bytes, ...]], SessionHeaders] = {}
+
+    def read(self, headers: Headers) -> SessionHeaders:
+        """What these headers say."""
+        all_names = tuple(headers)
+        names = self._names.get(all_names)
+        if names is None:
+            names = _telling_names(headers)
+            _keep(self._names, all_names, names, all_names)
+        if not names:
+            return NO_SESSION_HEADERS
+        values = tuple(map(headers.__getitem__, names))
+        said = self._said.get((names, values))
+        if said is None:
+            said = read_session_headers(dict(zip(names, values, strict=True)))
+            _keep(self._said, (names, values), said, names + values)
+        return said
+
+
+def _telling_names(headers: Headers) -> tuple[bytes, ...]:
+    """The names of the headers that `read_session_headers` reads. A user agent alone says nothing."""
+    names = {name for name in headers if name in _TELLING or name.startswith(OWN_PREFIX) or name.endswith(_SESSION_ID)}
+    return tuple(sorted(names | ({_USER_AGENT} & headers.keys() if names else set())))
+
+
+def _keep(known: dict[K, V], key: K, value: V, texts: tuple[bytes, ...]) -> None:
+    """Remember a value that is made of these texts, unless they are long."""
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+    if sum(map(len, texts)) <= LONGEST_KNOWN:
+        known[key] = value
 
 
 def lane_of(
-    headers: Headers,
-    request: Opened,
-    query: bytes = b"",
-    payload: session_ids.Payload = session_ids.NOTHING,
-    *,
-    ordinary: bool = False,
-    further: Set[bytes] = NO_HEADERS,
-    credential: bytes = b"",
+    credential: bytes, said: SessionHeaders, request: Opened, payload: session_ids.Payload = session_ids.NOTHING
 ) -> Lane:
-    """Find the lane of a request. `payload` is the parsed body; `ordinary` the result of `are_ordinary_headers`.
-    `further`: names of headers that are credentials too, in lower case. `credential`: the result of `credential_of`,
-    where it is known."""
-    credential = credential or credential_of(headers, query, further)
+    """Find the lane of a request. `credential`: the result of `credential_of`. `said`: that of `read_session_headers`.
+    `payload`: the parsed body."""
     opening = [*request.opening()]
     fingerprint = _fingerprint(opening)
-    names_session = not ordinary and _may_name_session(headers)
-    if not names_session and session_ids.FIELDS.isdisjoint(payload):
-        return Lane(credential, fingerprint.hex(), fingerprint, FINGERPRINT)
-    source, session = _session(headers if names_session else {}, payload)
-    if source in WEAK:
-        session = _with_fingerprint(source, session, fingerprint)
+    has_fields = not session_ids.FIELDS.isdisjoint(payload)
+    ids = _first_id(_sources(said, payload)) if has_fields else said.own or said.named or said.baggage
+    source, session = ids[0] if ids else (FINGERPRINT, "")
+    if source in WEAK:  # behind a cache key, if there is one
+        session = f"{session}.{fingerprint.hex()}" if source == session_ids.CACHE_KEY else fingerprint.hex()
     elif any(map(_is_summary, opening)):  # each compaction writes another one
         fingerprint = _fingerprint([text for text in opening if not _is_summary(text)])
-    return Lane(credential, session, fingerprint, source, _agent(headers) if names_session else "")
+    return Lane(credential, session, fingerprint, source, said.agent)
 
 
 def credential_of(headers: Headers, query: bytes = b"", further: Set[bytes] = NO_HEADERS) -> bytes:
-    """The digest of the credentials of a request; `NO_CREDENTIAL` if it has none. `further`: as in `lane_of`."""
+    """The digest of the credentials of a request; `NO_CREDENTIAL` if it has none. `further`: names of headers that are
+    credentials too, in lower case."""
     key = headers.get(b"authorization", b"")
     if query or key.startswith(_AWS) or not _OTHER_CREDENTIALS.isdisjoint(headers):
         key = _credentials(headers, query)
     if further or (not key and _COOKIE in headers):
         key = _further_credentials(key, headers, further)
     return blake2b(key, digest_size=DIGEST_SIZE).digest()
-
-
-def session_headers(headers: Headers) -> tuple[bytes, ...]:
-    """What headers say of session and agent, as it stands there."""
-    return tuple([headers[name] for name in sorted(_SESSION_HEADERS & headers.keys())])
-
-
-def is_sub_agent(headers: Headers) -> bool:
-    """Whether a model has started this agent, so that its user messages were written by a model."""
-    return any(_id_text(headers.get(name)) for name in SUB_AGENT_HEADERS)
 
 
 def chain_lane(lane: Lane, opening: Iterable[bytes]) -> Lane:
@@ -255,28 +309,21 @@ def _is_of_session(cookie: bytes) -> bool:
     return bool(value) and is_named and not any(word in name for word in _IN_NAMES_OF_FORMS)
 
 
-def _may_name_session(headers: Headers) -> bool:
-    """Whether a header may name a session or an agent. Without a Python loop, because every request comes here."""
-    return not _NAMING_HEADERS.isdisjoint(headers) or b"-session-id" in b" ".join(headers)
-
-
-def _session(headers: Headers, payload: session_ids.Payload) -> tuple[str, str]:
-    """The first source that names a session, and its id; `fingerprint` and no id if none does."""
-    for source, value in _sources(headers, payload):
+def _first_id(sources: Iterable[session_ids.Source]) -> tuple[_NamedSession, ...]:
+    """The first of these sources that has an id; empty if none has."""
+    for source, value in sources:
         if id_ := _id_text(value):
-            return source, _loggable_id(id_)
-    return FINGERPRINT, ""
+            return ((source, _loggable_id(id_)),)
+    return ()
 
 
-def _sources(headers: Headers, payload: session_ids.Payload) -> Iterator[session_ids.Source]:
+def _sources(said: SessionHeaders, payload: session_ids.Payload) -> Iterator[session_ids.Source]:
     """Yield the sources of a session id, in order of precedence, with the value if there is one."""
-    yield OWN_HEADER.decode(), headers.get(OWN_HEADER)
+    yield from said.own
     yield session_ids.callfuse_id(payload)
-    if headers:
-        yield from _header_sources(headers)
+    yield from said.named
     yield from session_ids.known_ids(payload)
-    if _BAGGAGE in headers and (found := _IN_BAGGAGE.search(headers[_BAGGAGE])):
-        yield "baggage", found[1]
+    yield from said.baggage
     yield session_ids.cache_key(payload)
 
 
@@ -292,11 +339,6 @@ def _header_sources(headers: Headers) -> Iterator[session_ids.Source]:
         yield name.decode(), headers.get(name)
 
 
-def _with_fingerprint(source: str, session: str, fingerprint: bytes) -> str:
-    """The name of a session without an id of its own: its fingerprint, behind a cache key if there is one."""
-    return f"{session}.{fingerprint.hex()}" if source == session_ids.CACHE_KEY else fingerprint.hex()
-
-
 def _agent(headers: Headers) -> str:
     """The id of the agent within its session; empty if the client sends none."""
     names = AGENT_HEADERS + CODEX_AGENT_HEADERS if _is_codex(headers) else AGENT_HEADERS
@@ -305,7 +347,7 @@ def _agent(headers: Headers) -> str:
 
 def _is_codex(headers: Headers) -> bool:
     """Whether the client is Codex: `codex_cli_rs/0.99.0 (...)`, `codex_exec/...`, `Codex Desktop/...`."""
-    return headers.get(b"user-agent", b"")[:5].lower() == b"codex"
+    return headers.get(_USER_AGENT, b"")[:5].lower() == b"codex"
 
 
 def _id_text(value: Any) -> str:

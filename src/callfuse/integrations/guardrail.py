@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from callfuse.asgi import CallFuseMiddleware, off_loop
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.headers import VIA
-from callfuse.conversations.identity import Lane, lane_of
+from callfuse.conversations.identity import Lane, credential_of, lane_of, read_session_headers
 from callfuse.dialects.base import Note, Request
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.model.ids import bounded_id
@@ -164,7 +164,8 @@ def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:
         if isinstance(value, str) and value != HIDDEN
     }
     key = about.get("user_api_key_hash") if isinstance(about, dict) else None
-    return lane_of(headers | {b"authorization": str(key or "").encode(*_ENCODING)}, request)
+    credential = credential_of(headers | {b"authorization": str(key or "").encode(*_ENCODING)})
+    return lane_of(credential, read_session_headers(headers), request)
 
 
 def _most(request: Request, max_rounds: int) -> int:

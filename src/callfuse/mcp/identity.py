@@ -27,6 +27,7 @@ from callfuse.conversations.identity import (
     Lane,
     credential_of,
     lane_of,
+    read_session_headers,
     session_cookies,
     session_name,
 )
@@ -107,14 +108,16 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
     """The lane of a request. `scope`: that of ASGI, `headers`: its headers by name in lower case, `further`: names of
     those that are credentials, too."""
     query = scope.get("query_string", b"")
-    is_known = credential_of(headers, query, further) != NO_CREDENTIAL
+    credential = credential_of(headers, query, further)
+    is_known = credential != NO_CREDENTIAL
     named = _conversation(meta, CONVERSATIONS if SESSION in headers and not is_known else CONVERSATIONS + OF_OTHERS)
     baggage = meta.get(_BAGGAGE)
     if isinstance(baggage, str) and b"baggage" not in headers:
         headers = {**headers, b"baggage": baggage.encode("utf-8", "replace")}
     payload = {} if named is None else {"session_id": named}
     url = headers.get(b"host", b""), scope["path"].encode("utf-8", "surrogatepass"), query
-    lane = lane_of(headers, _Surroundings(*url, *_authentication(scope.get("user"))), query, payload, further=further)
+    surroundings = _Surroundings(*url, *_authentication(scope.get("user")))
+    lane = lane_of(credential, read_session_headers(headers), surroundings, payload)
     if user := _user(headers):
         lane = lane._replace(fingerprint=_digest((lane.fingerprint, *user)))
     session = headers.get(SESSION, b"").decode("latin-1")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callfuse.conversations.identity import lane_of
+from callfuse.conversations.identity import NO_SESSION_HEADERS, credential_of, lane_of
 from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
 from callfuse.dialects.base import Note
 from callfuse.dialects.gemini import Gemini
@@ -337,6 +337,7 @@ def test_any_with_one_declared_tool_is_loosened() -> None:
 def test_a_key_in_the_query_is_a_credential() -> None:
     """Two of AI Studio's keys never share a lane, wherever in the query they stand; other parameters say nothing."""
     read = request([user("go")])
-    lanes = [lane_of({}, read, query) for query in (b"key=a", b"key=b", b"alt=sse&key=a", b"", b"alt=sse&monkey=a")]
+    queries = (b"key=a", b"key=b", b"alt=sse&key=a", b"", b"alt=sse&monkey=a")
+    lanes = [lane_of(credential_of({}, query), NO_SESSION_HEADERS, read) for query in queries]
     assert lanes[0] == lanes[2] != lanes[1]
     assert lanes[3] == lanes[4] != lanes[0]
