@@ -38,10 +38,11 @@ class Keeper:
     `notes`: texts for results in later requests, in addition to those of the record. `tally`: the exchange's account.
     """
 
-    __slots__ = ("_evidence", "_host", "_known", "_prepared", "_told", "fail_open", "notes", "tally")
+    __slots__ = ("_evidence", "_host", "_known", "_prepared", "_reporting", "_told", "fail_open", "notes", "tally")
 
     def __init__(self, host: Host, prepared: Prepared, evidence: ExchangeEvidence) -> None:
         self.fail_open = FailOpen(host.bus, prepared.where.session)
+        self._reporting = self.fail_open.stage("while reporting")
         self.tally = prepared.tally
         self.notes: list[tuple[ToolCall, str]] = []
         self._host = host
@@ -73,11 +74,11 @@ class Keeper:
         """Report and keep the record of a delivered answer."""
         course: Course | None = None
         verdicts = tuple(record.verdicts)
-        with self.fail_open.stage("while reporting"):
+        with self._reporting:
             course = self._follow(record, verdicts)
         self._tell_hindsight()
         self.report(record)
-        with self.fail_open.stage("while reporting"):
+        with self._reporting:
             for told, result in course.take_decided() if course is not None else ():
                 self.bus.emit(CourseMended(self._prepared.where, told.finding_id, result, told.arm))
         with self.fail_open.stage("while keeping"):
@@ -115,17 +116,15 @@ class Keeper:
     def report(self, record: ExchangeRecord) -> None:
         """Tell all of a record, and clear what has been told."""
         self.tell(record)
-        stage = self.fail_open.stage("while reporting")
-        with stage:
+        with self._reporting:
             for part in record.unasked:
                 self._host.bus.emit(NotAsked(part, self._prepared.where))
-        with stage:
+        with self._reporting:
             record.clear_reported()
             self._told = (0, 0, 0)
 
     def tell(self, record: ExchangeRecord) -> None:
         """Tell of the calls, verdicts and failures of a record; each once, however often this is called."""
-        stage = self.fail_open.stage("while reporting")
         calls, verdicts = record.calls[self._told[0] :], record.verdicts[self._told[1] :]
         failures = [*zip(record.fail_open, record.verdicts_before, strict=True)][self._told[2] :]
         done = self._told[1]
@@ -133,14 +132,14 @@ class Keeper:
         self.tally.calls += len(calls)
         if verdicts or failures:
             self._tell_hindsight()
-        with stage:
+        with self._reporting:
             actions = {verdict.call: action_of(verdict) for verdict in verdicts}
             for call in calls:
                 self._host.bus.emit(CallSeen(self._prepared.where, call, actions.get(call, "none")))
         for cause, before in failures:
             self._report_verdicts(record.verdicts[done:before])
             done = max(done, before)
-            with stage:
+            with self._reporting:
                 self.fail_open.report(cause)
                 self.tally.failures += 1
                 self.tally.cause = cause
@@ -154,7 +153,7 @@ class Keeper:
 
     def _report_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
-            with self.fail_open.stage("while reporting"):
+            with self._reporting:
                 self._report_verdict(verdict)
 
     def _report_verdict(self, verdict: Verdict) -> None:
@@ -174,7 +173,7 @@ class Keeper:
         """Tell what the calls of the newest round have brought, which this request shows for the first time."""
         if not self._host.bus.wants(ResultSeen):
             return
-        with self.fail_open.stage("while reporting"):
+        with self._reporting:
             for call in self._evidence.kept.rounds[-1].delivered if self._evidence.kept.rounds else ():
                 if call.outcome is not None:
                     self._host.bus.emit(ResultSeen(self._prepared.where, call.id, call.signature, call.outcome))

@@ -38,47 +38,40 @@ class Sender(NamedTuple):
 
 class LastRequest:
     """A request as it is kept: its bytes, its payload and the rounds that were read of it. `quiet`: the search by which
-    no command was found in it."""
+    no command was found in it. `size`: the memory that it takes, about."""
 
-    __slots__ = ("history", "key", "known", "quiet", "sender", "time")
+    __slots__ = ("history", "key", "known", "quiet", "sender", "size", "time")
 
     def __init__(self, sender: Sender, known: KnownText, history: ReadHistory, quiet: PrefixSearch | None) -> None:
         self.sender = sender
         self.known = known
         self.history = history
         self.quiet = quiet
+        self.size = known.size
         self.key = 0
         self.time = 0.0
 
-    @property
-    def size(self) -> int:
-        """The memory that it takes, about."""
-        return self.known.size
-
 
 class Continued(NamedTuple):
-    """A body that begins and ends as the `last` request does."""
+    """A body that begins and ends as the `last` request does.
+
+    `is_proven`: only what is `new` needs to be parsed; else that is the whole body. `history`: the rounds of the
+    messages that both requests have, as far as they were read.
+    """
 
     body: bytes
     last: LastRequest
     shared: Shared
-
-    @property
-    def new(self) -> bytes:
-        """The part of the body to be parsed; all of it where no place is proven."""
-        return self.body[self.shared.begin : self.shared.end] if self.shared.is_proven else self.body
+    is_proven: bool
+    new: bytes
+    history: ReadHistory
 
     @property
     def weight(self) -> int:
         """The weight of the body for `off_loop.run`, if only what is new is read."""
-        if not self.history() or len(self.body) > LONGEST_LIGHT:
+        if not self.history or len(self.body) > LONGEST_LIGHT:
             return weight_of(self.body)
         return weight_of(self.new) + BYTES_A_MESSAGE * self.shared.known.counts[-1]
-
-    def history(self) -> ReadHistory:
-        """The rounds of the messages that both requests have, as far as they were read."""
-        counts = self.shared.known.counts
-        return self.last.history.up_to(counts[self.shared.place] if counts else 0)
 
 
 class LastRequests:
@@ -99,7 +92,10 @@ class LastRequests:
         for key in reversed(_keys(sender, body)):
             for last in self._alike.get(key, ()):
                 if last.sender == sender and (shared := compare(body, last.known)) is not None:
-                    return Continued(body, last, shared)
+                    if not shared.is_proven:
+                        return Continued(body, last, shared, False, body, ReadHistory())
+                    history = last.history.up_to(last.known.counts[shared.place])
+                    return Continued(body, last, shared, True, body[shared.begin : shared.end], history)
         return None
 
     def keep(self, new: LastRequest, before: LastRequest | None, room: float, now: float, ttl_s: float) -> None:

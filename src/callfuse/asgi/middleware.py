@@ -16,6 +16,7 @@ from callfuse.asgi.budget import ByteBudget, Share
 from callfuse.asgi.closed import closed_reply
 from callfuse.asgi.commands import ChatCommands, SyntheticReply
 from callfuse.asgi.exchange import Exchange
+from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.fuse import blown_reply
 from callfuse.asgi.last_requests import LastRequests
 from callfuse.asgi.prepare import Host, Prepared, prepare
@@ -139,9 +140,19 @@ class CallFuseMiddleware:
         traces = open_traces(resolved.config.otel, self.bus)
         last = LastRequests()
         budget = ByteBudget(spare=last)
-        known = KnownHeaders()
         self._host = Host(
-            app, settings, store, self.bus, callback, time.time, commands, budget, last, known, traces=traces
+            app,
+            settings,
+            store,
+            self.bus,
+            callback,
+            time.time,
+            commands,
+            budget,
+            last,
+            KnownHeaders(),
+            FailOpen(self.bus),
+            traces=traces,
         )
         open_metrics(resolved.config.otel, self)
         self.configure(resolved)

@@ -49,7 +49,8 @@ MOST_DIGITS = 19
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
     a path. `budget`: bounds what they keep together. `last_requests`: those that may come again. `known_headers`:
-    those of clients, read. `traces`: their place in traces, if anybody wants to know."""
+    those of clients, read. `fail_open`: reports errors that occur before the session is known. `traces`: their place in
+    traces, if anybody wants to know."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -61,13 +62,9 @@ class Host:
     budget: ByteBudget
     last_requests: LastRequests
     known_headers: KnownHeaders
+    fail_open: FailOpen
     backend_of: Callable[[str], str | None] | None = None
     traces: Traces | None = None
-
-    @property
-    def fail_open(self) -> FailOpen:
-        """Reports errors that occur before the session is known."""
-        return FailOpen(self.bus)
 
     def begin(self, dialect: Dialect, found: Mapping[bytes, bytes]) -> Tally:
         """Begin the account of an exchange. `found`: the headers of its request, by name."""
@@ -236,7 +233,7 @@ class _Preparation:
         sender = Sender(self._credential, self._said.as_sent, self._dialect.name, self._target)
         found = host.last_requests.find(sender, content)
         parsed: NewText | None = None
-        if found is not None and found.shared.is_proven:
+        if found is not None and found.is_proven:
             parse = partial(parse_new, content, self._dialect.history_key, found.shared, host.last_requests.mark)
             parsed = await off_loop.run(parse, len(found.new))
         self._weight = off_loop.weight_of(content) if found is None or parsed is None else found.weight
@@ -251,7 +248,7 @@ class _Preparation:
         """Read the body; None if it passes as it came. `found`: a request that begins as it does; `parsed`: the body,
         if it goes on from that."""
         if parsed is None:
-            shared = None if found is None or found.shared.is_proven else found.shared
+            shared = None if found is None or found.is_proven else found.shared
             content = as_utf8(content)
             parsed = self._parse(content, shared)
             found = None
@@ -260,7 +257,7 @@ class _Preparation:
         if request is None:
             self._tally.cause = "other body"
             return None
-        history = ReadHistory() if found is None else found.history()
+        history = ReadHistory() if found is None else found.history
         if known is not None and known.counts:
             request.take_history(history)
         finder = self._host.commands

@@ -49,5 +49,7 @@ def _has_more_values(text: bytes, most: int) -> bool:
 
 def separators(text: bytes) -> int:
     """The number of commas and opening brackets, in strings, too: at least that of a JSON text's values, less one."""
+    if len(text) <= _STEP:
+        return len(text) - len(text.translate(None, _SEPARATORS))
     pieces = (text[at : at + _STEP] for at in range(0, len(text), _STEP))
     return sum(len(piece) - len(piece.translate(None, _SEPARATORS)) for piece in pieces)
