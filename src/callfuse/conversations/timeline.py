@@ -10,30 +10,18 @@ Two rules:
 - Nothing here is lazy but outcomes: rounds are plain lists, built once a request.
 
 Theory of operation. The request gives rounds and outcomes; the ledger gives times, steps on the ladder, withheld calls,
-outcomes that have been read, and rounds that the client has dropped. Both are walked backwards and matched by (id,
-signature) in order, so that a replay, a client's retry or a restarted guard neither adds nor erases evidence:
+outcomes that have been read, and rounds that the client has dropped. Both are walked backwards and matched
+(`conversations/matching.py`), so that a replay, a client's retry or a restarted guard neither adds nor erases evidence:
 
-- A kept round at or behind the request's end is a try that the client did not take up: it is left out.
-- Kept rounds among which the request's newest is not found belong to another timeline, unless the history has been
-  rewritten: then the newest round stands behind another user message than it was made for, and behind a summary or
-  nearer to the beginning than before.
-- Calls without ids are told by their signatures and their order: rounds before one that both know are matched in order,
-  wherever they stand. An answer to the same request once more may be a try, or the next round of a client that shows
-  only its newest rounds. A result that has changed, if only by a time, shows that the call has run again; else the
-  first few count as tries, and all of them once there are more.
 - A kept round from before the oldest one that the request still has was dropped by the client: it counts.
 - A withheld call was never in any request: it counts where it stood. One that was blocked before the last user message
   is remembered (`conversations/blocks.py`), until a conversation without a session's id begins afresh.
-- A history that has lost all its rounds was compacted if it got shorter, or if a summary in the words of a known
-  harness is its last user message: what was kept counts. In a session that the client has named, any shorter history
-  was compacted, whatever its last user message says. Another summary is another compaction, the same one a try.
 - A round whose time is unknown counts as recent. Of a lane that the ledger has forgotten it knows when that was last
   used, and no round that the request still has is younger: what is older than the ledger's memory is old.
 - Where the vendor has the conversation and the request only what is new (a chain), all that was kept counts, and the
   results that come without their calls find them there.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,12 +36,19 @@ from callfuse.conversations.ledger import (
     KeptRound,
     LaneState,
     Told,
-    is_same_id,
+)
+from callfuse.conversations.matching import (
+    NO_MATCH,
+    LedgerMatch,
+    RequestView,
+    is_summed,
+    match_kept,
+    places_among,
+    view_of,
 )
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
-from callfuse.harness import is_summary
-from callfuse.model import NOWHERE, Delivery, PastCall, Round, Timeline, ToolCall
+from callfuse.model import Delivery, PastCall, Round, Timeline, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.signature import Signature
@@ -191,8 +186,8 @@ def read_conversation(
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
     _date(timelines[0], state.last_used)
-    view = _view_of(request, timelines[0], state, chained=chained, named=named)
-    match = _match(view, state, request) if state.rounds else _NOTHING
+    view = view_of(request, timelines[0], state, chained=chained, named=named)
+    match = match_kept(view, state, request) if state.rounds else NO_MATCH
     merged, kept, is_new = _merge(view, match)
     if view.rounds and not kept:
         newest = view.rounds[0]
@@ -248,7 +243,7 @@ class _KeptCalls(Mapping[str, Callable[[], ToolCall]]):
         return len(self._calls)
 
 
-def _brings_results(view: "_RequestView", match: "_Match") -> bool:
+def _brings_results(view: RequestView, match: LedgerMatch) -> bool:
     """Whether the results of the newest round have come for the first time."""
     if match.at is None:
         return bool(view.rounds) or not view.chained
@@ -269,173 +264,12 @@ def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
     return timelines if rounds or len(timelines) == 1 else timelines[:-1]
 
 
-class _Match(NamedTuple):
-    """The kept rounds that belong to a request, oldest first.
-
-    `kept[at]` is the request's round number `first`, counted from the newest (`at` None: the request has none of them);
-    rounds newer than that are not in the ledger. `shift`: kept position minus request position of that round.
-    `dropped_to`: a kept round that the request lacks was dropped by the client, and counts, if its shifted position is
-    at most this.
-    """
-
-    kept: Sequence[KeptRound] = ()
-    at: int | None = None
-    first: int = 0
-    shift: int = 0
-    dropped_to: int = NOWHERE - 1
-
-
-_NOTHING: Final = _Match()
-MOST_TRIES: Final = 3
-"""Answers to one request, without ids and all with the call that it shows, that may be tries of its client. After more
-of them, or where it has dropped rounds before, the client is taken for one that shows only its newest rounds: nothing
-else tells the two apart."""
-MOST_UNKNOWN: Final = 16
-"""How many of the newest rounds are searched for one that the ledger knows."""
-
-
-class _RequestView(NamedTuple):
-    """The newest timeline as the request has it.
-
-    `rounds`: newest first. `unique`: ids that only one call has (empty if the ledger has no rounds). `length`: messages
-    in the request. `turn_at`, `turn`: position and digest of its last user message. `chained`: the vendor has the rest.
-    `named`: the client sent a session id.
-    """
-
-    rounds: Sequence[Round]
-    unique: Set[str]
-    length: int
-    turn_at: int
-    turn: bytes
-    chained: bool
-    named: bool
-
-
-def _view_of(
-    request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool
-) -> _RequestView:
-    """Make the view of a request whose newest timeline has these rounds."""
-    turn_at, turn = request.last_user_message(rounds[-1].position if rounds and not chained else None)
-    unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
-    return _RequestView(rounds, unique, request.length, turn_at, turn, chained, named)
-
-
-def _match(view: _RequestView, state: LaneState, request: Request) -> _Match:
-    """Match the ledger's rounds (at least one) with the rounds of a request."""
-    kept = [round_ for round_ in state.rounds if round_.turn == view.turn]
-    if not view.rounds:
-        return _match_chained(view, kept) if view.chained else _match_compacted(view, kept, state, request)
-    anchor = _anchor(view, kept)
-    if anchor is None:  # a summary may have taken the place of the user message
-        kept = _of_last_turn(state, view.turn)
-        anchor = _anchor_behind_summary(view, kept, request)
-    return _NOTHING if anchor is None else _match_at(view, kept, *anchor)
-
-
-def _match_at(view: _RequestView, kept: list[KeptRound], first: int, at: int) -> _Match:
-    """Match the kept rounds with a request whose round number `first` is `kept[at]`."""
-    tries = _equal_tries(view, kept, at) if first == 0 else []
-    if tries and len(tries) > (0 if _goes_on(view, kept, at) else MOST_TRIES):
-        kept = [*kept[:at], *_one_behind_another([kept[at], *tries])]
-        at, tries = len(kept) - 1, []
-    shift = kept[at].position - view.rounds[first].position
-    later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < view.length]
-    dropped_to = view.length if view.chained or shift else view.turn_at
-    return _Match([*kept[: at + 1], *later, *tries], at, first, shift, dropped_to)
-
-
-def _equal_tries(view: _RequestView, kept: Sequence[KeptRound], at: int) -> list[KeptRound]:
-    """The answers to this same request, whose newest round is `kept[at]`, that no id tells from that round. They may be
-    tries that the client did not take up, or the rounds of a client that shows only its newest one."""
-    newest = view.rounds[0]
-    answered = view.length + kept[at].position - newest.position
-    return [one for one in kept[at + 1 :] if one.position == answered and one.delivered and _is_same(newest, one)]
-
-
-def _goes_on(view: _RequestView, kept: Sequence[KeptRound], at: int) -> bool:
-    """Whether the request, whose newest round is `kept[at]`, cannot be a try: the client has dropped rounds of this
-    timeline before, as none could stand where the ledger has them, or the calls have brought something else since, if
-    only another time, so that they have run again."""
-    if at > 0 and kept[0].position - kept[at].position + view.rounds[0].position <= view.turn_at:
-        return True
-    pairs = zip(view.rounds[0].calls, kept[at].delivered, strict=True)
-    return any(None not in (mine.outcome, known.outcome) and mine.outcome != known.outcome for mine, known in pairs)
-
-
-def _one_behind_another(rounds: Sequence[KeptRound]) -> list[KeptRound]:
-    """Rounds at the places that they have in a history which shows them all, each with its results behind it."""
-    begin = rounds[0].position
-    return [replace(one, position=begin + 2 * number) for number, one in enumerate(rounds)]
-
-
-def _anchor_behind_summary(view: _RequestView, kept: Sequence[KeptRound], request: Request) -> tuple[int, int] | None:
-    """The same as `_anchor` of a request whose user message was not that of the kept rounds: its newest round, known by
-    its ids, or behind a summary and in a session that the client has named, as the last one that was delivered there.
-
-    It stands nearer to the beginning than before, unless a harness has said that it has put a summary there."""
-    newest = view.rounds[0]
-    summed = _is_summed(view, request)
-    if (view.named or summed) and not any(one.id for one in newest.calls):
-        at = next((at for at in range(len(kept) - 1, -1, -1) if kept[at].delivered), None)
-        at = None if at is None or not _is_same(newest, kept[at]) else at
-    else:
-        at = _find(newest, kept, 0, view.unique, only_known=True)
-    if at is None or not (summed or newest.position < kept[at].position):
-        return None
-    return 0, at
-
-
-def _is_summed(view: _RequestView, request: Request) -> bool:
-    """Whether the last user message is a summary in the words of a harness that has compacted its history."""
-    typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
-    return typed is not None and bool(typed.texts) and all(is_summary(one.text) for one in typed.texts)
-
-
-def _anchor(view: _RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
-    """The newest round that the ledger knows: its indexes in the request and among the kept rounds.
-
-    Of an answer that could not be recorded (several choices, a limit) the ledger does not have the round.
-    """
-    for first, round_ in enumerate(view.rounds[:MOST_UNKNOWN]):
-        at = _find(round_, kept, 0, view.unique, only_known=first > 0)
-        if at is not None:
-            return first, at
-    return None
-
-
-def _match_chained(view: _RequestView, kept: list[KeptRound]) -> _Match:
-    """Match the kept rounds with a request of a chain that has no rounds: a reminder, or a message of a person, behind
-    which nothing is kept."""
-    return _Match(kept, shift=kept[-1].position + 1, dropped_to=view.length) if kept else _NOTHING
-
-
-def _match_compacted(view: _RequestView, kept: list[KeptRound], state: LaneState, request: Request) -> _Match:
-    """Match the kept rounds with a request that has no rounds. Those that the client has dropped stand before its user
-    message from then on."""
-    is_shorter = view.length < state.length
-    summed = _is_summed(view, request)
-    if not kept and (summed or (is_shorter and view.named)):
-        kept = _of_last_turn(state, view.turn)
-    elif not (kept and is_shorter) or view.turn_at == view.length - 1:
-        return _Match(
-            [one for one in kept if (summed or view.turn_at < one.position) and one.position < view.length],
-            dropped_to=view.turn_at if summed else NOWHERE - 1,
-        )
-    return _Match(kept, shift=kept[-1].position - view.turn_at, dropped_to=view.turn_at)
-
-
-def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
-    """The kept rounds of the newest user message, as if they had been made for that with the digest `turn`."""
-    last = state.rounds[-1].turn
-    return [replace(one, turn=turn) for one in state.rounds if one.turn == last]
-
-
-def _merge(view: _RequestView, match: _Match) -> tuple[list[Round], list[KeptRound], bool]:
+def _merge(view: RequestView, match: LedgerMatch) -> tuple[list[Round], list[KeptRound], bool]:
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
         return [*view.rounds], [], False
-    places = _places(view, match)
+    places = places_among(view, match)
     rounds: list[Round] = [*view.rounds[: match.first]]
     kept: list[KeptRound] = []
     read_any = match.first > 0
@@ -473,25 +307,6 @@ def _taken_up(kept: Sequence[KeptRound], begin: int, end: int) -> list[KeptRound
     return rounds
 
 
-def _places(view: _RequestView, match: _Match) -> list[int | None]:
-    """Where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a round that
-    the ledger does not know."""
-    left = [*match.kept]
-    known = {tuple([call.signature for call in one.delivered]) for one in left}
-    places: list[int | None] = []
-    at = match.at
-    for round_ in view.rounds[match.first :]:
-        if at is None and left and tuple([call.signature for call in round_.calls]) in known:
-            at = len(left) - 1  # as nearly always
-            if left[at].position != round_.position + match.shift or not _is_same(round_, left[at]):
-                at = _find_in_order(round_, left, match.shift, view.unique)
-        places.append(at)
-        if at is not None:
-            del left[at:]
-        at = None
-    return places
-
-
 def _said(request: Request, turn_at: int, turn: bytes, blocks: BlockMemory, *, chained: bool) -> tuple[bytes, ...]:
     """What identifies the text of the user message at `turn_at`: its digest `turn`, which in a chain holds the place as
     well, and then that of the text alone, without the numbers and times in it, which is known from before where the
@@ -502,7 +317,7 @@ def _said(request: Request, turn_at: int, turn: bytes, blocks: BlockMemory, *, c
     return (turn, blocks.said) if chained and blocks.said else (turn,)
 
 
-def _said_for(blocks: BlockMemory, view: _RequestView, request: Request) -> tuple[bytes, ...]:
+def _said_for(blocks: BlockMemory, view: RequestView, request: Request) -> tuple[bytes, ...]:
     """What a lane that remembers blocks needs to know of the last user message; empty for any other."""
     return _said(request, view.turn_at, view.turn, blocks, chained=view.chained) if blocks.count else ()
 
@@ -515,15 +330,15 @@ def _without_numbers(text: str) -> bytes:
     return normalise(text)
 
 
-def _begins_anew(view: _RequestView, state: LaneState, request: Request) -> bool:
+def _begins_anew(view: RequestView, state: LaneState, request: Request) -> bool:
     """Whether a request is the beginning of a new conversation: no model has said anything in it. In a named session it
     may be a summary: then its text is new."""
-    if view.chained or view.rounds or not _is_unanswered(request) or _is_summed(view, request):
+    if view.chained or view.rounds or not _is_unanswered(request) or is_summed(view, request):
         return False
     return not view.named or view.turn in state.blocks.turns
 
 
-def _has_dropped_all(view: _RequestView, state: LaneState, request: Request) -> bool:
+def _has_dropped_all(view: RequestView, state: LaneState, request: Request) -> bool:
     """Whether a harness has dropped the answers from its history and goes on: behind the task it says what it has said
     before."""
     if view.chained or view.rounds or not _is_unanswered(request):
@@ -539,7 +354,7 @@ def _is_unanswered(request: Request) -> bool:
     return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
 
 
-def _still_told(view: _RequestView, match: _Match, state: LaneState, request: Request) -> tuple[Told, ...]:
+def _still_told(view: RequestView, match: LedgerMatch, state: LaneState, request: Request) -> tuple[Told, ...]:
     """What the model was told and has not answered yet, at its place in this request: nothing at the beginning of a new
     conversation, and nothing of an answer that the client did not take up, so that it sends the same request again."""
     if _begins_anew(view, state, request):
@@ -551,7 +366,7 @@ def _still_told(view: _RequestView, match: _Match, state: LaneState, request: Re
 
 
 def _remembered_blocks(
-    view: _RequestView, match: _Match, state: LaneState, request: Request, begun_with: LaneState | None
+    view: RequestView, match: LedgerMatch, state: LaneState, request: Request, begun_with: LaneState | None
 ) -> BlockMemory:
     """What the lane remembers of its blocks, with those that the last user message of this request has ended.
 
@@ -571,78 +386,13 @@ def _remembered_blocks(
     return remember(state.blocks, ended)
 
 
-def _left_of_others(match: _Match, state: LaneState, begun_with: LaneState | None) -> tuple[KeptRound, ...]:
+def _left_of_others(match: LedgerMatch, state: LaneState, begun_with: LaneState | None) -> tuple[KeptRound, ...]:
     """The rounds that other exchanges have brought since this one has begun, and that its request leaves out: they are
     no tries of its client."""
     if begun_with is None:
         return ()
     known = {id(one) for one in match.kept}
     return tuple([one for one in state.rounds if id(one) not in known and one not in begun_with.rounds])
-
-
-def _find(
-    round_: Round,
-    kept: Sequence[KeptRound],
-    shift: int,
-    unique: Set[str],
-    *,
-    only_known: bool = False,
-) -> int | None:
-    """The index of the kept round that is this one: the one at the same position, else the newest equal one; None if
-    there is none.
-
-    Ids may be missing or repeat (`unique`: those that do not in this request), so several kept rounds can be equal. An
-    equal round at a position before this one, or with `only_known` at any other position, is accepted only if its ids
-    identify it: it may be another round with an equal call.
-    """
-    there = round_.position + shift
-    if kept and kept[-1].position == there and _is_same(round_, kept[-1]):  # as nearly always, walking backwards
-        return len(kept) - 1
-    for at in range(len(kept) - 1, -1, -1):
-        if kept[at].position == there and _is_same(round_, kept[at]):
-            return at
-    same = [at for at in range(len(kept)) if _is_same(round_, kept[at])]
-    if not same:
-        return None
-    is_known = len(same) == 1 and unique >= {one.id for one in round_.calls}
-    return same[-1] if is_known or (kept[same[-1]].position > there and not only_known) else None
-
-
-def _find_in_order(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]) -> int | None:
-    """As `_find`, of a round before one that is known to be the one behind `kept`: then the newest equal one is it."""
-    at = _find(round_, kept, shift, unique)
-    if at is not None:
-        return at
-    return next((at for at in range(len(kept) - 1, -1, -1) if _is_same(round_, kept[at])), None)
-
-
-def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
-    """The ids that only one call of these rounds has."""
-    ids = [call.call.id for round_ in rounds for call in round_.calls]
-    unique = {*ids}
-    if len(unique) == len(ids):  # as nearly always
-        unique.discard("")
-        return unique
-    counts = Counter(ids)
-    return {id_ for id_, count in counts.items() if count == 1 and id_}
-
-
-def _is_same(round_: Round, kept: KeptRound) -> bool:
-    """Whether a round of the request is this kept one: the same calls under the same ids, where there are ids."""
-    calls, delivered = round_.calls, kept.delivered
-    if len(delivered) != len(calls):
-        return False
-    if len(calls) == 1:
-        return _is_same_call(calls[0].call, delivered[0])
-    return all(_is_same_call(mine.call, known) for mine, known in zip(calls, delivered, strict=True))
-
-
-def _is_same_call(call: ToolCall, known: KeptCall) -> bool:
-    return (
-        (call._signature or call.signature) == known.signature
-        and (call.name == known.name or bounded_id(call.name) == known.name)
-        and (call.id == known.id or is_same_id(bounded_id(call.id), known.id))
-    )
 
 
 def _complete(round_: Round, kept: KeptRound, unique: Set[str], *, newest: bool) -> tuple[KeptRound, bool]:
