@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +11,12 @@ from callfuse.conversations.notes import note_keys, notes_for
 from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.dialects.base import Entry, Frame, Note, OpenCall, Request
 from callfuse.dialects.codec import codec_of
+from callfuse.dialects.continued import Nudges
+from callfuse.dialects.nudges import Messages, find_nudges
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import jsontext
 from callfuse.wire.jsontext import loads
+from tests.conversations.test_nudges import NUDGES, UNKNOWN
 from tests.dialects.reading import FORMATS, dialect_of, form_of, read
 from tests.support.kits import KITS, DialectKit
 from tests.support.model import Answer, Call, History, Round, User
@@ -100,6 +102,44 @@ def test_warnings_in_long_histories(kit: DialectKit, arguments: str, mode: str) 
         request.with_notes(notes_for(read_conversation(request, LaneState(), 0.0, settings)))
 
     assert_linear(noted)
+
+
+def nudged(rounds: int, says: Callable[[int], str]) -> History:
+    """A history of so many rounds, behind each of which a harness says something."""
+    made: list[User | Round] = [User("Go.")]
+    for at in range(rounds):
+        made += [Round((Call(f"c{at}", "search", (f'{{"q": {at}}}',)),), (f"entry {at}",)), User(says(at))]
+    return History(tuple(made))
+
+
+@each_kit
+@pytest.mark.parametrize("nudge", [*NUDGES, *UNKNOWN, "a person's words"])
+def test_nudges_in_long_histories(kit: DialectKit, nudge: str) -> None:
+    """Each is looked at once, whatever is asked of the history."""
+    says = {**NUDGES, **UNKNOWN, "a person's words": typed}[nudge]
+
+    def noted(rounds: int) -> None:
+        request = read(kit, kit.request(nudged(rounds, says), stream=True))
+        request.with_notes(notes_for(conversation(request)))
+
+    assert_linear(noted)
+
+
+@each_kit
+def test_nudges_are_looked_for_once(kit: DialectKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often a request is asked for its rounds and for what was said last."""
+    found: list[Nudges] = []
+
+    def note(messages: Messages, known: Nudges) -> Nudges:
+        found.append(find_nudges(messages, known))
+        return found[-1]
+
+    monkeypatch.setattr("callfuse.dialects.history.find_nudges", note)
+    request = read(kit, kit.request(nudged(9, UNKNOWN["a sentence"]), stream=True))
+    for _ in range(3):
+        assert len([one for one in request.rounds() if one]) == 9
+        request.last_user_message()
+    assert len(found) == 1
 
 
 def test_tools_are_read_once() -> None:
@@ -188,7 +228,7 @@ def test_results_of_a_chain() -> None:
         chain = request.chain
         assert chain is not None
         call_of = {round_.calls[0].id: round_.calls[0].call for round_ in request.rounds() if round_}
-        chain.recall({f"known{at}": partial(call_of.__getitem__, f"c{at}") for at in range(answers)}, b"")
+        chain.recall({f"known{at}": call_of[f"c{at}"] for at in range(answers)}.get, b"")
         return [round_ for round_ in request.rounds() if round_]
 
     assert [len(round_.calls) for round_ in asked(FEW)] == [2] * FEW

@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callfuse import CallFuseMiddleware
 from callfuse.asgi import prepare
+from callfuse.conversations.memory import MemoryLedger
 from callfuse.dialects import DIALECTS, continued
+from callfuse.dialects.nudges import Speaker, find_nudges
 from callfuse.wire import resent
 from callfuse.wire.jsontext import ExactValues, loads
 from tests.support.examples import more_examples
@@ -31,6 +34,14 @@ ARGUMENTS = (
 )
 RESULTS = ("nothing was found", "twelve entries ]}", '{"error": "no such table"}', '"],"model":"x"', "\u2028 é 😀 \\")
 SAID = ("Go on.", "!/set(tool-loop-max-repeats=4)", "<system-reminder>x</system-reminder>", '},{"role":"user"')
+NUDGES = (
+    "Continue.",
+    "Step 1/50",
+    "Step 2/50",
+    '{"state": "idle", "left": 3}',
+    "You have used 7 of 50.",
+    "And 8 of 50.",
+)
 LADDERS = ("warn", "block", "chance_then_block", "observe", "graduated")
 MORE: tuple[dict[str, Any], ...] = (
     {},
@@ -53,7 +64,8 @@ rounds = st.lists(calls, min_size=1, max_size=2, unique_by=lambda call: call.id)
     )
 )
 LOOP = Round((Call("call_loop", "search", (ARGUMENTS[0],)),), (RESULTS[0],))
-turns = st.one_of(rounds, st.just(LOOP), st.just(LOOP), st.sampled_from(SAID).map(User))
+spoken = st.one_of(st.sampled_from(SAID), st.sampled_from(NUDGES), st.sampled_from(NUDGES)).map(User)
+turns = st.one_of(rounds, st.just(LOOP), st.just(LOOP), spoken)
 
 
 @st.composite
@@ -82,7 +94,7 @@ Damage = Sequence[tuple[int, bytes]]
 
 
 def records(kit: DialectKit, told: Sequence[History], style: Style, session: Session, damage: Damage = ()) -> list[Any]:
-    """What both sides have seen, request by request, and what was logged."""
+    """What both sides have seen, request by request, and what was logged; then what was written."""
 
     async def tell() -> None:
         for at, history in enumerate(told):
@@ -96,7 +108,26 @@ def records(kit: DialectKit, told: Sequence[History], style: Style, session: Ses
 
     asyncio.run(tell())
     seen = session.meetings
-    return [(one.body, one.client.headers, one.log, [heard.body for heard in one.app.heard]) for one in seen]
+    met = [(one.body, one.client.headers, one.log, [heard.body for heard in one.app.heard]) for one in seen]
+    return [*met, written(session)]
+
+
+def written(session: Session) -> list[Any]:
+    """What the ledger has in the end, without the times and what is drawn by lot."""
+    (guarded,) = session._guards
+    assert isinstance(guarded, CallFuseMiddleware)
+    assert isinstance(guarded.ledger, MemoryLedger)
+    return [
+        (
+            lane,
+            [(one.position, one.turn, one.calls) for one in state.rounds],
+            state.notes,
+            state.length,
+            replace(state.blocks, time=0.0),
+            [one._replace(finding_id="") for one in state.told],
+        )
+        for lane, (_, state, _) in guarded.ledger._lanes.entries.items()
+    ]
 
 
 @every_dialect
@@ -116,7 +147,7 @@ def test_every_conversation_is_judged_as_if_nothing_were_kept(
     more: dict[str, Any],
     damage: list[tuple[int, bytes]],
 ) -> None:
-    """The same bytes to the app and to the client, the same log."""
+    """The same bytes to the app and to the client, the same log, the same in the ledger."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "LEAST_BYTES", 0)
         with_it = records(kit, told, style, Session(ladder, more), damage)
@@ -149,8 +180,6 @@ def test_what_is_kept_refers_to_no_other_body(kit: DialectKit) -> None:
     request = dialect.read_request(body, loads(body), path)
     assert request is not None
     history = continued.ReadHistory()
-    if request.chain is not None:
-        return  # it reads all its rounds each time
     request.take_history(history)
     first = [one.calls[0].call for one in request.rounds() if one is not None]
     del request, body
@@ -207,4 +236,32 @@ def test_what_is_new_is_all_that_is_parsed(kit: DialectKit, monkeypatch: pytest.
     asyncio.run(tell())
     assert len(parsed) == 8
     assert len(shown) == len(set(shown))
-    assert bool(shown) is (kit.history_key != "input"), "items may be answers to calls that the vendor keeps"
+    assert shown
+
+
+@every_dialect
+def test_nudges_that_were_known_are_not_read_again(kit: DialectKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request looks at the newest, and at the one before, behind which the answer was still to come."""
+    monkeypatch.setattr(prepare, "LEAST_BYTES", 0)
+    looked_at: list[int] = []
+
+    def note(messages: Any, known: Any) -> Any:
+        told = [*messages]
+        looked_at.append(sum(speaker is Speaker.USER for speaker, _, _ in told))
+        return find_nudges(iter(told), known)
+
+    monkeypatch.setattr("callfuse.dialects.history.find_nudges", note)
+    session = Session("block")
+    shown = History((User("Find the zebra crossing. " * 50),))
+
+    async def tell() -> None:
+        nonlocal shown
+        for at in range(12):
+            await session.exchange(ask(kit, shown, stream=True), reply(kit, saying("Well."), stream=True))
+            text = f'{{"query": "{at}"}}'
+            made = Round((Call(f"call_{at}", "search", (text,)),), (f"entry {at}",))
+            shown = shown.and_then(made).and_then(User(f"Step {at}/50"))
+
+    asyncio.run(tell())
+    assert looked_at
+    assert max(looked_at) == 2

@@ -6,6 +6,7 @@ All of them together are bounded in bytes: the one unused for longest is dropped
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Final, NamedTuple
 
@@ -36,20 +37,21 @@ class Sender(NamedTuple):
     target: str
 
 
+@dataclass(slots=True, eq=False)
 class LastRequest:
     """A request as it is kept: its bytes, its payload and the rounds that were read of it. `quiet`: the search by which
     no command was found in it. `size`: the memory that it takes, about."""
 
-    __slots__ = ("history", "key", "known", "quiet", "sender", "size", "time")
+    sender: Sender
+    known: KnownText
+    history: ReadHistory
+    quiet: PrefixSearch | None
+    key: int = 0
+    time: float = 0.0
+    size: int = field(init=False)
 
-    def __init__(self, sender: Sender, known: KnownText, history: ReadHistory, quiet: PrefixSearch | None) -> None:
-        self.sender = sender
-        self.known = known
-        self.history = history
-        self.quiet = quiet
-        self.size = known.size
-        self.key = 0
-        self.time = 0.0
+    def __post_init__(self) -> None:
+        self.size = self.known.size
 
 
 class Continued(NamedTuple):

@@ -18,7 +18,7 @@ Rounds are told by (id, signature), in order from the newest back:
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
@@ -68,19 +68,21 @@ class RequestView(NamedTuple):
     chained: bool
     named: bool
 
-
-def view_of(request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool) -> RequestView:
-    """Make the view of a request whose newest timeline has these rounds."""
-    turn_at, turn = request.last_user_message(rounds[-1].position if rounds and not chained else None)
-    unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
-    return RequestView(rounds, unique, request.length, turn_at, turn, chained, named)
+    @classmethod
+    def of(cls, request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool) -> Self:
+        """The view of a request whose newest timeline has these rounds."""
+        turn_at, turn = request.last_user_message(rounds[-1].position if rounds and not chained else None)
+        unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
+        return cls(rounds, unique, request.length, turn_at, turn, chained, named)
 
 
 def match_kept(view: RequestView, state: LaneState, request: Request) -> LedgerMatch:
     """Match the ledger's rounds (at least one) with the rounds of a request."""
     kept = [round_ for round_ in state.rounds if round_.turn == view.turn]
-    if not view.rounds:
-        return _match_chained(view, kept) if view.chained else _match_compacted(view, kept, state, request)
+    if not view.rounds and not view.chained:
+        return _match_compacted(view, kept, state, request)
+    if not view.rounds:  # a reminder, or a message of a person, behind which nothing is kept
+        return LedgerMatch(kept, shift=kept[-1].position + 1, dropped_to=view.length) if kept else NO_MATCH
     anchor = _anchor(view, kept)
     if anchor is None:  # a summary may have taken the place of the user message
         kept = _of_last_turn(state, view.turn)
@@ -92,7 +94,9 @@ def _match_at(view: RequestView, kept: list[KeptRound], first: int, at: int) -> 
     """Match the kept rounds with a request whose round number `first` is `kept[at]`."""
     tries = _equal_tries(view, kept, at) if first == 0 else []
     if tries and len(tries) > (0 if _goes_on(view, kept, at) else MOST_TRIES):
-        kept = [*kept[:at], *_one_behind_another([kept[at], *tries])]
+        begin = kept[at].position  # one behind another, as in a history that shows them all with their results
+        rounds = enumerate([kept[at], *tries])
+        kept = [*kept[:at], *[replace(one, position=begin + 2 * number) for number, one in rounds]]
         at, tries = len(kept) - 1, []
     shift = kept[at].position - view.rounds[first].position
     later = [one for one in kept[at + 1 :] if not one.delivered and one.position - shift < view.length]
@@ -116,12 +120,6 @@ def _goes_on(view: RequestView, kept: Sequence[KeptRound], at: int) -> bool:
         return True
     pairs = zip(view.rounds[0].calls, kept[at].delivered, strict=True)
     return any(None not in (mine.outcome, known.outcome) and mine.outcome != known.outcome for mine, known in pairs)
-
-
-def _one_behind_another(rounds: Sequence[KeptRound]) -> list[KeptRound]:
-    """Rounds at the places that they have in a history which shows them all, each with its results behind it."""
-    begin = rounds[0].position
-    return [replace(one, position=begin + 2 * number) for number, one in enumerate(rounds)]
 
 
 def _anchor_behind_summary(view: RequestView, kept: Sequence[KeptRound], request: Request) -> tuple[int, int] | None:
@@ -157,12 +155,6 @@ def _anchor(view: RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | N
         if at is not None:
             return first, at
     return None
-
-
-def _match_chained(view: RequestView, kept: list[KeptRound]) -> LedgerMatch:
-    """Match the kept rounds with a request of a chain that has no rounds: a reminder, or a message of a person, behind
-    which nothing is kept."""
-    return LedgerMatch(kept, shift=kept[-1].position + 1, dropped_to=view.length) if kept else NO_MATCH
 
 
 def _match_compacted(view: RequestView, kept: list[KeptRound], state: LaneState, request: Request) -> LedgerMatch:

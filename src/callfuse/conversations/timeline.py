@@ -22,30 +22,13 @@ outcomes that have been read, and rounds that the client has dropped. Both are w
   results that come without their calls find them there.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, NamedTuple
 
 from callfuse.conversations.blocks import after_round, earlier_blocks, is_typed_since, remember, with_last_outcomes
-from callfuse.conversations.ledger import (
-    NO_BLOCKS,
-    BlockMemory,
-    CallKey,
-    KeptCall,
-    KeptRound,
-    LaneState,
-    Told,
-)
-from callfuse.conversations.matching import (
-    NO_MATCH,
-    LedgerMatch,
-    RequestView,
-    is_summed,
-    match_kept,
-    places_among,
-    view_of,
-)
+from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, Told
+from callfuse.conversations.matching import NO_MATCH, LedgerMatch, RequestView, is_summed, match_kept, places_among
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import Delivery, PastCall, Round, Timeline, ToolCall
@@ -181,12 +164,12 @@ def read_conversation(
     chain = request.chain
     chained = chain is not None and chain.chained
     if chain is not None and state.rounds:
-        chain.recall(_KeptCalls(state.rounds), state.rounds[-1].turn)
+        chain.recall(_recall_from(state.rounds), state.rounds[-1].turn)
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
     _date(timelines[0], state.last_used)
-    view = view_of(request, timelines[0], state, chained=chained, named=named)
+    view = RequestView.of(request, timelines[0], state, chained=chained, named=named)
     match = match_kept(view, state, request) if state.rounds else NO_MATCH
     merged, kept, is_new = _merge(view, match)
     if view.rounds and not kept:
@@ -227,20 +210,15 @@ def _date(rounds: Iterable[Round], last_used: float | None) -> None:
             round_.time = last_used
 
 
-class _KeptCalls(Mapping[str, Callable[[], ToolCall]]):
-    """The delivered calls of kept rounds, by their whole ids: how to make each."""
+def _recall_from(rounds: Iterable[KeptRound]) -> Callable[[str], ToolCall | None]:
+    """Finds the delivered calls of kept rounds by their whole ids."""
+    known = {call.id: call for round_ in rounds for call in round_.delivered}
 
-    def __init__(self, rounds: Iterable[KeptRound]) -> None:
-        self._calls = {call.id: call for round_ in rounds for call in round_.delivered}
+    def recall(id_: str) -> ToolCall | None:
+        kept = known.get(bounded_id(id_))
+        return None if kept is None else kept.call(id_)
 
-    def __getitem__(self, id_: str) -> Callable[[], ToolCall]:
-        return partial(self._calls[bounded_id(id_)].call, id_)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._calls)
-
-    def __len__(self) -> int:
-        return len(self._calls)
+    return recall
 
 
 def _brings_results(view: RequestView, match: LedgerMatch) -> bool:

@@ -289,8 +289,8 @@ class Request(Protocol):
         """The rounds with their results, newest first, with None for each message of a person between them."""
 
     def take_history(self, history: ReadHistory) -> None:
-        """Take the rounds that an earlier request with the same first messages has read: `rounds` then reads only those
-        behind them, and adds these for the next request. A request may read all of them each time."""
+        """Take what an earlier request with the same first messages has read: only what is behind it is read then, and
+        added to it for the next request."""
 
     def declares(self, name: str) -> bool:
         """Whether there may be a tool of this name: False only if the request lists all its tools, and not this one."""

@@ -1,11 +1,13 @@
-"""The rounds of a history that an earlier request has shown, so that they are not read again.
+"""What an earlier request has shown of a history, so that it is not read again: its rounds and its nudges.
 
 A seam is the position of an answer that follows a message which is not the model's. What stands behind a seam changes
-nothing about the rounds before it, so these are the same in each request that begins with the same messages.
+nothing about what stands before it, so this is the same in each request that begins with the same messages.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain, starmap
+from typing import Final
 
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 
@@ -13,39 +15,68 @@ _Shown = tuple[int, Sequence[tuple[ToolCall, PlainResult | None]]]
 """A round as a history shows it: its position, and its calls with their results."""
 
 
+@dataclass(frozen=True, slots=True)
+class Nudges:
+    """The positions of nudges (`dialects/nudges.py`), and the digests of all user messages behind results, by position:
+    these are equal for messages that differ in numbers, states and images only.
+
+    `seam`: the last one; what stands before it is the same in each request with these messages. `before`: the digests
+    of what was said behind the last results before it.
+    """
+
+    added: Set[int]
+    digests: Mapping[int, bytes]
+    seam: int
+    before: Set[bytes]
+
+
+NO_NUDGES: Final = Nudges(frozenset(), {}, 0, frozenset())
+
+
 class ReadHistory:
-    """The rounds of a history before a seam, as requests have read them: newest first, None for each message of a
-    person. It refers to nothing of a request but its results."""
+    """What one request's history has in common with those before it, and what it adds for the next.
 
-    __slots__ = ("_known",)
+    The rounds before a seam, newest first, None for each message of a person; and the nudges. It refers to nothing of a
+    request but its results. `is_kept`: another request may go on from it.
+    """
 
-    def __init__(self, end: int = 0, rounds: Sequence[_Shown | None] = ()) -> None:
+    __slots__ = ("_before", "_known", "_nudges", "is_kept")
+
+    def __init__(
+        self, end: int = 0, rounds: Sequence[_Shown | None] = (), nudges: Nudges = NO_NUDGES, *, is_kept: bool = True
+    ) -> None:
         self._known = end, rounds  # set together: another thread may read them
+        self._before = nudges
+        self._nudges: Nudges | None = None
+        self.is_kept = is_kept
 
     def up_to(self, count: int) -> "ReadHistory":
-        """A copy for a request with the same first `count` messages; empty if the history is longer than that."""
+        """A copy for a request with the same first `count` messages, of what stands before them."""
         end, rounds = self._known
-        return ReadHistory(end, rounds) if end <= count else ReadHistory()
+        nudges = self._nudges or self._before
+        known = (end, rounds) if end <= count else (0, ())
+        return ReadHistory(*known, nudges if nudges.seam < count else NO_NUDGES)
 
     def __bool__(self) -> bool:
         return bool(self._known[0])
+
+    def nudges(self, find: Callable[[Nudges], Nudges]) -> Nudges:
+        """The nudges of a request, found once, on from those that are known."""
+        if self._nudges is None:
+            self._nudges = find(self._before)
+        return self._nudges
 
     def rounds(
         self, read: Callable[[int], Iterator[Round | None]], is_seam: Callable[[int], bool]
     ) -> Iterator[Round | None]:
         """All rounds of a request, newest first: those that `read` yields from a position on, then the known ones. When
         the new ones are exhausted they are known, too, up to the last seam."""
+        if not self.is_kept:
+            return read(0)
         begin, known = self._known
         if not is_seam(begin):
             begin, known = 0, ()
-        rounds = [
-            shown
-            and Round(
-                (PastCall(*shown[1][0]),) if len(shown[1]) == 1 else tuple([PastCall(*one) for one in shown[1]]),
-                shown[0],
-            )
-            for shown in known
-        ]
+        rounds = [shown and Round(tuple(starmap(PastCall, shown[1])), shown[0]) for shown in known]
         return chain(self._read_on(read(begin), is_seam, begin, known), rounds)
 
     def _read_on(
@@ -64,7 +95,8 @@ class ReadHistory:
             elif one is not None and is_seam(one.position):
                 end = one.position
             yield one
-        self._known = end, (*closed, *known)
+        if self.is_kept:
+            self._known = end, (*closed, *known)
 
 
 def _shown(one: Round) -> _Shown:

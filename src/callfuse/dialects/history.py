@@ -1,15 +1,59 @@
-"""Functions on histories that all dialects share: texts of a content, pairing of calls with results, edits."""
+"""What all dialects share of reading a history: its base, texts of a content, pairing of calls with results, edits."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 from callfuse.dialects.base import Note
+from callfuse.dialects.continued import Nudges, ReadHistory
+from callfuse.dialects.declared import RequestWithTools
+from callfuse.dialects.nudges import Messages, find_nudges
 from callfuse.harness import OWN_KEY, is_automatic
-from callfuse.model import PastCall, PlainResult, ToolCall
+from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.model.signature import Signature
 from callfuse.wire.jsontext import END, Edit, Path, dumps
+
+
+class RequestWithHistory(RequestWithTools):
+    """A request with messages: read backwards for rounds and from the front for nudges, and on from what an earlier
+    request has shown of them."""
+
+    __slots__ = ("_history",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._history: ReadHistory | None = None
+
+    @abstractmethod
+    def _rounds_from(self, begin: int) -> Iterator[Round | None]:
+        """The rounds of the messages from a position on, newest first, with None for each message of a person."""
+
+    @abstractmethod
+    def _is_seam(self, position: int) -> bool:
+        """Whether an answer begins at a position, behind a message that is not the model's."""
+
+    @abstractmethod
+    def _said_from(self, begin: int) -> Messages:
+        """Whose the messages are from a position on, where nudges are looked for."""
+
+    def rounds(self) -> Iterator[Round | None]:
+        """The rounds with their results, newest first, with None for each message of a person."""
+        if self._history is None:
+            return self._rounds_from(0)
+        return self._history.rounds(self._rounds_from, self._is_seam)
+
+    def take_history(self, history: ReadHistory) -> None:
+        """Take what an earlier request with the same first messages has read."""
+        self._history = history
+
+    @property
+    def _nudges(self) -> Nudges:
+        """The nudges of the history, found once."""
+        if self._history is None:
+            self._history = ReadHistory(is_kept=False)
+        return self._history.nudges(lambda known: find_nudges(self._said_from(known.seam), known))
 
 
 def texts(content: Any) -> list[bytes]:

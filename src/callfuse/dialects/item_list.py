@@ -6,25 +6,21 @@ these.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from enum import Enum, auto
 from functools import cache, partial
 from typing import Any, ClassVar, Self
 
 from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
 from callfuse.dialects.base import Note
-from callfuse.dialects.continued import ReadHistory
-from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.edits import raw_list
-from callfuse.dialects.history import Pairing, by_position, digest_of, note_places, pair, texts
-from callfuse.dialects.nudges import Messages, Nudges, Speaker, find_nudges, media_of, with_media
+from callfuse.dialects.history import Pairing, RequestWithHistory, by_position, digest_of, note_places, pair, texts
+from callfuse.dialects.nudges import Messages, Speaker, media_of, with_media
+from callfuse.dialects.stateful import Recall
 from callfuse.dialects.typed import TypedMessage, read_typed
 from callfuse.model import Result, Round, ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
-
-Recall = Mapping[str, Callable[[], ToolCall]]
-"""Calls by id, each made on demand."""
 
 
 class Part(Enum):
@@ -40,7 +36,7 @@ class Part(Enum):
     """Words of a user, a system or a developer."""
 
 
-class ItemList(RequestWithTools):
+class ItemList(RequestWithHistory):
     """A request with an `input`: the parsed body and its bytes. Also its own `ChainedRequest`."""
 
     __slots__ = (
@@ -49,7 +45,6 @@ class ItemList(RequestWithTools):
         "_known_turn",
         "_payload",
         "_place",
-        "begins_chain",
         "body",
         "length",
         "model",
@@ -76,8 +71,7 @@ class ItemList(RequestWithTools):
         self.structured = False
         self._place = self._find_place()
         self.probe = not (payload.get("tools") or self.chained)  # a stored conversation may have tools
-        self.begins_chain = self.stored and not self.chained and all(self._part(item) is Part.SPOKEN for item in items)
-        self._known: Recall = {}
+        self._known: Recall | None = None
         self._known_turn = b""
 
     # Reading items: implemented by dialects.
@@ -153,6 +147,11 @@ class ItemList(RequestWithTools):
         """Whether the request continues a stored answer."""
         return bool(self._place)
 
+    @property
+    def begins_chain(self) -> bool:
+        """Whether the vendor may store the answer, and the request has no other before it."""
+        return self.stored and not self.chained and all(self._part(item) is Part.SPOKEN for item in self._items)
+
     def after(self, answer_id: str) -> tuple[bytes, ...]:
         """The opening of a request that continues this answer."""
         return opening_of(self._chain_key, answer_id) if self.chained or self.begins_chain else ()
@@ -181,23 +180,23 @@ class ItemList(RequestWithTools):
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """The position and the digest of the last item of a person before `end`. In a chain, earlier ones count."""
-        nudges = self._nudges()
         for position in range((self.length if end is None else end) - 1, -1, -1):
-            if self._begins_turn(position, nudges):
+            if self._begins_turn(position):
                 before = (self._known_turn, *self._place) if self.chained else ()
-                behind_results = None if self._is_no_nudge(position) else nudges().digests.get(position)
+                behind_results = None if self._is_no_nudge(position) else self._nudges.digests.get(position)
                 return position, behind_results or digest_of((*before, *texts(self._items[position].get("content"))))
         return -1, self._known_turn
 
-    def take_history(self, history: ReadHistory) -> None:
-        """Take none: all rounds are read each time."""
+    def _is_seam(self, position: int) -> bool:
+        if self.chained or not 0 < position < self.length:  # the ledger knows what stands before a chain's
+            return False
+        return self._is_models(position) and not self._is_models(position - 1)
 
-    def _nudges(self) -> Callable[[], Nudges]:
-        """Finds the nudges among the items, once."""
-        return cache(lambda: find_nudges(self._said()))
+    def _is_models(self, position: int) -> bool:
+        return self._part(self._items[position]) in (Part.CALL, Part.MODEL)
 
-    def _said(self) -> Messages:
-        for position, item in enumerate(self._items):
+    def _said_from(self, begin: int) -> Messages:
+        for position, item in enumerate(self._items[begin:], begin):
             part = self._part(item)
             if part is Part.RESULT:
                 yield Speaker.TOOL, position, None
@@ -206,24 +205,23 @@ class ItemList(RequestWithTools):
             elif self._is_real_user(item):
                 yield Speaker.USER, position, item.get("content")
 
-    def _begins_turn(self, position: int, nudges: Callable[[], Nudges]) -> bool:
+    def _begins_turn(self, position: int) -> bool:
         """Whether a timeline begins at an item: it is a person's, and no nudge. In a chain what was said last is one if
         it is said again behind results."""
         if not self._is_real_user(self._items[position]):
             return False
         if self._is_no_nudge(position):
             return True
-        found = nudges()
+        found = self._nudges
         is_said_again = self.chained and found.digests.get(position) == self._known_turn
         return not (is_said_again or position in found.added)
 
     def _is_no_nudge(self, position: int) -> bool:
         """Cheap pre-check: whether a user's item does not stand behind results."""
-        return not position or self._part(self._items[position - 1]) not in (Part.RESULT, Part.SPOKEN)
+        return not position or self._is_models(position - 1)
 
-    def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first, with None for each item of a person."""
-        for answer in self._answers():
+    def _rounds_from(self, begin: int) -> Iterator[Round | None]:
+        for answer in self._answers(begin):
             if answer is None:
                 yield None
                 continue
@@ -239,18 +237,17 @@ class ItemList(RequestWithTools):
         behind = self._items[place + 1 : place + 2]
         return media_of(behind[0].get("content")) if behind and self._is_real_user(behind[0]) else ()
 
-    def _answers(self) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
-        """The answers with calls, newest first, as (position, calls, indexes of results); None for an item of a
-        person."""
+    def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
+        """The answers with calls from a position on, newest first, as (position, calls, indexes of results); None for
+        an item of a person."""
         calls: list[ToolCall] = []
         results: list[int] = []
         begun = False
         listed = cache(self._listed_ids)
         part_of, call_of = self._part, self._call
-        nudges = self._nudges()
-        for position in range(self.length - 1, -2, -1):
-            item: Any = self._items[position] if position >= 0 else None
-            part = part_of(item) if position >= 0 else Part.SPOKEN  # what is before all ends the first answer
+        for position in range(self.length - 1, begin - 2, -1):
+            item: Any = self._items[position] if position >= begin else None
+            part = part_of(item) if position >= begin else Part.SPOKEN  # what is before all ends the first answer
             if part is Part.CALL:
                 begun = True
                 calls.append(call_of(position, item))
@@ -259,21 +256,29 @@ class ItemList(RequestWithTools):
                 begun = True
                 continue
             if begun or (results and part is Part.SPOKEN):
-                calls += self._missing_calls(results, listed)
+                calls += self._missing_calls(results, calls, listed)
                 if calls:
                     yield position + 1, calls[::-1], results[::-1]
                 calls, results, begun = [], [], False
             if part is Part.RESULT:
                 results.append(position)
-            elif position >= 0 and self._begins_turn(position, nudges):
+            elif position >= begin and self._begins_turn(position):
                 yield None
 
-    def _missing_calls(self, results: Sequence[int], listed: Callable[[], Set[str]]) -> list[ToolCall]:
-        """The calls of these results that are not in the input, as far as `recall` supplied them; newest first."""
-        if not self._known:
+    def _missing_calls(
+        self, results: Sequence[int], own: Sequence[ToolCall], listed: Callable[[], Set[str]]
+    ) -> list[ToolCall]:
+        """The calls of these results that are not in the input, as far as `recall` supplied them; newest first. `own`:
+        those of the answer before the results."""
+        own_ids = {call.id for call in own}
+        ids = [id_ for place in results if (id_ := self._id(self._items[place])) not in own_ids]
+        if not ids:  # as of most answers
             return []
-        ids = [self._id(self._items[place]) for place in results]
-        return [self._known[id_]() for id_ in ids if id_ in self._known and id_ not in listed()]
+        if self._history is not None:
+            self._history.is_kept = False
+        if (recall := self._known) is None:
+            return []
+        return [call for id_ in ids if (call := recall(id_)) is not None and id_ not in listed()]
 
     def _listed_ids(self) -> Set[str]:
         """The ids of the calls in the input."""

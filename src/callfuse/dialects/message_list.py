@@ -7,16 +7,15 @@ own (`ResultMessages`) or blocks of user messages (`ResultBlocks`).
 
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from callfuse.dialects.addresses import model_in
 from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
 from callfuse.dialects.base import AnswerWriter, Note
-from callfuse.dialects.continued import ReadHistory
-from callfuse.dialects.declared import RequestWithTools
 from callfuse.dialects.history import (
     Pairing,
+    RequestWithHistory,
     append_text,
     by_position,
     digest_of,
@@ -25,7 +24,7 @@ from callfuse.dialects.history import (
     pair,
     texts,
 )
-from callfuse.dialects.nudges import Messages, Nudges, Speaker, find_nudges, media_of, with_media
+from callfuse.dialects.nudges import Messages, Speaker, media_of, with_media
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Format, Payload
@@ -47,12 +46,11 @@ class ResultPlace(NamedTuple):
     content: Any
 
 
-class MessageList(RequestWithTools):
+class MessageList(RequestWithHistory):
     """A request with `messages`: the parsed body and its bytes. Some clouds name the model in the path only."""
 
     __slots__ = (
         "_exact",
-        "_history",
         "_messages",
         "_payload",
         "body",
@@ -84,7 +82,6 @@ class MessageList(RequestWithTools):
         super().__init__()
         self.body = body
         self._exact = ExactValues(body)
-        self._history: ReadHistory | None = None
         self._payload = payload
         self._messages: list[Any] = payload["messages"]
         self.length = len(self._messages)
@@ -167,28 +164,13 @@ class MessageList(RequestWithTools):
         """The position and the digest of the last message of a person before `end`."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
-            if type(message) is not dict or message.get("role") != "user" or not self._is_real_user(position, message):
-                continue
-            if self._is_no_nudge(position):
-                return position, digest_of(texts(message.get("content")))
-            return self._last_behind_results(position)
+            if type(message) is dict and message.get("role") == "user" and self._begins_turn(position, message):
+                behind_results = None if self._is_no_nudge(position) else self._nudges.digests.get(position)
+                return position, behind_results or digest_of(texts(message.get("content")))
         return -1, b""
 
-    def _last_behind_results(self, at: int) -> tuple[int, bytes]:
-        """As `last_user_message`, up to this place, where a user message stands behind results."""
-        nudges = self._find_nudges()
-        for position in range(at, -1, -1):
-            message = self._messages[position]
-            is_user = type(message) is dict and message.get("role") == "user" and self._is_real_user(position, message)
-            if is_user and position not in nudges.added:
-                return position, nudges.digests.get(position) or digest_of(texts(message.get("content")))
-        return -1, b""
-
-    def _find_nudges(self) -> Nudges:
-        return find_nudges(self._said())
-
-    def _said(self) -> Messages:
-        for position, message in enumerate(self._messages):
+    def _said_from(self, begin: int) -> Messages:
+        for position, message in enumerate(self._messages[begin:], begin):
             role = message.get("role") if type(message) is dict else None
             if role == "assistant":
                 yield Speaker.MODEL, position, None
@@ -198,11 +180,11 @@ class MessageList(RequestWithTools):
                 if role == "user" and self._is_real_user(position, message):
                     yield Speaker.USER, position, self._spoken(message)
 
-    def _begins_turn(self, position: int, message: Payload, nudges: Callable[[], Nudges]) -> bool:
+    def _begins_turn(self, position: int, message: Payload) -> bool:
         """Whether a timeline begins at a user message: a person wrote it, and it is no nudge."""
         if not self._is_real_user(position, message):
             return False
-        return self._is_no_nudge(position) or position not in nudges().added
+        return self._is_no_nudge(position) or position not in self._nudges.added
 
     def _is_no_nudge(self, position: int) -> bool:
         """Cheap pre-check: whether a user message does not stand behind results, nor beside some."""
@@ -223,16 +205,6 @@ class MessageList(RequestWithTools):
             return ()
         return media_of(self._spoken(behind))
 
-    def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first, with None for each message of a person."""
-        if self._history is None:
-            return self._rounds_from(0)
-        return self._history.rounds(self._rounds_from, self._is_seam)
-
-    def take_history(self, history: ReadHistory) -> None:
-        """Take the rounds that an earlier request with the same first messages has read."""
-        self._history = history
-
     def _is_seam(self, position: int) -> bool:
         """Whether an answer begins at a position, behind a message that is not the model's."""
         if not 0 < position < self.length:
@@ -247,7 +219,6 @@ class MessageList(RequestWithTools):
         speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
         results: list[KeyedResult] = []
         match: Match | None = None
-        nudges = cache(self._find_nudges)
         answered = False
         position = self.length
         for message in reversed(self._messages[begin:]):
@@ -271,7 +242,7 @@ class MessageList(RequestWithTools):
             elif role in speaking:
                 match = None
                 found = results_of(position, message, role)
-                begins = role == "user" and begins_turn(position, message, nudges)
+                begins = role == "user" and begins_turn(position, message)
                 if begins:
                     yield None
                 if begins or answered:
@@ -329,7 +300,6 @@ class MessageList(RequestWithTools):
         positions: list[int] = []
         places: list[ResultPlace] = []
         answered = True
-        nudges = cache(self._find_nudges)
         for at, message in enumerate(self._messages):
             role = message.get("role") if type(message) is dict else None
             if role == "assistant":
@@ -342,7 +312,7 @@ class MessageList(RequestWithTools):
             elif role in self._speaking:
                 answered = True
                 places += self._result_places(at, message, role)
-                if role == "user" and self._begins_turn(at, message, nudges):
+                if role == "user" and self._begins_turn(at, message):
                     places = []
         return found
 

@@ -8,12 +8,12 @@ What is shown behind results, by whomever, is part of the last one: a click that
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from hashlib import blake2b
 from typing import Any, Final
 
-from callfuse.dialects.history import digest_of
+from callfuse.dialects.continued import Nudges
 from callfuse.harness import is_automatic, is_nudge
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.outcomes.parts import is_media
@@ -41,36 +41,29 @@ Messages = Iterable[tuple[Speaker, int, Any]]
 """A history from the front: whose each message is, its position, and what a user's has beside results."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nudges:
-    """The positions of nudges, and the digests of all user messages behind results, by position: these are equal for
-    messages that differ in numbers, states and images only."""
-
-    added: Set[int]
-    digests: Mapping[int, bytes]
-
-
-def find_nudges(messages: Messages) -> Nudges:
-    """The nudges of a history, in one walk."""
-    added: set[int] = set()
-    digests: dict[int, bytes] = {}
-    before: Set[bytes] = frozenset()
+def find_nudges(messages: Messages, known: Nudges) -> Nudges:
+    """The nudges of a history, in one walk; `known`: those before the seam at which these messages begin."""
+    seam, before = known.seam, known.before
+    added = {at for at in known.added if at < seam}
+    digests = {at: digest for at, digest in known.digests.items() if at < seam}
     said: set[bytes] = set()
     is_behind_results = False
+    last = None
     for speaker, position, content in messages:
-        if speaker is Speaker.TOOL:
-            is_behind_results = True
-        elif speaker is Speaker.MODEL:
-            if said:
-                before, said = said, set()
+        if speaker is Speaker.MODEL and last is not speaker:
+            seam, before, said = position, said or before, set()
             is_behind_results = False
+        elif speaker is Speaker.TOOL:
+            is_behind_results = True
         elif is_behind_results:
             texts = _texts(content)
-            digest = digests[position] = digest_of([_BEHIND_RESULTS, *map(_without_state, texts)])
+            parts = [_BEHIND_RESULTS, *map(_without_state, texts)]
+            digest = digests[position] = blake2b(b"\x00".join(parts), digest_size=16).digest()
             said.add(digest)
             if digest in before or _is_known(texts, shows=bool(media_of(content))):
                 added.add(position)
-    return Nudges(added, digests)
+        last = speaker
+    return Nudges(added, digests, seam, before)
 
 
 def _is_known(texts: Sequence[str], *, shows: bool) -> bool:

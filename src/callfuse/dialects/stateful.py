@@ -13,6 +13,9 @@ from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit
 
+Recall = Callable[[str], ToolCall | None]
+"""Finds a call by its id; None if it is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
@@ -64,9 +67,8 @@ class ChainedRequest(Protocol):
     def after(self, answer_id: str) -> tuple[bytes, ...]:
         """The opening of a request that continues this answer; empty if the chain is known by another name."""
 
-    def recall(self, calls: Mapping[str, Callable[[], ToolCall]], turn: bytes) -> None:
-        """Supply calls, by id, whose results may come without them. `turn`: digest of the user message they belong
-        to."""
+    def recall(self, calls: Recall, turn: bytes) -> None:
+        """Supply calls whose results may come without them. `turn`: digest of the user message they belong to."""
 
     def resume(self, known: Continuation) -> bytes:
         """The body in a form that the vendor accepts, given the differences known so far."""

@@ -1,7 +1,6 @@
 """Requests: what is an exchange, which rounds it holds, and what is changed when the model is asked again."""
 
 import json
-from functools import partial
 from typing import Any
 
 import pytest
@@ -103,7 +102,7 @@ def test_references_find_their_calls() -> None:
     one = function("call_1")
     found = read("Go.", {"type": "item_reference", "id": "fc_1"}, result(one, "a"), "And?")
     assert told(found) == [None, None]
-    found.recall({"call_1": lambda: ToolCall("call_1", "search", "{}")}, b"")
+    found.recall({"call_1": ToolCall("call_1", "search", "{}")}.get, b"")
     assert told(found) == [None, (1, [("call_1", "a")]), None]
 
 
@@ -111,7 +110,7 @@ def test_a_result_that_comes_late_is_no_round_of_its_own() -> None:
     """Where its call stands in the input, nothing is recalled."""
     one, two = function("call_1"), function("call_2")
     found = read("Go.", one, two, result(one, "a"), message(), result(two, "b"))
-    found.recall({id_: partial(ToolCall, id_, "search", "{}") for id_ in ("call_1", "call_2")}, b"")
+    found.recall({id_: ToolCall(id_, "search", "{}") for id_ in ("call_1", "call_2")}.get, b"")
     assert told(found) == [None, (1, [("call_1", "a"), ("call_2", None)])]
 
 

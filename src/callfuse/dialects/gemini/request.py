@@ -6,18 +6,26 @@ matched to calls by id if both have one, else by name and order.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay
 from callfuse.dialects.base import Note
-from callfuse.dialects.continued import ReadHistory
-from callfuse.dialects.declared import DescribedTool, RequestWithTools, described, entries, name_of
+from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.gemini.channel import Channel
 from callfuse.dialects.gemini.parts import FUNCTION_CALL, FUNCTION_RESPONSE, arguments_of, get, key, remove_thoughts
 from callfuse.dialects.gemini.writer import GeminiWriter
-from callfuse.dialects.history import Pairing, by_position, digest_of, is_own_or_reminder, note_places, pair, texts
-from callfuse.dialects.nudges import Messages, Nudges, Speaker, find_nudges, media_of, with_media
+from callfuse.dialects.history import (
+    Pairing,
+    RequestWithHistory,
+    by_position,
+    digest_of,
+    is_own_or_reminder,
+    note_places,
+    pair,
+    texts,
+)
+from callfuse.dialects.nudges import Messages, Speaker, media_of, with_media
 from callfuse.dialects.shapes import is_one_of, list_of
 from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
 from callfuse.harness import OWN_KEY
@@ -43,13 +51,12 @@ _Response = tuple[int, int, Payload]
 may have hundreds."""
 
 
-class GeminiRequest(RequestWithTools):
+class GeminiRequest(RequestWithHistory):
     """One request: parsed body, its bytes, and what the path says."""
 
     __slots__ = (
         "_contents",
         "_exact",
-        "_history",
         "_payload",
         "_wants_events",
         "body",
@@ -67,7 +74,6 @@ class GeminiRequest(RequestWithTools):
         super().__init__()
         self.body = body
         self._exact = ExactValues(body)
-        self._history: ReadHistory | None = None
         self._payload = payload
         self._contents: Sequence[Any] = payload["contents"]
         self.length = len(self._contents)
@@ -97,19 +103,14 @@ class GeminiRequest(RequestWithTools):
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
         """The position and the digest of the last message of a person before `end`."""
-        nudges = self._nudges()
         for at in range((self.length if end is None else end) - 1, -1, -1):
-            if self._begins_turn(at, nudges):
-                behind_results = None if self._is_no_nudge(at) else nudges().digests.get(at)
+            if self._begins_turn(at):
+                behind_results = None if self._is_no_nudge(at) else self._nudges.digests.get(at)
                 return at, behind_results or digest_of(texts(self._parts(at)))
         return -1, b""
 
-    def _nudges(self) -> Callable[[], Nudges]:
-        """Finds the nudges among the contents, once."""
-        return cache(lambda: find_nudges(self._said()))
-
-    def _said(self) -> Messages:
-        for at in range(self.length):
+    def _said_from(self, begin: int) -> Messages:
+        for at in range(begin, self.length):
             if self._is_model(at):
                 yield Speaker.MODEL, at, None
             elif self._responses(at):
@@ -117,23 +118,13 @@ class GeminiRequest(RequestWithTools):
             elif self._is_real_user(at):
                 yield Speaker.USER, at, self._parts(at)
 
-    def _begins_turn(self, at: int, nudges: Callable[[], Nudges]) -> bool:
+    def _begins_turn(self, at: int) -> bool:
         """Whether a timeline begins at a content: it is a person's, and no nudge."""
-        return self._is_real_user(at) and (self._is_no_nudge(at) or at not in nudges().added)
+        return self._is_real_user(at) and (self._is_no_nudge(at) or at not in self._nudges.added)
 
     def _is_no_nudge(self, at: int) -> bool:
         """Cheap pre-check: whether a content of the user's does not stand behind results."""
         return not at or self._is_model(at - 1)
-
-    def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first, with None for each message of a person."""
-        if self._history is None:
-            return self._rounds_from(0)
-        return self._history.rounds(self._rounds_from, self._is_seam)
-
-    def take_history(self, history: ReadHistory) -> None:
-        """Take the rounds that an earlier request with the same first messages has read."""
-        self._history = history
 
     def _is_seam(self, at: int) -> bool:
         """Whether an answer begins at a position, behind a content that is not the model's."""
@@ -169,7 +160,6 @@ class GeminiRequest(RequestWithTools):
         of a person. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []  # these two backwards, as the contents are read
-        nudges = self._nudges()
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
         for at in range(self.length - 1, begin - 1, -1):
             if is_model[at]:
@@ -181,7 +171,7 @@ class GeminiRequest(RequestWithTools):
                 calls, responses = [], []
             elif found := self._responses(at):
                 responses += reversed(found)
-            elif self._begins_turn(at, nudges):
+            elif self._begins_turn(at):
                 yield None
                 responses = []
 

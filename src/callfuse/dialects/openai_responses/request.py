@@ -11,11 +11,7 @@ from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay, Reply
 from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.edits import raw_elements
-from callfuse.dialects.history import (
-    append_text,
-    is_own_or_reminder,
-    texts,
-)
+from callfuse.dialects.history import append_text, is_own_or_reminder, texts
 from callfuse.dialects.item_list import ItemList, Part, opening_of
 from callfuse.dialects.openai_responses.items import (
     CALLS,
