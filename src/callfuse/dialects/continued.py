@@ -76,7 +76,10 @@ class ReadHistory:
         begin, known = self._known
         if not is_seam(begin):
             begin, known = 0, ()
-        rounds = [shown and Round(tuple(starmap(PastCall, shown[1])), shown[0]) for shown in known]
+        rounds = [
+            one and Round((PastCall(*one[1][0]),) if len(one[1]) == 1 else tuple(starmap(PastCall, one[1])), one[0])
+            for one in known
+        ]
         return chain(self._read_on(read(begin), is_seam, begin, known), rounds)
 
     def _read_on(

@@ -17,8 +17,7 @@ from callfuse.wire.jsontext import END, Edit, Path, dumps
 
 
 class RequestWithHistory(RequestWithTools):
-    """A request with messages: read backwards for rounds and from the front for nudges, and on from what an earlier
-    request has shown of them."""
+    """A request whose messages are read for rounds (backwards) and for nudges, on from those of an earlier request."""
 
     __slots__ = ("_history",)
 

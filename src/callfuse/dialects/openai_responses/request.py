@@ -314,4 +314,5 @@ def _described(tools: Any, path: Path) -> Iterator[DescribedTool]:
 
 def _tool_lists(items: Sequence[Any]) -> Iterable[Any]:
     """The lists of tools within an input."""
-    return (item.get("tools") for item in items if isinstance(item, dict) and is_one_of(item.get("type"), _WITH_TOOLS))
+    found = [one for one in items if type(one) is dict and type(kind := one.get("type")) is str and kind in _WITH_TOOLS]
+    return [item.get("tools") for item in found]

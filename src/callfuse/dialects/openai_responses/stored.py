@@ -89,18 +89,16 @@ def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
         edits.append(Edit(("previous_response_id",), dumps(known.go_on)))
     spoken = payload.get("input")
     for at, item in enumerate(spoken if isinstance(spoken, list) else ()):
-        edits += _replace(at, item, known)
+        if type(item) is dict and type(id_ := item.get("id")) is str:
+            edits += _replace(at, item, id_, known)
     body = apply(body, edits)
     if not known.unanswered:
         return body
     return apply(body, [Edit(("input",), partial(_put_first, b",".join(known.unanswered)))])
 
 
-def _replace(at: int, item: Any, known: Continuation) -> list[Edit]:
+def _replace(at: int, item: Payload, id_: str, known: Continuation) -> list[Edit]:
     """The edit for an item of the input, if it needs one."""
-    id_ = item.get("id") if isinstance(item, dict) else None
-    if not isinstance(id_, str):
-        return []
     is_own = id_.startswith(OWN_ID)
     if id_ not in known.items and not is_own:
         return []
