@@ -165,6 +165,26 @@ def test_the_page_draws_each_call() -> None:
     assert "repeat 3 of look (soft, from 3): steer, at call 5" in page.text
 
 
+def changing(*results: str, success: bool = False) -> RecordedRun:
+    """A run of one call that brought each of these; a person speaks before the last two."""
+    calls = [PastCall(ToolCall(f"c{at}", "look", "{}"), Result(text)) for at, text in enumerate(results)]
+    rounds = [Round((call,), at) for at, call in enumerate(calls)]
+    return RecordedRun("r", "s", "m", success, [rounds[:-2], rounds[-2:]])
+
+
+def test_results_that_differ_say_in_what() -> None:
+    """From the last one of the same call in its turn: in the texts around a finding, and in the cells of the page,
+    where they are marked. Equal ones say nothing."""
+    run = changing("40%", "55%", "55%", "55%", "55%", "70%", "70%")
+    replay = replayed([run])
+    assert "look {}  -> 55%  (differs: 40 -> 55)" in printed(replay)
+    cells = Page(as_html(replay)).cells()
+    titles = [(cell["title"] or "").partition("\ndiffers: ")[2].partition("\n")[0] for cell in cells]
+    assert titles == ["", "40 -> 55", "", "", "", "", ""]
+    marked = ["other" in (cell.get("class") or "").split() for cell in cells]
+    assert marked == [bool(title) for title in titles]
+
+
 def test_the_page_needs_nothing_else() -> None:
     """No script, no link, no address of anything; the browser is told to allow none."""
     page = Page(as_html(replayed([run_of(THREE, success=False)])))
@@ -191,6 +211,10 @@ def test_secrets_stay_out() -> None:
     assert b"hush" not in as_html(replay)
     assert b"hush" not in as_json(replay)
     assert "hush" not in printed(replay)
+    told = replayed([changing(*[f"{at}\npassword=4711{at}" for at in (1, 1, 1)], "1\npassword=47115", "1", "1", "1")])
+    assert "'password=***' -> 'password=***'" in printed(told)
+    for report in (as_html(told), as_json(told), printed(told).encode()):
+        assert b"4711" not in report
 
 
 def test_hostile_texts_stay_texts_on_the_page() -> None:

@@ -27,6 +27,7 @@ def difference(older: Outcome, newer: Outcome) -> str:
     lines = zip_longest(older.text.splitlines(), newer.text.splitlines(), fillvalue="")
     for at, (one, other) in enumerate(lines, 1):
         if _compared(one, older) != _compared(other, newer):
+            one, other = star_secrets(one), star_secrets(other)
             return _numbers(one, other) or f"line {at}: {_shown(one)} -> {_shown(other)}"
     if max(len(older.text), len(newer.text)) >= SHORT_TEXT:
         return f"something behind the first {SHORT_TEXT} characters"
@@ -52,5 +53,5 @@ def _numbers(one: str, other: str) -> str:
 
 
 def _shown(line: str) -> str:
-    text = printable(" ".join(star_secrets(line).split()))
+    text = printable(" ".join(line.split()))
     return repr(text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}...")

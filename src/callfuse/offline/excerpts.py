@@ -6,12 +6,14 @@ Texts from records are cut, put on one line, and stripped of control characters.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 from callfuse.model import Finding, PastCall
+from callfuse.model.outcomes import Outcome
 from callfuse.model.secrets import star_secrets
+from callfuse.model.signature import Signature
 from callfuse.observe.printable import printable
 from callfuse.offline.differences import difference
 from callfuse.offline.judging import Judged
@@ -21,8 +23,6 @@ LONGEST: Final = 120
 """Characters of a name, of arguments or of a result in reports."""
 BEFORE: Final = 5
 AFTER: Final = 1
-FAR: Final = 100
-"""Calls among which the same call is looked for, before the one whose result is compared."""
 """`BEFORE` and `AFTER`: calls that are shown around the one with the finding."""
 MAX_CELLS: Final = 500
 """Calls of one run that are drawn; the rest is only counted."""
@@ -35,7 +35,7 @@ class CallExcerpt:
     """A call as short texts.
 
     `number` counts from 1 in its run, `found` marks the call with the finding. `differs`: what tells its result from
-    the one that the same call brought before; empty where they are equal, or there is none.
+    the one that the same call brought before in its turn; empty where they are equal, or there is none.
     """
 
     number: int
@@ -135,10 +135,11 @@ def first_findings(run: RecordedRun, calls: Sequence[Judged], rules: frozenset[s
         for kind in one.kinds():
             if kind in rules:
                 firsts.setdefault(kind, at)
-    return [_excerpt(run, calls, at) for at in dict.fromkeys(firsts.values())]
+    before = _outcomes_before(calls)
+    return [_excerpt(run, calls, before, at) for at in dict.fromkeys(firsts.values())]
 
 
-def _excerpt(run: RecordedRun, calls: Sequence[Judged], at: int) -> FindingExcerpt:
+def _excerpt(run: RecordedRun, calls: Sequence[Judged], before: Sequence[Outcome | None], at: int) -> FindingExcerpt:
     finding, verdict = calls[at].finding, calls[at].verdict
     if finding is None or verdict is None:
         raise ValueError(f"nothing was found in call {at}")
@@ -155,33 +156,30 @@ def _excerpt(run: RecordedRun, calls: Sequence[Judged], at: int) -> FindingExcer
         hard=finding.hard,
         done=str(verdict.rung or "nothing"),
         calls=tuple(
-            replace(describe_call(calls[place].call, place + 1, found=place == at), differs=_differs(calls, place))
-            for place in around
+            describe_call(calls[place].call, place + 1, found=place == at, before=before[place]) for place in around
         ),
     )
 
 
-def _differs(calls: Sequence[Judged], at: int) -> str:
-    """What tells the result of a call from the last one that the same call brought in its turn."""
-    own = calls[at]
-    outcome = own.call.outcome
-    before = next(
-        (
-            one.call.outcome
-            for one in reversed(calls[max(0, at - FAR) : at])
-            if one.turn == own.turn and one.call.signature == own.call.signature and one.call.outcome
-        ),
-        None,
-    )
-    return "" if outcome is None or before is None else difference(before, outcome)
+def _outcomes_before(calls: Sequence[Judged]) -> list[Outcome | None]:
+    """For each call, the outcome that the same call brought before in its turn; None where there is none."""
+    newest: dict[tuple[int, Signature], Outcome] = {}
+    before: list[Outcome | None] = []
+    for one in calls:
+        key = one.turn, one.call.signature
+        before.append(newest.get(key))
+        if one.call.outcome:
+            newest[key] = one.call.outcome
+    return before
 
 
-def describe_call(past: PastCall, number: int, *, found: bool = False) -> CallExcerpt:
-    """Describe a call in short texts, without secrets: reports are shown to others."""
+def describe_call(past: PastCall, number: int, *, found: bool = False, before: Outcome | None = None) -> CallExcerpt:
+    """Describe a call in short texts, without secrets: reports are shown to others. `before`: what it brought then."""
     outcome = past.outcome
     result = short(star_secrets(outcome.text)) if outcome else "(unknown)"
     arguments = short(star_secrets(past.call.text, 4 * LONGEST))
-    return CallExcerpt(number, short(past.id), short(past.name), arguments, result, found)
+    differs = difference(before, outcome) if before and outcome else ""
+    return CallExcerpt(number, short(past.id), short(past.name), arguments, result, found, differs)
 
 
 def short(text: str) -> str:
@@ -220,21 +218,23 @@ class Picture:
 def draw_run(run: RecordedRun, calls: Sequence[Judged], rules: frozenset[str]) -> Picture:
     """Draw a run: one cell per call, up to `MAX_CELLS`, with its findings of these rules."""
     counts = Counter(one.call.signature for one in calls)
-    drawn = list(enumerate(calls[:MAX_CELLS], 1))
+    shown = calls[:MAX_CELLS]
+    cells = [
+        _cell(one, number, before, counts, rules)
+        for number, (one, before) in enumerate(zip(shown, _outcomes_before(shown), strict=True), 1)
+    ]
+    drawn = zip(shown, cells, strict=True)
     turns = [
-        [
-            [_cell(one, number, counts, rules) for number, one in of_round]
-            for _, of_round in groupby(of_turn, lambda numbered: numbered[1].round)
-        ]
-        for _, of_turn in groupby(drawn, lambda numbered: numbered[1].turn)
+        [[cell for _, cell in of_round] for _, of_round in groupby(of_turn, lambda pair: pair[0].round)]
+        for _, of_turn in groupby(drawn, lambda pair: pair[0].turn)
     ]
     findings = first_findings(run, calls, rules)
-    more = len(calls) - len(drawn)
+    more = len(calls) - len(shown)
     return Picture(short(run.id), short(run.model), run.success, findings, turns, len(calls), more)
 
 
-def _cell(one: Judged, number: int, counts: Counter[bytes], rules: frozenset[str]) -> Cell:
+def _cell(one: Judged, number: int, before: Outcome | None, counts: Counter[bytes], rules: frozenset[str]) -> Cell:
     finding = one.finding if one.is_of(rules) else None
     signature = one.call.signature
     hue = int.from_bytes(signature[:2], "big") % 360 if counts[signature] > 1 else None
-    return Cell(describe_call(one.call, number, found=finding is not None), hue, finding)
+    return Cell(describe_call(one.call, number, found=finding is not None, before=before), hue, finding)

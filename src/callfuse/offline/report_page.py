@@ -81,11 +81,14 @@ def _cell(cell: Cell) -> str:
     names = ["again"] if cell.hue is not None else []
     text = ""
     found = ""
+    differs = f"\ndiffers: {call.differs}" if call.differs else ""
+    if differs:
+        names.append("other")
     if finding is not None:
         names.append("hard" if finding.hard else "soft")
         text = str(finding.count)
         found = f"\n{finding.kind}, count {finding.count}"
-    title = f"{call.number}  {call.tool}\n{call.arguments}\n-> {call.result}{found}"
+    title = f"{call.number}  {call.tool}\n{call.arguments}\n-> {call.result}{differs}{found}"
     style = f' style="--hue:{cell.hue}"' if cell.hue is not None else ""
     kind = f' class="{" ".join(names)}"' if names else ""
     return f'<b{kind}{style} title="{escape(title)}">{text}</b>'
