@@ -23,9 +23,7 @@ def found(
     **settings: object,
 ) -> Finding | None:
     """What the results of these rounds show; of this kind only."""
-    chosen = LoopSettings.model_validate(
-        {"detectors": {"same_error": False, "no_effect": False, **(detectors or {})}, **settings}
-    )
+    chosen = LoopSettings.model_validate({"detectors": {"same_error": False, **(detectors or {})}, **settings})
     return next(Engine(timeline(*texts, times=times, now=now), chosen).hindsights(), None)
 
 
@@ -75,7 +73,7 @@ def test_work_is_none(work: str) -> None:
     for at in range(30):
         own = "abcdefghij"[at % 10] * (at + 1) if "_" in work else at + 1
         laps += [work.format(own, own), "test=!red", "read=x"]
-    settings = LoopSettings.model_validate({"detectors": {"failing_tool": False, "no_effect": False}})
+    settings = LoopSettings.model_validate({"detectors": {"failing_tool": False}})
     assert not any(Engine(timeline(*laps), settings).hindsights())
 
 

@@ -10,7 +10,7 @@ from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import timeline
 from tests.support.work import lines_run
 
-ALONE = {"known_pairs": False, "same_error": False, "failing_tool": False}
+ALONE = {"known_pairs": False, "same_error": False, "failing_tool": False, "no_effect": True}
 
 
 def found(*texts: str, now: float = 0.0, times: Sequence[float | None] = (), **detectors: object) -> Finding | None:
@@ -79,8 +79,9 @@ def test_a_pause_ends_it() -> None:
 
 
 def test_settings() -> None:
-    """Off, another limit."""
+    """Off by default, another limit."""
     words = laps("one_failed", of=8)
+    assert not any(Engine(timeline(*words), LoopSettings()).hindsights())
     assert found(*words, no_effect=False) is None
     assert found(*words, no_effect=9) is None
     assert found(*words, no_effect=8)

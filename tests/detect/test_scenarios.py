@@ -32,9 +32,8 @@ HARMLESS = {
     "paging": [f"list{at}=page_{letter}" for at, letter in enumerate(LETTERS)],
     "paging through empty pages": [f"list{at}=nothing" for at in range(20)],
     "edit and test": EDIT_TEST,
-    "edit and test with the same failure, a few times": [
-        word for at in range(5) for word in (f"edit{at}=ok", "test=failed")
-    ],
+    "edit and a test that passes": [word for at in range(10) for word in (f"edit{at}=ok", "test=3_passed")],
+    "edit and test with the same failure": [word for at in range(10) for word in (f"edit{at}=ok", "test=failed")],
     "read after write": [word for at in range(8) for word in (f"write{at}=ok", f"read=now_{LETTERS[at]}")],
     "read after write with the same text": [word for at in range(8) for word in (f"write{at}=ok", "read=same")],
     "going there, looking, going there": [word for at in range(8) for word in ("cd=ok", f"ls{at}=files")],
@@ -61,11 +60,6 @@ HARMLESS = {
     "known calls now and then": ["read=x", "ls=y", "grep1=a", "read=x", "ls=y", "grep2=b", "read=x", "ls=y", "grep3=c"],
 }
 LOOPS: dict[str, tuple[list[str], int, set[str]]] = {
-    "edit and test with the same failure": (
-        [word for at in range(6) for word in (f"edit{at}=ok", "test=failed")],
-        12,
-        {"no_effect"},
-    ),
     "one tool fails, others work": (
         [word for at in range(5) for word in (f"edit{at}=!no_such_method", f"read{at}=x{at}")],
         9,

@@ -1,10 +1,10 @@
-"""`no_effect`: the same call brings the same result after each of several changes.
+"""`no_effect`: the same call brings the same result after each of several changes. Off by default.
 
 A program is edited and run, and fails as before, six times: what was edited may not be what runs. Judged when results
-are known, and told with the last of them. Results are equal if they are as they came, numbers included, within
-`WITHIN` calls. A change is a successful call that changes something (`effect_of`), another one than that; there is one
-before at least half of the results. Empty results say nothing, nor does what waits, nor what has been read: it may
-have nothing to do with what was changed.
+are known, and told with the last of them. Results are equal if they are as they came, numbers included (of an error
+those in the text that is kept), within `WITHIN` calls. A change is a successful call that changes something
+(`effect_of`), another one than that; there is one before at least half of the results. Empty results say nothing, nor
+does what waits, nor what has been read: it may have nothing to do with what was changed.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,9 @@ class NoEffect(Hindsight):
         limit=SoftLimit(
             "calls",
             6,
-            "Equal results of one call within 40 calls, with changes before at least half of them. Warns at most.",
+            "Equal results of one call within 40 calls, with changes before at least half of them. Warns at most. Off "
+            "by default.",
+            on=False,
         ),
         most="warn",
     )
