@@ -15,7 +15,7 @@ from tests.support.config import guard, settings
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import MARK, ask, every_dialect, framewise, given_log, meet, reply, streamed_and_whole
 from tests.support.model import Answer, History, User
-from tests.support.plain import again, elsewhere, known_call, new_call, same_call, saying, spin
+from tests.support.plain import again, elsewhere, known_call, new_call, once, same_call, saying, spin
 from tests.support.scripted import Reply, play, whole
 from tests.support.wire import frames
 
@@ -101,7 +101,7 @@ def kept_open(kit: DialectKit, answer: Answer, *headers: tuple[bytes, bytes]) ->
     ("history", "answer", "is_withheld"),
     [
         (spin(1), elsewhere(), False),
-        (spin(1), saying("Well.", *(new_call(f"call_{at}Q") for at in range(3))), True),
+        (once(new_call()), saying("Well.", *(new_call(f"call_{at}Q") for at in range(3))), True),
         (spin(2), elsewhere(), False),
         (spin(2, beside=True), saying("Well.", same_call("call_2Q"), known_call()), True),
         (spin(2), saying("Well.", same_call("call_2Q")), True),

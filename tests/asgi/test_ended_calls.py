@@ -7,7 +7,7 @@ from tests.support.config import guard
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect, framewise
 from tests.support.model import History, User
-from tests.support.plain import new_call, saying
+from tests.support.plain import new_call, once, saying
 from tests.support.scripted import OTHER_STREAMS, whole
 
 FRESH = History((User("Find the giraffe."),))
@@ -61,7 +61,7 @@ async def test_what_comes_behind_the_end_leads_nowhere(kit: DialectKit) -> None:
             await send({"type": BODY, "body": chunk, "more_body": True})
         sends.append(send)
 
-    asked = ask(kit, FRESH, stream=True)
+    asked = ask(kit, once(new_call()), stream=True)
     headers = [(name, OTHER_STREAMS.get(asked.path, value)) for name, value in reply.headers]
     messages = asked.messages()
 

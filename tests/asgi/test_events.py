@@ -28,7 +28,7 @@ from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask, every_dialect, framewise, reply, streamed_and_whole
 from tests.support.model import History, User
 from tests.support.observing import Observed, observed
-from tests.support.plain import again, elsewhere, same_call, saying, spin
+from tests.support.plain import again, elsewhere, once, same_call, saying, spin
 from tests.support.scripted import Reply, ScriptedApp, play
 
 CHAT = next(kit for kit in KITS if kit.name == "openai-chat")
@@ -481,7 +481,7 @@ async def test_an_answer_that_is_handed_over(kit: DialectKit, stream: bool) -> N
     answer = saying("Thrice.", *(same_call(f"call_{letter}") for letter in "abc"))
     app = play(framewise(kit, answer) if stream else reply(kit, answer, stream=False))
     fuse, seen = observed(app)
-    await drive(fuse, ask(kit, spin(0), stream=stream, headers=JSON_REQUEST))
+    await drive(fuse, ask(kit, once(same_call()), stream=stream, headers=JSON_REQUEST))
     ended = seen.one(ExchangeEnded)
     assert (ended.mode, ended.ending, ended.status, ended.calls, ended.action) == (
         "guarded",

@@ -10,8 +10,7 @@ from tests.support.asgi import App, Message, Receive, Request, Scope, Send
 from tests.support.config import guard
 from tests.support.kits import KITS
 from tests.support.meeting import ask, framewise
-from tests.support.model import History, User
-from tests.support.plain import new_call, saying
+from tests.support.plain import new_call, once, saying
 
 KIT = KITS[0]
 HEARTBEAT = b": keep-alive\n\n"
@@ -62,7 +61,7 @@ def slow(silence_s: float, *, raises: Exception | None = None) -> App:
     return app
 
 
-REQUEST = ask(KIT, History((User("Find the giraffe."),)), stream=True)
+REQUEST = ask(KIT, once(new_call()), stream=True)
 
 
 def test_heartbeats_go_on() -> None:

@@ -208,5 +208,7 @@ def test_a_call_whose_result_is_missing_gets_none(ids: Any) -> None:
 
 
 def test_few_rounds_of_a_healthy_history_are_looked_at() -> None:
-    """By default only a cap makes a warning, which takes a run of known calls: a long history costs by that."""
-    assert LoopSettings().rounds_before_warning == 5
+    """By default only a cap makes a warning, which takes a run of known calls: a long history costs by that. What acts
+    on a screen may be warned of where other calls are acted on, so the fewest are four laps of a cycle."""
+    assert LoopSettings().rounds_before_warning == 3
+    assert LoopSettings.model_validate({"detectors": {"cycle": False}}).rounds_before_warning == 4

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.offline.conformal import line, max_beyond, min_scores, trial
-from callfuse.offline.tuning import FailedRun, Scale, Score, ScoreStep, Source, Tuning, try_lines
+from callfuse.offline.tuning import (
+    CannotTuneError,
+    FailedRun,
+    Scale,
+    Score,
+    ScoreStep,
+    Source,
+    Tuning,
+    try_lines,
+    tune,
+)
 from callfuse.policy.settings import LoopSettings
 from tests.offline.tuning import run_of
 from tests.support.examples import more_examples
@@ -133,10 +143,13 @@ def test_warnings_act_on_good_runs_and_save_nothing() -> None:
 
 
 def test_half_of_the_runs_must_do() -> None:
-    """With fewer there is a line, but nobody who could try it."""
-    alpha = Fraction("0.05")
+    """With fewer there is a line, but nobody who could try it: nothing is set."""
+    alpha, scale = Fraction("0.05"), Scale(LoopSettings())
     runs = 2 * min_scores(alpha)
     scores = [Score(0, at) for at in range(runs)]
-    assert try_lines(Source(scores[1:], [1] * (runs - 1)), alpha) is None
-    assert try_lines(Source(scores, [1] * runs), alpha) is not None
-    assert Scale(LoopSettings()).settings(line(scores[1:], alpha)).max_weighted_calls == runs - 1
+    assert scale.settings(line(scores[1:], alpha)).max_weighted_calls == runs - 1
+    with pytest.raises(CannotTuneError, match=f"^{runs} successful runs are needed for 5%, .* there are {runs - 1}$"):
+        tune("lab", Source(scores[1:], [1] * (runs - 1)), scale, alpha)
+    tuned = tune("lab", Source(scores, [1] * runs), scale, alpha)
+    assert (tuned.good, tuned.by_scale.max_weighted_calls) == (runs, runs - 1)
+    assert tuned.trials == try_lines(Source(scores, [1] * runs), alpha)

@@ -144,16 +144,17 @@ async def test_a_loop_is_warned_of(stream: bool, chained: bool) -> None:
 
 
 async def test_too_many_in_one_answer() -> None:
-    """Of an answer to a plain text, which begins a chain: the body is as long as it says."""
+    """Of an answer to a plain text, which begins a chain: the body is as long as it says. Of a new call all go that are
+    below the hard limit."""
 
     def run(url: str) -> list[Any]:
         with genai.Client(api_key="k", http_options=types.HttpOptions(base_url=url)) as client:
             found: list[Any] = [client.interactions.create(model="gemini-3", tools=TOOLS, input="Go.")]
         return found
 
-    vendor = StrictVendor([Answer(calls=[LOOP] * 3), Answer("Ok.")])
+    vendor = StrictVendor([Answer(calls=[LOOP] * 4), Answer("Ok.")])
     async with serve(vendor) as upstream:
         guarded = CallFuseMiddleware(ReverseProxy(ServeSettings(upstream=upstream)), LOW)
         async with serve(guarded) as url:
             (answer,) = await asyncio.to_thread(run, url)
-    assert [step.type for step in answer.steps] == ["function_call"]
+    assert [step.type for step in answer.steps] == ["function_call"] * 3

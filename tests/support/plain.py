@@ -1,7 +1,8 @@
 """Fixed conversations, for tests that need one case and no search.
 
 `spin(k)` is a conversation in which one call came k times with one outcome; `again()` is the answer that makes
-the call once more, `elsewhere()` one that does something new.
+the call once more, `elsewhere()` one that does something new. In `once(call)` a call came that is no loop yet: of equal
+ones in the next answer the third is too many.
 """
 
 from tests.support.model import Answer, Call, History, Item, Quirks, Round, Text, Thinking, User
@@ -31,6 +32,13 @@ def spin(times: int = 2, *, beside: bool = False, tool: str = "search") -> Histo
     """The same call so many times, each answered alike; `beside` puts another round in front."""
     rounds = [Round((known_call("call_k0"),), (OTHER_RESULT,))] if beside else []
     rounds += [Round((Call(f"call_s{at}", tool, PIECES),), (RESULT,)) for at in range(times)]
+    return History((User("Find the zebra crossing."), *rounds))
+
+
+def once(call: Call) -> History:
+    """This call, and another behind it: neither is suspect if it comes again."""
+    first = Call("call_o0", call.name, call.pieces)
+    rounds = Round((first,), (RESULT,)), Round((known_call("call_o1"),), (OTHER_RESULT,))
     return History((User("Find the zebra crossing."), *rounds))
 
 

@@ -35,8 +35,11 @@ CALLS = [
     built_in("local_shell_call"),
     built_in("apply_patch_call"),
 ]
-MUTE = [built_in("tool_search_call"), built_in("computer_call")]
+COMPUTER = built_in("computer_call")
+MUTE = [built_in("tool_search_call"), COMPUTER]
 """Calls whose results have no room for a text."""
+AS_OTHERS: dict[str, Any] = {"screen_tools": []}
+"""The limits of what acts on a screen are those of all."""
 
 every_call = pytest.mark.parametrize("call", CALLS, ids=lambda item: item["type"])
 mute_call = pytest.mark.parametrize("call", MUTE, ids=lambda item: item["type"])
@@ -51,11 +54,18 @@ def blocked(met: Meeting, call: Item) -> None:
 @pytest.mark.parametrize("call", CALLS + MUTE, ids=lambda item: item["type"])
 def test_a_third_call_is_blocked(call: Item) -> None:
     """Whatever the client is to execute, streamed or whole."""
-    blocked(meet(request(*spinning(call)), [reply(message(), call)]), call)
-    met = meet(request(*spinning(call), stream=False), [whole_reply(message(), call)])
+    blocked(meet(request(*spinning(call)), [reply(message(), call)], **AS_OTHERS), call)
+    met = meet(request(*spinning(call), stream=False), [whole_reply(message(), call)], **AS_OTHERS)
     items = json.loads(met.body)["output"]
     assert [item["type"] for item in items] == ["message", "message"]
     assert texts(items)[-1].startswith(MARK)
+
+
+def test_a_call_of_computer_use_is_blocked_from_ten_on() -> None:
+    """A click may change what the same screenshot does not show."""
+    script = reply(message(), COMPUTER)
+    assert meet(request(*spinning(COMPUTER, 8)), [script]).body == script.body
+    blocked(meet(request(*spinning(COMPUTER, 9)), [script]), COMPUTER)
 
 
 @every_call
@@ -72,7 +82,7 @@ def test_a_call_is_steered_by_a_result_of_its_own_kind(call: Item) -> None:
 @mute_call
 def test_a_call_whose_result_takes_no_text_is_not_asked_about(call: Item) -> None:
     """A steer becomes the next rung."""
-    met = meet(request(*spinning(call)), [reply(call)], "chance_then_block")
+    met = meet(request(*spinning(call)), [reply(call)], "chance_then_block", **AS_OTHERS)
     assert len(met.app.heard) == 1
     blocked(met, call)
 
