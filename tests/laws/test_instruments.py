@@ -117,6 +117,9 @@ def called(letter: str) -> Call:
     return Call(f"call_{letter}", "search", (f'{{"q":"{letter}"}}',))
 
 
+SAID_AGAIN = (*((User("Again."), *conversation("a").turns[1:]) * 2), User("Again."))
+
+
 @pytest.mark.parametrize(
     ("history", "pending", "found"),
     [
@@ -131,29 +134,44 @@ def called(letter: str) -> Call:
         (conversation("a", "a"), "ab", ""),
         (conversation("b", "a", "a"), "ab", "a"),
         (conversation("ab", "ab"), "ba", "ba"),
-        (conversation("a", "a", "a", "a", "a", results="rsrsr"), "a", "a"),
-        (conversation("a", "a", "a", "a", results="rsrs"), "a", ""),
+        (conversation("a", "a", "a", "a", "a", results="rsrsr"), "a", ""),
         (conversation("a", "a").and_then(User("Again.")), "a", ""),
+        (conversation("a").and_then(*SAID_AGAIN[:3]), "a", ""),
+        (conversation("a").and_then(*SAID_AGAIN), "a", "a"),
+        (conversation("a").and_then(*SAID_AGAIN[:-1], User("Now that.")), "a", ""),
+        (conversation("a").and_then(*SAID_AGAIN[:-1], User("Now that."), User("Again.")), "a", ""),
         (conversation("a", "a").and_then(*conversation("a").turns), "a", ""),
         (conversation(), "aa", ""),
-        (conversation(), "aaaa", "aa"),
+        (conversation(), "aaaaa", ""),
+        (conversation(), "aaaaaaa", "aa"),
+        (conversation("b"), "aaaaaa", "a"),
+        (conversation("a"), "aaaa", "aa"),
         (conversation("a"), "abaaba", "aa"),
         (conversation("a", "a"), "aaa", "aaa"),
         (conversation("a", "a"), "aaab", "a"),
     ],
 )
 def test_the_oracle_knows_simple_loops(history: History, pending: str, found: str) -> None:
-    """Three rounds in a row with one outcome, or six with any; a new call or a user message ends a streak. The third
-    equal call of one answer."""
+    """Three rounds in a row with one outcome; a new call ends a streak, and so does a message of a user that is not
+    said again. The third equal call of one answer, the sixth of a new one."""
     calls = [called(letter) for letter in pending]
     judged = loops(history, calls)
     assert [call.id for call in judged] == [f"call_{letter}" for letter in found]
-    assert may_loop(history, "search") or set(judged) <= set(may_be_too_many(calls))
+    assert may_loop(history, "search") or set(judged) <= set(may_be_too_many(history, calls))
 
 
-@pytest.mark.parametrize(("pending", "found"), [("aa", ""), ("aab", "b"), ("abcd", ""), ("abacaa", "caa")])
-def test_the_oracle_knows_what_may_be_too_many(pending: str, found: str) -> None:
-    """The call behind two equal ones, whatever its arguments are."""
-    assert [call.id for call in may_be_too_many([called(letter) for letter in pending])] == [
-        f"call_{letter}" for letter in found
-    ]
+@pytest.mark.parametrize(
+    ("history", "pending", "found"),
+    [
+        (conversation("z"), "aa", ""),
+        (conversation("z"), "aab", "b"),
+        (conversation("z"), "abcd", ""),
+        (conversation("z"), "abacaa", "caa"),
+        (conversation(), "abacaa", ""),
+        (conversation(), "aaaaab", "b"),
+    ],
+)
+def test_the_oracle_knows_what_may_be_too_many(history: History, pending: str, found: str) -> None:
+    """The call behind two equal ones, whatever its arguments are; behind five, where its tool has not come before."""
+    calls = [called(letter) for letter in pending]
+    assert [call.id for call in may_be_too_many(history, calls)] == [f"call_{letter}" for letter in found]

@@ -94,7 +94,7 @@ def test_what_cannot_fire_is_not_held_and_what_acts_was(kit: DialectKit, data: s
         return
     if not all("".join(call.pieces) for call in answer.calls()):  # its name may go on, so it may be any tool's
         return
-    suspects = may_be_too_many(answer.calls())
+    suspects = may_be_too_many(history, answer.calls())
     held = frozenset(at for at, item in enumerate(answer.choices[0]) if item in suspects)
     assert bool(held) >= bool(gone)
     at_least, at_most = prompt(kit, answer, held), prompt(kit, answer, frozenset())
