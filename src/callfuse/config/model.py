@@ -32,11 +32,11 @@ class Config(Strict):
     """Everything that is set at start: single keys, which TOML wants first, and the blocks of the file."""
 
     store: Annotated[str, AfterValidator(check_store_url)] = MEMORY
-    """Where it is kept what the requests do not say: `memory://` is the memory of each process, `redis://`, `rediss://`
-    (TLS), `redis+cluster://` and `unix://` a Redis or Valkey that they share. May hold `user:password@`, which is never
-    printed."""
+    """Where callfuse keeps state that is not in the requests: `memory://` is the memory of each process; `redis://`,
+    `rediss://` (TLS), `redis+cluster://` and `unix://` name a Redis or Valkey that processes share. It may contain
+    `user:password@`, which is never printed."""
     store_timeout_s: Seconds = 0.25
-    """How long an exchange waits for such a store, before it goes on without."""
+    """How long an exchange waits for a shared store before it continues without it."""
     tool_call_loop: LoopSettings = LoopSettings()
     serve: ServeSettings = ServeSettings()
     admin: AdminSettings = AdminSettings()

@@ -106,11 +106,11 @@ class Route(Strict):
     """One more vendor, below a path of its own."""
 
     path: Annotated[str, AfterValidator(_path)]
-    """Requests below this path go there, with this path cut off; of several that match, the longest decides."""
+    """Requests below this path go to this upstream, without the path. If several routes match, the longest wins."""
     upstream: Annotated[str, AfterValidator(_upstream)]
-    """As `serve.upstream`."""
+    """The vendor's base URL, as in `serve.upstream`."""
     backend: Annotated[str, AfterValidator(_backend)] | None = None
-    """Its name in `backend:model`, where that is not the vendor's whose format is spoken."""
+    """The name in `backend:model`; by default the vendor of the request's format."""
 
     def holds(self, path: str) -> bool:
         """Whether a path lies below this route's, by whole segments."""
@@ -128,39 +128,38 @@ class ServeSettings(Strict):
     """The `serve` block: where `callfuse serve` listens, what it stands in front of, and how long it waits."""
 
     upstream: Annotated[str, AfterValidator(_upstream)] | None = None
-    """The vendor's base URL, without query. May hold `user:password@`, which is never printed."""
+    """The vendor's base URL, without a query. It may contain `user:password@`, which is never printed."""
     routes: Annotated[tuple[Route, ...], BeforeValidator(to_routes), AfterValidator(_check_distinct)] = ()
-    """More vendors by path: a list of path, upstream and, if wanted, backend, or of texts PATH=URL. Without
-    `serve.upstream` every other path is answered with 404."""
+    """More vendors by path: a list of mappings with `path`, `upstream` and optionally `backend`, or of texts PATH=URL.
+    Without `serve.upstream`, every other path gets 404."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """The address to listen on; 0.0.0.0 for every one."""
+    """The address to listen on; 0.0.0.0 for all addresses."""
     hosts: Annotated[tuple[str, ...], AfterValidator(_host_names)] = ()
-    """Names and addresses by which clients reach this proxy, beside `localhost`, loopback addresses and the one it
-    listens on; `*` for any. A request for another `Host` gets 421: a page's name may lead here. Where none is named and
-    it listens on every address, any is right."""
+    """Further names and addresses by which clients reach this proxy; `localhost`, loopback addresses and `host` are
+    always allowed, and `*` allows any. A request with another `Host` gets 421, which protects against DNS rebinding. If
+    `hosts` is empty and the proxy listens on all addresses, any `Host` is allowed."""
     port: Annotated[Whole, Field(ge=0, le=65535)] = 8100
-    """0 takes any free port and prints which."""
+    """The port to listen on; 0 chooses a free port and prints it."""
     workers: Annotated[Whole, Field(ge=1)] = 1
-    """Processes. Each keeps its own sessions in memory, unless `store` is one that they share."""
+    """The number of worker processes. Each keeps its own sessions in memory, unless they share a `store`."""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = "info"
-    """From which level on callfuse logs; at debug the server has its own line for each request, too."""
+    """The lowest level that callfuse logs. At debug, the server also logs a line for each request."""
     log_format: Annotated[Literal["text", "json"], BeforeValidator(lower)] = "text"
-    """A line a record, as text or as a JSON object with the names of `docs/observing.md`."""
+    """Log lines as text, or as JSON objects with the names in `docs/observing.md`."""
     access_log: bool = True
-    """A line at info for each exchange: session, model, whether it was guarded, calls, what was done, milliseconds."""
+    """Whether to log each exchange at info: session, model, whether it was guarded, calls, action, milliseconds."""
     read_timeout_s: Seconds = 60
-    """The longest wait for the head of a request, and for more of its body: 1,000 bytes for each second of this time.
-    Then it is answered with 408."""
+    """The longest wait for the head of a request, and for more of its body (1,000 bytes a second). Then it gets 408."""
     connect_timeout_s: Seconds = 10
-    """Until the connection to the upstream stands."""
+    """The longest wait for a connection to the upstream."""
     first_byte_timeout_s: Seconds = 600
-    """Until the upstream's answer begins; long, because models think before they speak."""
+    """The longest wait for the upstream's answer to begin. The default is long because models think first."""
     idle_timeout_s: Seconds = 300
-    """The longest pause within an answer."""
+    """The longest pause within an upstream's answer."""
     shutdown_timeout_s: Seconds = 30
-    """How long open streams may go on after the signal to stop."""
+    """How long open streams may continue after the signal to stop."""
     max_connections: Annotated[Whole, Field(ge=0)] = 1000
-    """Connections to an upstream at a time, in each worker; 0 is without limit."""
+    """The most simultaneous connections to an upstream, in each worker; 0 is no limit."""
 
     def route_of(self, path: str) -> Route | None:
         """The route of a path, the longest if several match; None if it goes to `upstream`."""
@@ -188,16 +187,16 @@ class AdminSettings(Strict):
     """The admin page of `callfuse serve`. `admin: off` turns it off. Its token is in `CALLFUSE_ADMIN_TOKEN`."""
 
     enabled: bool = True
-    """Off means: requests for its path go to the vendor like any other."""
+    """If off, requests for its path go to the vendor like any other."""
     path: Annotated[str, AfterValidator(_admin_path)] = "/_callfuse"
-    """Where it is: this path and all below, which then never reach the vendor."""
+    """The path of the admin page. Requests for it, and below it, never reach the vendor."""
     feedback_file: Annotated[str, Field(min_length=1)] | None = None
-    """A file to which feedback on findings is appended, a line of JSON each; `callfuse tune --feedback` reads it."""
+    """A file to which feedback on findings is appended, one line of JSON each; `callfuse tune --feedback` reads it."""
     content: Annotated[Literal["none", "names", "short", "full"], BeforeValidator(lower_or_none)] = "short"
-    """What page and feed show of calls: no name of a tool, names only, 200 characters of arguments and results, too,
-    or 4,000. Known shapes of secrets are starred."""
+    """What the page and the feed show of calls: no tool names (`none`), tool names (`names`), also 200 characters of
+    arguments and results (`short`), or 4,000 (`full`). Known forms of secrets are replaced by asterisks."""
     max_readers: Annotated[Whole, Field(ge=1)] = 100
-    """Readers of the feed `events` at a time, in each worker; a further one gets 503."""
+    """The most simultaneous readers of the feed `events`, in each worker; a further one gets 503."""
 
     def holds(self, path: str) -> bool:
         """Whether a path belongs to the admin page."""

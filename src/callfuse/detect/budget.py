@@ -24,7 +24,7 @@ class Budget(RoundDetector):
         seen="one call more than one request may take ({count} counted)",
         suggestion="Answer with what is known, and say what is missing.",
         limited_by="max_calls, max_calls_of_tool and max_weighted_calls",
-        about="More calls than allowed; on where `max_calls`, `max_calls_of_tool` or `max_weighted_calls` is set. "
+        about="More calls than allowed; on if `max_calls`, `max_calls_of_tool` or `max_weighted_calls` is set. "
         "`false` is off.",
     )
     needs = facts.CALLS

@@ -30,8 +30,7 @@ class ErrorRate(Hindsight):
         limit=SoftLimit(
             "errors",
             8,
-            "Errors, whatever they are, among as many results and a quarter more: 8 of 10. Warns at most. Off by "
-            "default.",
+            "Errors of any kind, among a quarter more results: 8 errors in 10 results. Warns at most. Off by default.",
             on=False,
         ),
         most="warn",

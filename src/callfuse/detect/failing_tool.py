@@ -30,8 +30,8 @@ class FailingTool(Hindsight):
         limit=SoftLimit(
             "rounds",
             5,
-            "Rounds in which one tool, no shell, fails with the same error, with no success of its own in between, and "
-            "nothing changed. Warns at most.",
+            "Rounds in which one tool (not a shell) fails with the same error, without a success of that tool or any "
+            "change in between. Warns at most.",
         ),
         most="warn",
     )

@@ -39,8 +39,8 @@ class KnownPairs(Hindsight):
         limit=SoftLimit(
             "rounds",
             4,
-            "One call with the same error in so many of the last 20 rounds; or known calls with known results in one "
-            "more, of twice as many rounds. Nothing changed in between. Warns at most.",
+            "Rounds of the last 20 with one call and the same error; or, of twice as many rounds as this, more than "
+            "half with only known calls and results. Nothing changed in between. Warns at most.",
         ),
         most="warn",
     )

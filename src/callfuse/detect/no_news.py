@@ -29,7 +29,7 @@ class NoNews(Detector):
         seen="round {count} in a row that only repeats known calls, and they brought what they had brought before",
         seen_uncompared="round {count} in a row that only repeats known calls",
         suggestion="Use what these calls have returned, or do something that has not been done yet.",
-        limit=SoftLimit("rounds", 4, "Rounds in a row that bring nothing but known calls with known outcomes."),
+        limit=SoftLimit("rounds", 4, "Rounds in a row that contain only known calls with known outcomes."),
         spares_pollers=True,
     )
     needs = facts.RETURNS

@@ -29,7 +29,7 @@ class RepeatChanging(Detector):
         most="warn",
         most_hard="warn",
         limited_by="max_repeats_changing",
-        about="Equal calls in a row whatever comes back; the limit is `max_repeats_changing`. `false` is off.",
+        about="Equal calls in a row, whatever they return; the limit is `max_repeats_changing`. `false` is off.",
         specific=True,
         spares_pollers=True,
     )
@@ -65,7 +65,7 @@ class Repeat(RepeatChanging):
         suggestion="Try other arguments or another tool, or go on with what is already known.",
         limited_by="max_repeats",
         about="Equal calls in a row with equal outcomes, and blocked calls that come back; the limit is `max_repeats`. "
-        "`false` is off, and leaves `repeat_changing` on.",
+        "`false` is off, but leaves `repeat_changing` on.",
         specific=True,
         spares_pollers=True,
     )

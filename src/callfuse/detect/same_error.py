@@ -33,8 +33,8 @@ class SameError(Hindsight):
         limit=SoftLimit(
             "rounds",
             4,
-            "Rounds of one tool that end in the same error, whatever the arguments, nothing new in between. Warns at "
-            "most, unless `same_error_most` says otherwise.",
+            "Rounds of one tool that end in the same error, whatever the arguments, with nothing new in between. Warns "
+            "at most, unless `same_error_most` is set.",
         ),
         most="warn",
     )

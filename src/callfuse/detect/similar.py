@@ -33,7 +33,7 @@ class Similar(Detector):
         seen="call {count} of {tool} in a row with nearly the same arguments ({confidence:.0%} alike) and result",
         suggestion="Change the approach rather than a detail of the arguments.",
         limited_by="max_repeats",
-        about="Nearly equal calls in a row; on where a `similarity_threshold` is set, the limit is `max_repeats`. "
+        about="Nearly equal calls in a row; on if `similarity_threshold` is set. The limit is `max_repeats`. "
         "`false` is off.",
         spares_pollers=True,
     )

@@ -42,13 +42,13 @@ def _kinds(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class EventsSettings(Strict):
-    """Where events are sent to: a webhook gets each in a POST of its own (`docs/observing.md`)."""
+    """Where events are sent: a webhook gets each event in its own POST (`docs/observing.md`)."""
 
     webhook: Annotated[Annotated[str, AfterValidator(_webhook)] | None, Field(json_schema_extra=SECRET)] = None
-    """The URL that is sent to; none where it is not given. Only its host is ever printed."""
+    """The URL of the webhook; off if not set. Only its host is ever printed."""
     secret: Annotated[Annotated[str, AfterValidator(_secret)] | None, Field(json_schema_extra=SECRET)] = None
-    """Signs what is sent: `x-callfuse-signature` is the HMAC-SHA256 of the body, in hex. Never printed."""
+    """The key that signs each POST: `x-callfuse-signature` is the HMAC-SHA256 of the body, in hex. Never printed."""
     kinds: Annotated[tuple[str, ...], AfterValidator(_kinds)] = DEFAULT_KINDS
-    """Which are sent: names of events, or kinds of findings."""
+    """Which events to send: names of events, or kinds of findings."""
     format: Annotated[Literal["json", "slack"], BeforeValidator(lower)] = "json"
-    """What a body is: the event's fields, or a text as Slack and its likes take it."""
+    """The form of the body: the event's fields as JSON, or a text for Slack and compatible services."""

@@ -16,10 +16,10 @@ class OtelSettings(Strict):
     """The `otel` block: traces and metrics over OpenTelemetry's API. `otel: on` switches them on."""
 
     enabled: bool = False
-    """Needs `callfuse[otel]`, and an SDK with exporters that the host or `opentelemetry-instrument` sets up."""
+    """Needs `callfuse[otel]`, and an SDK with exporters, set up by the host or `opentelemetry-instrument`."""
     content: Annotated[Literal["none", "short", "full"], BeforeValidator(lower_or_none)] = "none"
-    """What spans hold of the arguments of a call in a loop, and of what came back last: nothing, its first 200
-    characters, or 16,384. Known shapes of secrets are starred."""
+    """What spans contain of a looping call's arguments and last result: nothing (`none`), the first 200 characters
+    (`short`), or 16,384 (`full`). Known forms of secrets are replaced by asterisks."""
 
 
 class Traces(Protocol):

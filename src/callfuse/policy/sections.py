@@ -49,31 +49,32 @@ CommandKeys = Annotated[tuple[str, ...], AfterValidator(_command_keys)]
 
 
 class ErrorMessages(Strict):
-    """Every text that callfuse writes into a conversation; the built-in one where none is given."""
+    """The texts that callfuse writes into a conversation; a text that is not set is the built-in one."""
 
     block: Template | None = None
-    """What the client reads in place of a blocked call."""
+    """What the client gets instead of a blocked call."""
     warning: Template | None = None
-    """What stands below the result of a repeated call."""
+    """What is appended to the result of a repeated call."""
     guidance: Template | None = None
-    """What the model reads as the result of a withheld call."""
+    """What the model gets as the result of a withheld call."""
     blown: Template | None = None
-    """What the client reads once the fuse has blown, in place of an answer of the model."""
+    """What the client gets instead of the model's answer after the fuse has blown."""
 
 
 class Similarity(Strict):
-    """How alike two sets of arguments are."""
+    """How to measure the similarity of two sets of arguments."""
 
     algorithm: Literal["levenshtein", "levenshtein_json", "jaccard"] = "levenshtein"
-    """By edits of characters field by field, or in the arguments as one JSON text, or by the words that both have."""
+    """`levenshtein` counts edits of characters field by field, `levenshtein_json` in the arguments as one JSON text;
+    `jaccard` counts shared words."""
     normalize_whitespace: bool = True
-    """Runs of white space count as one blank."""
+    """Whether a run of white space equals one space."""
     ignore_case: bool = True
-    """Capitals count as small letters."""
+    """Whether upper and lower case are equal."""
     ignore_word_order: bool = True
-    """The order of words does not matter in texts of three words and more, where white space does not."""
+    """Whether to ignore the order of three or more words. Needs `levenshtein` and `normalize_whitespace`."""
     ignore_array_order: bool = False
-    """The order of the elements of a list does not matter."""
+    """Whether to ignore the order of list elements."""
 
     def __hash__(self) -> int:
         """A part of it, at a tenth of what the whole costs: likenesses are kept by it."""
@@ -118,7 +119,7 @@ def spelt_out(section: Any) -> Any:
 
 
 class Detectors(Strict):
-    """Soft limits by kind, `false` is off; a finding is hard at twice that. And caps: the hardest rungs of a kind."""
+    """Soft limits by kind (`false` is off; hard at twice the limit), and caps: the strictest rung for a kind."""
 
     if TYPE_CHECKING:
 
@@ -217,13 +218,13 @@ class Commands(Strict):
     """Commands that users type into their messages: `!/set(tool-loop-mode=warn)`. `commands: off` turns them off."""
 
     enabled: bool = True
-    """Off means: what looks like a command is text like any other."""
+    """If off, text that looks like a command is ordinary text."""
     prefix: Annotated[str, AfterValidator(_prefix)] = "!/"
-    """What each command begins with."""
+    """The text that each command begins with."""
     keys: CommandKeys = COMMAND_KEYS
-    """Those that users may set, each in either of its spellings."""
+    """The settings that users may change, in either spelling."""
     locked: CommandKeys = ()
-    """Those that only operators set: a user who tries is told so."""
+    """The settings that only operators may change. A user who tries gets an answer that says so."""
 
 
 class TierSettings(Strict):
@@ -253,10 +254,10 @@ class ToolSettings(TierSettings):
     """What is different for the tools of a name."""
 
     max_calls: Calls | None = None
-    """Calls of this tool in a timeline."""
+    """The most calls of this tool in a timeline."""
     poller: bool | None = None
-    """Whether it is called again and again by its nature: then every limit is `poll_factor` times as high."""
+    """Whether the tool is meant to be called repeatedly. If so, every limit is `poll_factor` times as high."""
     changes_state: bool | None = None
-    """Whether a successful call of it is progress, whatever it returns: it ends every streak, its own too."""
+    """Whether a successful call is progress, whatever it returns. If so, it ends every streak, including its own."""
     ignore: tuple[str, ...] | None = None
-    """Names of arguments that do not tell calls apart: time stamps, request ids."""
+    """Names of arguments to ignore when calls are compared, such as time stamps and request ids."""

@@ -157,104 +157,104 @@ class LoopSettings(Strict):
     """The `tool_call_loop` block. Times are seconds, sizes are bytes."""
 
     enabled: bool = True
-    """Off means: not one byte is parsed."""
+    """If off, callfuse parses nothing and passes every byte."""
     mode: Mode = MODES["chance_then_block"]
-    """The ladder: the n-th finding of a streak takes rung n, a hard finding the last."""
+    """The ladder of actions: the n-th finding of a streak leads to rung n, a hard finding to the last rung."""
     escalate_model: Name | None = None
-    """The other model that the rung `escalate` asks, as its vendor names it."""
+    """The model that the rung `escalate` asks instead, by its vendor's name for it."""
     max_repeats: Repeats = 3
-    """Calls with the pending one, with equal outcomes, from which a repeat is a finding; hard at twice that."""
+    """How many equal calls with equal outcomes are a finding, including the pending call; hard at twice that."""
     max_repeats_changing: Repeats = 6
-    """The same whatever the outcomes, never below `max_repeats`; hard at five thirds of that."""
+    """The same limit for equal calls with any outcomes, at least `max_repeats`; hard at five thirds of it."""
     ttl_seconds: Seconds = 300
-    """The longest pause between two rounds of a streak, not the length of a streak."""
+    """The longest pause between two rounds of a streak. It does not limit the length of the streak."""
     window: Annotated[Whole, Field(ge=2, le=100)] = 10
-    """Rounds in which a call counts as known, and at least ten calls: below 10 it tells only where rounds have several
-    calls."""
+    """A call is known if it occurred in this many latest rounds. The window covers at least ten calls, so values below
+    10 only matter if rounds have several calls."""
     similarity_threshold: Threshold | None = None
-    """How alike (0 to 1) consecutive calls of a tool must be to count as one; off where not given."""
+    """How similar (0 to 1) consecutive calls of a tool must be to count as equal; off if not set."""
     similarity: Similarity = Similarity()
     max_calls: Calls = 0
-    """Calls in a timeline, whatever they are; 0 is off."""
+    """The most calls in a timeline; 0 is off."""
     max_calls_of_tool: Calls = 0
-    """Calls of any one tool in a timeline; 0 is off."""
+    """The most calls of any one tool in a timeline; 0 is off."""
     max_calls_per_answer: Calls = 128
-    """Calls in one answer; with one more the answer ends, and the vendor is asked for nothing more of it. 0 is off."""
+    """The most calls in one answer. At the next call, callfuse ends the answer and reads no more of it. 0 is off."""
     max_weighted_calls: Calls = 0
-    """Calls in a timeline, those that brought what an earlier one had brought counted ten times; 0 is off."""
+    """The most calls in a timeline, where a call with a known result counts ten times; 0 is off."""
     no_repeats_after: Calls = 0
-    """After so many calls, counted in the same way, `max_repeats` is 2; 0 is off."""
+    """After this many calls, counted as for `max_weighted_calls`, `max_repeats` is 2; 0 is off."""
     detectors: Detectors = Detectors()
     pollers: tuple[str, ...] = POLLERS
-    """Globs over the names of tools, in any case, that wait for something outside."""
+    """Globs for names of tools that wait for something outside, such as a job. Case does not matter."""
     poll_factor: Annotated[Whole, Field(ge=1)] = 5
-    """Limits are this many times as high for a stretch with a poller in it."""
+    """Limits are multiplied by this for a stretch of calls that includes a poller."""
     screen_tools: tuple[str, ...] = SCREEN_TOOLS
-    """Globs over the names of tools that act on a screen, each of whose calls may change what no result shows: limits
-    are five thirds as high for a stretch with one in it, and it warns at most below the hard one."""
+    """Globs for names of tools that act on a screen, where a call may change something that no result shows. If a
+    stretch includes one, limits are five thirds as high, and findings below the hard limit warn at most."""
     person_tools: tuple[str, ...] = PERSON_TOOLS
-    """Globs over the names of tools that ask a person, in whose calls nothing is found."""
+    """Globs for names of tools that ask a person. Their calls never lead to findings."""
     state_changing: tuple[str, ...] = ()
-    """Globs over the names of tools whose successful calls are progress: they end every streak but their own."""
+    """Globs for names of tools whose successful calls are progress: they end every streak except their own."""
     per_tool: dict[str, ToolSettings] = Field(default_factory=dict)
-    """By globs over the names of tools; where several match, the longer ones decide."""
+    """Settings by globs for names of tools; if several match, longer globs take precedence."""
     models: dict[str, ModelSettings] = Field(default_factory=dict)
-    """By globs over backend and model as one text, as in `openai:gpt-4o*`."""
+    """Settings by globs for backend and model as one text, such as `openai:gpt-4o*`."""
     error_messages: ErrorMessages = ErrorMessages()
     blow_after: Calls = 5
-    """Blocks in a lane with no new call executed between them, after which the model is not asked; 0 is off."""
+    """The fuse blows after this many blocks in a lane without a new executed call between them; callfuse then answers
+    without asking the model. 0 is off."""
     holdout: Share = 0
-    """The share of sessions (0 to 1) in which findings are only observed, to measure the effect against; 0 is none."""
+    """The share of sessions (0 to 1) that are only observed, as a control group; 0 is off."""
     tool_hint: bool = False
-    """Whether the descriptions of tools get a hint not to repeat calls, but for tools that wait or change state."""
+    """Whether to add a hint not to repeat calls to descriptions of tools, except of those that wait or change state."""
     tool_names: bool = False
-    """Whether results that do not say which tool they are of are given its name, in formats that have a key for it."""
+    """Whether to add the tool's name to results that lack it, in formats that have a key for it."""
     commands: Commands = Commands()
     finish_reason: Literal["stop", "error"] = "stop"
-    """What a block ends with: an ordinary stop, or `error` where a client asks for it."""
+    """The finish reason of a blocked answer: `stop`, as usual, or `error` for clients that need to notice."""
     usage: Literal["last", "sum"] = "last"
-    """Input tokens of a steered answer: the last answer's, or the sum of both. Output is always the sum."""
+    """The input tokens reported for a steered answer: the last answer's, or the sum. Output is always the sum."""
     heartbeat_s: Seconds = 15
-    """Silence while a call is held after which a client gets a sign of life."""
+    """While a call is held, the client gets a keep-alive after this much silence."""
     max_hold_s: Seconds = 120
-    """The longest hold; what is held then is let go."""
+    """The longest hold. After it, callfuse releases what it holds."""
     steer_timeout_s: Seconds = 60
-    """Until the first byte of the answer of a model that is asked again; then the next rung is taken."""
+    """How long to wait for the first byte when a model is asked again; then the next rung follows."""
     callback_timeout_s: Seconds = 5
-    """For the `on_loop` callback; then the ladder's own rung stands."""
+    """How long to wait for the `on_loop` callback; then the ladder's own rung applies."""
     max_held_bytes: Bytes = 4 * 1024 * 1024
-    """Bytes of one answer that are held at most, of complete events or behind such; with more all are let go."""
+    """The most bytes held of one answer, from its first complete event on. Beyond that, all are released."""
     max_request_bytes: Bytes = 64 * 1024 * 1024
-    """The longest request that is read; a longer one passes unguarded."""
+    """The largest request that callfuse reads; a larger one passes unguarded."""
     max_response_bytes: Bytes = 64 * 1024 * 1024
-    """The longest answer that is guarded, and the longest event of one; a longer one is let go."""
+    """The largest answer that is guarded, and the largest event in one; callfuse releases larger ones."""
     websocket: Literal["refuse", "pass"] = "refuse"
-    """A WebSocket handshake on a guarded path: answered with 426, or passed on unguarded."""
+    """WebSocket handshakes on guarded paths: `refuse` answers 426, `pass` forwards them unguarded."""
     max_total_bytes: Bytes = 512 * 1024 * 1024
-    """Bytes that all exchanges keep together at most: requests, what is held, answers that are buffered. An exchange
-    that would keep more passes unguarded."""
+    """The most bytes that all exchanges together keep: requests, held bytes and buffered answers. An exchange that
+    would exceed this passes unguarded."""
     max_kept_bytes: Whole = 64 * 1024 * 1024
-    """Bytes of requests that are kept, parsed, once they are answered: the last one of each conversation, so that the
-    next costs what is new in it. They are within `max_total_bytes`, and go first. 0 keeps none."""
+    """The most bytes of parsed requests kept after their answer: the last one of each conversation, so that only the
+    new part of the next one has to be parsed. They count towards `max_total_bytes` and are dropped first. 0 is off."""
     read_timeout_s: Seconds = 30
-    """The longest wait for more of a request's body; the whole may take ten times as long. Then what has come goes
-    to the app, and the rest streams."""
+    """The longest wait for more of a request's body; the whole body may take ten times as long. After that, callfuse
+    passes what has arrived to the app and streams the rest."""
     max_sessions: Annotated[Whole, Field(gt=0)] = 10_000
-    """Lanes kept in memory; the one unused for longest goes first."""
+    """The most lanes kept in memory; the least recently used is dropped first."""
     max_ledger_bytes: Bytes = 256 * 1024 * 1024
-    """Bytes that these lanes take at most, as estimated; the one unused for longest goes first. An eighth of it is for
-    what sessions have set."""
+    """The most bytes that these lanes use (an estimate); the least recently used is dropped first. An eighth of it is
+    for settings of sessions."""
     max_rounds: Annotated[Whole, Field(ge=10)] = 128
-    """Rounds kept for a lane; the oldest goes first."""
+    """The most rounds kept for a lane; the oldest is dropped first."""
     credential_headers: HeaderNames = ()
-    """Headers that tell clients apart, beside the known ones; their values are kept as digests. `cookie` is all of a
-    request's cookies."""
+    """Further headers that tell clients apart. Their values are kept as digests. `cookie` means all cookies."""
     header_overrides: bool = False
-    """Callers may change settings for one exchange by headers, `x-callfuse-mode: warn`. Only where all are trusted."""
+    """Whether callers may change settings for one exchange with headers such as `x-callfuse-mode: warn`. Allow it only
+    if you trust all callers."""
     fail_closed: bool = False
-    """A call that could not be judged is replaced by a block message instead of being let through; so is the answer,
-    where an error of callfuse's own comes before it. What passes unread, because the request or the form of its answer
-    cannot be read or is too long, passes all the same."""
+    """If a call cannot be judged, the client gets a block message instead of the call. The same holds for an answer if
+    callfuse fails before it begins. Requests and answers that are too large or in an unknown form still pass unread."""
 
     @cached_property
     def derived(self) -> "Derived":

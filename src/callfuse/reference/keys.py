@@ -70,8 +70,8 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     if model is Detectors:
         for name, kind in KINDS.items():
             words[name] = kind.limit.about if kind.limit else kind.about
-            words[cap_key(name)] = f"The hardest rung that `{name}` may take; `none` is `block`."
-            words[cap_key(name, "most_hard")] = "The same from its hard limit on; as below it where not given."
+            words[cap_key(name)] = f"The strictest rung for findings of `{name}`; `none` means `block`."
+            words[cap_key(name, "most_hard")] = "The same from its hard limit on; if not set, as below it."
     return {key: words[key] for key in model.model_fields if key in words}
 
 
