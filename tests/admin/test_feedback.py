@@ -214,7 +214,7 @@ async def test_a_store_that_is_down(pair: tuple[Worker, Worker], server: RedisSe
     for _ in range(2):  # as it fails, and as it is left alone
         status, told = await other.say(finding)
         assert (status, other.fuse.counts.of("feedback")) == (503, 0)
-        assert f"the store redis://127.0.0.1:{server.port} does not answer as it should: " in told["error"]
+        assert f"the store redis://127.0.0.1:{server.port} cannot be used: " in told["error"]
         assert told["error"].endswith("; nothing was counted")
     assert not (tmp_path / "said.jsonl").read_text()
     status, told = await one.say(finding)

@@ -75,7 +75,7 @@ def test_a_value_is_read(name: bytes, text: bytes, value: object) -> None:
         ("mode", b"escalate,block", "'escalate,block': `escalate` needs another model"),
         ("max-repeats", b"1", "'1': use 0 (off) or a whole number from 2"),
         ("max-repeats", b"", "'': use 0 (off) or a whole number from 2"),
-        ("mode", b"warn,stop", "'warn,stop': 'stop' is no rung; use observe, "),
+        ("mode", b"warn,stop", "'warn,stop': 'stop' is not a rung; use observe, "),
         ("enabled", b"\xff", "'\xff': use true or false"),
         ("ttl-seconds", b"-1", "'-1': use a number above 0"),
     ],
@@ -141,7 +141,9 @@ async def test_a_wrong_header_is_counted_and_logged_once(caplog: pytest.LogCaptu
             await drive(guard, looping(*mode(b"blok\n")))
     assert guard.counts.of("ignored_headers", "x-callfuse-mode") == 3
     (line,) = [record.getMessage() for record in caplog.records if "x-callfuse-mode" in record.getMessage()]
-    assert line.startswith("the header x-callfuse-mode is ignored, nor are others like it logged: 'blok': use one of")
+    assert line.startswith(
+        "the header x-callfuse-mode is ignored; further ones like it are not logged: 'blok': use one of"
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,8 @@ async def test_an_unknown_header_is_told_the_right_one(
             assert MARK.encode() in exchange.body
     assert guard.counts.of("ignored_headers", "unknown") == 2
     (line,) = [record.getMessage() for record in caplog.records if "header" in record.getMessage()]
-    told = f"the header {name.decode().lower()} is ignored, nor are others like it logged: there is none of this name; "
+    told = f"the header {name.decode().lower()} is ignored; further ones like it are not logged: "
+    told += "there is no header of this name; "
     assert line.startswith(told + right)
     assert "s3cret" not in line
 

@@ -133,8 +133,8 @@ async def test_that_a_session_is_switched_off_is_told() -> None:
     [
         ({"max_repeat": 4}, "did you mean tool_call_loop.max_repeats?"),
         ({"mode": "gentle"}, "use one of observe"),
-        ({"window": 20}, "window: holds for all sessions alike; one may have enabled, mode, "),
-        (ToolCallLoopConfig(heartbeat_s=1), "heartbeat_s: holds for all sessions alike"),
+        ({"window": 20}, "window: cannot be set for one session; use enabled, mode, "),
+        (ToolCallLoopConfig(heartbeat_s=1), "heartbeat_s: cannot be set for one session"),
         ({"mode": ["escalate"]}, "escalate_model"),
     ],
 )

@@ -102,7 +102,7 @@ def test_an_http_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NO_PROXY" in check.advice
     assert "s3cret" not in str(check)
     monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1")
-    assert "has the scheme 'socks5'" in examined({"upstream": "https://nowhere.invalid"})["upstream"].found
+    assert "has the unsupported scheme 'socks5'" in examined({"upstream": "https://nowhere.invalid"})["upstream"].found
 
 
 def test_certificates_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

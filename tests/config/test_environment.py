@@ -78,8 +78,8 @@ def test_names_that_change_nothing(env: dict[str, str]) -> None:
         ("TOOLLOOP_MODE", "did you mean TOOL_LOOP_MODE?"),
         ("CALFUSE_HEARTBEAT_S", "did you mean CALLFUSE_HEARTBEAT_S?"),
         ("callfuse_window", "did you mean CALLFUSE_WINDOW?"),
-        ("CALLFUSE_MODELS", "tool_call_loop.models has none; set it in the file"),
-        ("CALLFUSE_PER_TOOL", "tool_call_loop.per_tool has none; set it in the file"),
+        ("CALLFUSE_MODELS", "tool_call_loop.models has no variable; set it in the file"),
+        ("CALLFUSE_PER_TOOL", "tool_call_loop.per_tool has no variable; set it in the file"),
         ("CALLFUSE_MODE", "did you mean TOOL_LOOP_MODE?"),
         ("CALLFUSE_UPSTREAM", "did you mean CALLFUSE_SERVE_UPSTREAM?"),
         ("CALLFUSE_ADMIN_TOKN", "did you mean CALLFUSE_ADMIN_TOKEN?"),
@@ -103,7 +103,7 @@ def test_an_unknown_name_near_none_is_worth_a_warning(name: str, caplog: pytest.
     for _ in range(2):
         assert load_config(env={name: "s3cret"}) == Config()
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert told == [("WARNING", f"{name}: unknown environment variable, which sets nothing in callfuse")]
+    assert told == [("WARNING", f"{name}: unknown environment variable, ignored by callfuse")]
 
 
 @pytest.mark.parametrize("name", ["TOOL_LOOP_MODDE", "TOOL_LOOP_MODEL"])
@@ -113,7 +113,7 @@ def test_a_short_name_that_is_near_is_worth_a_warning(name: str, caplog: pytest.
     assert load_config(env={name: "s3cret"}) == Config()
     assert load_config(env={"TOOL_LOOP_COLOUR": "red"}) == Config()
     told = [(record.levelname, record.getMessage()) for record in caplog.records]
-    said = f"{name}: unknown environment variable, which sets nothing in callfuse; did you mean TOOL_LOOP_MODE?"
+    said = f"{name}: unknown environment variable, ignored by callfuse; did you mean TOOL_LOOP_MODE?"
     assert told == [("WARNING", said)]
 
 
@@ -137,8 +137,8 @@ def test_the_admin_token() -> None:
         with pytest.raises(ConfigError) as caught:
             admin_token({"CALLFUSE_ADMIN_TOKEN": wrong})
         assert str(caught.value) == (
-            "the admin token (environment variable CALLFUSE_ADMIN_TOKEN) is too short, or holds what no header can; "
-            "use 16 or more characters of ASCII without blanks"
+            "the admin token (environment variable CALLFUSE_ADMIN_TOKEN) is too short, or has a character "
+            "that no header may have; use 16 or more ASCII characters without spaces"
         )
 
 
@@ -163,9 +163,9 @@ def test_secrets_may_stand_in_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "also", "said"),
     [
-        (None, "", "NAME_FILE: cannot read PATH: No such file or directory; name a file with nothing but the secret"),
+        (None, "", "NAME_FILE: cannot read PATH: No such file or directory; name a file that contains only the secret"),
         (b" \n", "", "NAME_FILE: PATH is empty; name a file"),
-        (b"\xff" * 20, "", "NAME_FILE: PATH is no text; name a file"),
+        (b"\xff" * 20, "", "NAME_FILE: PATH is not text; name a file"),
         (b"s3cret-" * 10_000, "", "NAME_FILE: PATH is too long; name a file"),
         (b"redis://s3cret", "redis://s3cret", "NAME and NAME_FILE are both set; keep one of them"),
     ],

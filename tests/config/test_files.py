@@ -63,26 +63,26 @@ def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("tool_call_loop:\n  mode: warn: block\n", "callfuse.yaml, line 2, column 13: this is no YAML: mapping values"
-         " are not allowed here"),
-        ("tool_call_loop: [\n", "callfuse.yaml, line 2, column 1: this is no YAML: "),
-        ("tool_call_loop:\n\tmode: warn\n", "callfuse.yaml, line 2, column 1: this is no YAML: found character '\\t'"),
-        ("serve: *nobody\n", "callfuse.yaml, line 1, column 8: this is no YAML: found undefined alias 'nobody'"),
-        ("tool_call_loop:\n  per_tool:\n    *_status: {}\n", "callfuse.yaml, line 3, column 5: this is no YAML: found"
-         " undefined alias '_status'; put text that begins with !, * or & in quotes"),
-        ("tool_call_loop:\n  commands:\n    prefix: !/\n", "callfuse.yaml, line 3, column 13: this is no YAML: could"
-         " not determine a constructor for the tag '!/'; put text that begins with !, * or & in quotes"),
-        ("tool_call_loop: {commands: {prefix: !/}}\n", "callfuse.yaml, line 1, column 39: this is no YAML: expected"
-         " ' ', but found '}'; put text that begins with !, * or & in quotes"),
-        ("serve: !!python/object:os.system {}\n", "callfuse.yaml, line 1, column 8: this is no YAML: could not"
+        ("tool_call_loop:\n  mode: warn: block\n", "callfuse.yaml, line 2, column 13: this is not valid YAML: "
+         "mapping values are not allowed here"),
+        ("tool_call_loop: [\n", "callfuse.yaml, line 2, column 1: this is not valid YAML: "),
+        ("tool_call_loop:\n\tmode: warn\n", "callfuse.yaml, line 2, column 1: this is not valid YAML: found character"),
+        ("serve: *nobody\n", "callfuse.yaml, line 1, column 8: this is not valid YAML: found undefined alias 'nobody'"),
+        ("tool_call_loop:\n  per_tool:\n    *_status: {}\n", "callfuse.yaml, line 3, column 5: this is not valid YAML: "
+         "found undefined alias '_status'; put text that begins with !, * or & in quotes"),
+        ("tool_call_loop:\n  commands:\n    prefix: !/\n", "callfuse.yaml, line 3, column 13: this is not valid YAML: "
+         "could not determine a constructor for the tag '!/'; put text that begins with !, * or & in quotes"),
+        ("tool_call_loop: {commands: {prefix: !/}}\n", "callfuse.yaml, line 1, column 39: this is not valid YAML: "
+         "expected ' ', but found '}'; put text that begins with !, * or & in quotes"),
+        ("serve: !!python/object:os.system {}\n", "callfuse.yaml, line 1, column 8: this is not valid YAML: could not"
          " determine a constructor"),
-        ("a: 1\n---\nb: 2\n", "callfuse.yaml, line 2, column 1: this is no YAML: but found another document"),
-        ("serve:\n  host: \x07\n", "callfuse.yaml, line 2, column 9: YAML has no such character: "),
-        ("just words\n", "callfuse.yaml: holds 'just words'; use a mapping with keys such as tool_call_loop"),
-        ("- a\n- b\n", "callfuse.yaml: holds ['a', 'b']; use a mapping"),
+        ("a: 1\n---\nb: 2\n", "callfuse.yaml, line 2, column 1: this is not valid YAML: but found another document"),
+        ("serve:\n  host: \x07\n", "callfuse.yaml, line 2, column 9: YAML does not allow the character "),
+        ("just words\n", "callfuse.yaml: contains 'just words'; use a mapping with keys such as tool_call_loop"),
+        ("- a\n- b\n", "callfuse.yaml: contains ['a', 'b']; use a mapping"),
         (b"serve: \xff\n", "callfuse.yaml: cannot read this file: it is not UTF-8 (byte 7)"),
-        ("tool_call_loop: 3\n", "tool_call_loop = 3 (callfuse.yaml, line 1): use a mapping with keys of its own"
-         " (enabled, mode, "),
+        ("tool_call_loop: 3\n", "tool_call_loop = 3 (callfuse.yaml, line 1): use a mapping with the keys"
+         " enabled, mode, "),
         ("serve:\n  port: 70000\n", "serve.port = 70000 (callfuse.yaml, line 2): use a whole number from 0 to 65535"),
         ("tool_call_loop:\n  mode: off\n", "tool_call_loop.mode = false (callfuse.yaml, line 2): use one of observe"),
         ("tool_call_loop:\n  max_repeats: off\n", "tool_call_loop.max_repeats = false (callfuse.yaml, line 2): use 0"
@@ -122,7 +122,7 @@ def test_a_file_that_holds_itself_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_too_deep_is_refused(name: str) -> None:
     """Not with a traceback."""
     assert parse(f"a{' =' if name.endswith('toml') else ':'} " + "[" * 9999, name).problems == [
-        f"{name}: brackets within brackets, too many to be read"
+        f"{name}: too many nested brackets"
     ]
 
 

@@ -28,7 +28,7 @@ def test_no_explanation_shows_them() -> None:
     [
         ({"webhook": "hooks.example/s3cret"}, "webhook = ***"),
         ({"webhook": "https://hooks.example/s3cret\n"}, "webhook = https://hooks.example/***"),
-        ({"webhook": "https://[s3cret"}, "webhook = *** (keyword): it is no URL; "),
+        ({"webhook": "https://[s3cret"}, "webhook = *** (keyword): it is not a URL; "),
         ({"webhook": "https://hooks.example:s3cret/"}, "webhook = ***"),
         ({"webhook": ["s3cret"]}, "webhook = ***"),
         ({"secret": "s3cret"}, "secret = *** (keyword): use 16 or more characters"),
@@ -47,7 +47,7 @@ def test_no_error_shows_them(wrong: dict[str, Any], what: str) -> None:
     ("wrong", "what"),
     [
         ({"kinds": ["findng"]}, "there is no event or kind of finding 'findng'; did you mean finding?"),
-        ({"kinds": []}, "name one at least; without a webhook nothing is sent"),
+        ({"kinds": []}, "name at least one; to send nothing, leave out the webhook"),
         ({"format": "xml"}, "events.format = 'xml' (keyword): use one of json, slack"),
     ],
 )

@@ -87,12 +87,12 @@ def test_every_key_knows_its_line() -> None:
         ("serve.port = '1'\n\n[tool_call_loop]\nmode = 'blok'", "tool_call_loop.mode = 'blok' (x.toml, line 4): use"),
         ("[tool_call_lop]\n", "tool_call_lop (x.toml, line 1): unknown key; did you mean tool_call_loop?"),
         ("[tool_call_lop.per_tool]\n", "tool_call_lop (x.toml, line 1): unknown key; did you mean tool_call_loop?"),
-        ("[[serve]]\nport = 1\n", "serve = [a mapping] (x.toml, line 1): use a mapping with keys of its own (upstream"),
-        ("[serve]\nport = 1\nport = 2\n", "x.toml, line 3, column 9: this is no TOML: Cannot overwrite a value"),
-        ("[serve]\nport = \n", "x.toml, line 2, column 8: this is no TOML: Invalid value"),
-        ('[serve]\nhost = """a\n', "x.toml, at its end: this is no TOML: "),
-        ("tool_call_loop:\n", "x.toml, line 1, column 15: this is no TOML: "),
-        ("tool_call_loop = 3", "tool_call_loop = 3 (x.toml, line 1): use a mapping with keys of its own (enabled, "),
+        ("[[serve]]\nport = 1\n", "serve = [a mapping] (x.toml, line 1): use a mapping with the keys upstream"),
+        ("[serve]\nport = 1\nport = 2\n", "x.toml, line 3, column 9: this is not valid TOML: Cannot overwrite a value"),
+        ("[serve]\nport = \n", "x.toml, line 2, column 8: this is not valid TOML: Invalid value"),
+        ('[serve]\nhost = """a\n', "x.toml, at its end: this is not valid TOML: "),
+        ("tool_call_loop:\n", "x.toml, line 1, column 15: this is not valid TOML: "),
+        ("tool_call_loop = 3", "tool_call_loop = 3 (x.toml, line 1): use a mapping with the keys enabled, "),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_place(text: str, expected: str, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ LOOP = [
     ("enabled", "maybe", "'maybe'", "use true or false"),
     ("mode", "blok", "'blok'", MODES_RIGHT),
     ("mode", False, "false", f"{MODES_RIGHT}; `enabled: false` turns callfuse off"),
-    ("mode", ["warn", "stop"], "['warn', 'stop']", f"'stop' is no rung; use {RUNGS}"),
+    ("mode", ["warn", "stop"], "['warn', 'stop']", f"'stop' is not a rung; use {RUNGS}"),
     ("mode", [], "[]", MODES_RIGHT),
     ("max_repeats", 1, "1", REPEATS_RIGHT),
     ("max_repeats", -3, "-3", REPEATS_RIGHT),
@@ -65,13 +65,18 @@ LOOP = [
     ("window", 101, "101", "use a whole number from 2 to 100"),
     ("window", True, "true", NO_SWITCH),
     ("max_held_bytes", 0, "0", "use a whole number above 0"),
-    ("credential_headers", ["x user"], "['x user']", "'x user' names no header of clients; use names as in x-auth"),
+    (
+        "credential_headers",
+        ["x user"],
+        "['x user']",
+        "'x user' is not the name of a client's header; use names as in x-auth",
+    ),
     ("max_rounds", 9, "9", "use a whole number from 10"),
     ("finish_reason", "halt", "'halt'", "use one of stop, error"),
     ("usage", {"input": "last"}, "a mapping", "use one of last, sum"),
-    ("error_messages.block", "Stop {nope}", "'Stop {nope}'", f"{{nope}} is no placeholder; {PLACEHOLDERS_RIGHT}"),
-    ("error_messages.block", "{}", "'{}'", f"{{}} is no placeholder; {PLACEHOLDERS_RIGHT}"),
-    ("error_messages.block", "{count!r:>4}", "'{count!r:>4}'", "{count!r:>4} is no placeholder; "),
+    ("error_messages.block", "Stop {nope}", "'Stop {nope}'", f"{{nope}} is not a placeholder; {PLACEHOLDERS_RIGHT}"),
+    ("error_messages.block", "{}", "'{}'", f"{{}} is not a placeholder; {PLACEHOLDERS_RIGHT}"),
+    ("error_messages.block", "{count!r:>4}", "'{count!r:>4}'", "{count!r:>4} is not a placeholder; "),
     (
         "error_messages.warning",
         "a { b",
@@ -88,28 +93,28 @@ LOOP = [
         "commands.keys",
         ["tool_loop_mode", "tool-lop"],
         "['tool_loop_mode', 'tool-lop']",
-        "'tool-lop' is no key of a command; did you mean tool-loop-detection?",
+        "'tool-lop' is not a key of a command; did you mean tool-loop-detection?",
     ),
     (
         "commands.locked",
         ["color"],
         "['color']",
-        "'color' is no key of a command; use tool-loop-detection, tool-loop-max",
+        "'color' is not a key of a command; use tool-loop-detection, tool-loop-max",
     ),
     ("commands.locked", "tool-loop-mode", "'tool-loop-mode'", "use a list of texts"),
     ("commands.locked", [3], "[3]", "use a list of texts"),
-    ("commands", "!/", "'!/'", "use a mapping with keys of its own (enabled, prefix, keys, locked), or true or false"),
-    ("error_messages", "Stop!", "'Stop!'", "use a mapping with keys of its own (block, warning, guidance, blown)"),
+    ("commands", "!/", "'!/'", "use a mapping with the keys enabled, prefix, keys, locked, or true or false"),
+    ("error_messages", "Stop!", "'Stop!'", "use a mapping with the keys block, warning, guidance, blown"),
 ]
 SERVE = [
     ("upstream", "api.openai.com", "'api.openai.com'", UPSTREAM_RIGHT),
     ("upstream", "localhost:8000", "'localhost:8000'", UPSTREAM_RIGHT),
     ("upstream", "ftp://h", "'ftp://h'", UPSTREAM_RIGHT),
     ("upstream", "https://", "'https://'", UPSTREAM_RIGHT),
-    ("upstream", "http://[::1", "'http://[::1'", f"it is no URL; {UPSTREAM_RIGHT}"),
-    ("upstream", "http://h:99999", "'http://h:99999'", f"its port is no number from 1 to 65535; {UPSTREAM_RIGHT}"),
-    ("upstream", "http://a b", "'http://a b'", "it has white space or control characters in it; "),
-    ("upstream", "https://h/?key=k3y", "'https://h/?***'", "leave out what begins with ? or #"),
+    ("upstream", "http://[::1", "'http://[::1'", f"it is not a URL; {UPSTREAM_RIGHT}"),
+    ("upstream", "http://h:99999", "'http://h:99999'", f"its port is not a number from 1 to 65535; {UPSTREAM_RIGHT}"),
+    ("upstream", "http://a b", "'http://a b'", "it contains white space or control characters; "),
+    ("upstream", "https://h/?key=k3y", "'https://h/?***'", "leave out the query (?) and the fragment (#)"),
     ("upstream", 8000, "8000", "use text that is not empty"),
     ("routes", 3, "3", "use a list of mappings (path, upstream, backend)"),
     ("routes", {"path": "/a"}, "a mapping", "use a list of mappings (path, upstream, backend)"),
@@ -127,7 +132,7 @@ SERVE = [
         "hosts",
         ["http://h:1"],
         "['http://h:1']",
-        "'http://h:1' is no name of a host; use names without scheme and port, as in callfuse.internal, or *",
+        "'http://h:1' is not the name of a host; use names without scheme and port, as in callfuse.internal, or *",
     ),
     ("log_level", "loud", "'loud'", "use one of debug, info, warning, error"),
     ("log_format", "xml", "'xml'", "use one of text, json"),
@@ -156,7 +161,7 @@ OTEL = [
 AT_THE_TOP = [
     ("store", "localhost:6379", "'localhost:6379'", STORE_HINT),
     ("store", "reddis://me:s3cret@h", "'reddis://***@h'", "there is no such store; did you mean redis://?"),
-    ("store", "redis://h?password=p s3cret", "'redis://h?***'", "it has white space or control characters in it"),
+    ("store", "redis://h?password=p s3cret", "'redis://h?***'", "it contains white space or control characters"),
     ("store", "redis://h/x?password=p@s3cret", "'redis://***'", STORE_HINT),
     ("store", "redis://me:p?x=1&s@s3cret", "'redis://***'", STORE_HINT),
     ("store", "redis://:s3cret@h:x?password=s3cret", "'redis://***@h:x?***'", STORE_HINT),
@@ -368,7 +373,8 @@ def test_a_variable_that_does_not_parse_is_named() -> None:
         "tool_call_loop.ttl_seconds = 'soon' (environment variable TOOL_LOOP_TTL_SECONDS): use a number above 0"
     )
     assert complaint(TOOL_LOOP_MODE="warn,stop") == (
-        f"tool_call_loop.mode = ['warn', 'stop'] (environment variable TOOL_LOOP_MODE): 'stop' is no rung; use {RUNGS}"
+        "tool_call_loop.mode = ['warn', 'stop'] (environment variable TOOL_LOOP_MODE): "
+        f"'stop' is not a rung; use {RUNGS}"
     )
 
 
@@ -551,7 +557,7 @@ def test_a_section_with_a_switch_takes_one() -> None:
     for text in ("on", "YES", "true"):
         assert load_config({"tool_call_loop": {"commands": text}}, {}).tool_call_loop.commands.enabled
     assert "or true or false" in complaint({"tool_call_loop": {"commands": "maybe"}})
-    assert complaint({"serve": False}).startswith("serve = false (keyword): use a mapping with keys of its own (upst")
+    assert complaint({"serve": False}).startswith("serve = false (keyword): use a mapping with the keys upst")
 
 
 def test_the_keys_of_commands_are_those_that_commands_know() -> None:

@@ -127,8 +127,8 @@ async def test_an_upstream_that_does_not_take_the_request() -> None:
     [
         (b"", "closed the connection before it answered"),
         (b"HTTP/1.1 200 OK\r\ncontent-le", "closed the connection before it answered"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "answered with what is not HTTP"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n", "answered with what is not HTTP"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "did not answer with valid HTTP"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n", "did not answer with valid HTTP"),
         (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", "answered with 101"),
         (b"HTTP/1.1 799 Odd\r\ncontent-length: 0\r\n\r\n", "answered with 799"),
     ],
@@ -380,8 +380,8 @@ async def test_after_a_failure_the_next_request_is_served() -> None:
         (ConnectionResetError(104, SECRET), 502, "the connection to U broke: Connection reset by peer"),
         (aiohttp.ClientConnectionError(SECRET), 502, "the connection to U broke"),
         (aiohttp.ClientError(SECRET), 502, "the connection to U broke"),
-        (aiohttp.InvalidURL(SECRET), 400, "the request has a target that cannot be sent on"),
-        (ValueError(SECRET), 400, "the request has a header that cannot be sent on"),
+        (aiohttp.InvalidURL(SECRET), 400, "the request has a target that cannot be forwarded"),
+        (ValueError(SECRET), 400, "the request has a header that cannot be forwarded"),
         (TimeoutError(), 504, "U was silent for longer than the timeout"),
     ],
 )

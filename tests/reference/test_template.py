@@ -48,4 +48,4 @@ def test_it_explains_every_key(suffix: str) -> None:
         assert " ".join(key.text.split()) in text
         assert key.variable in text
     for below in (ToolSettings, ModelSettings):
-        assert f"Each has any of the keys {', '.join(below.model_fields)}." in text
+        assert f"Each may have the keys {', '.join(below.model_fields)}." in text

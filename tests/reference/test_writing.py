@@ -105,10 +105,10 @@ def test_any_way_of_writing_a_section(name: str, text: str) -> None:
     ("name", "text", "what"),
     [
         ("c.yaml", "base: &b {max_repeats: 2}\ntool_call_loop: *b\n", "cannot be edited safely"),
-        ("c.yaml", "tool_call_loop: [", "is no YAML"),
-        ("c.yaml", "- a\n", "holds no mapping"),
+        ("c.yaml", "tool_call_loop: [", "is not valid YAML"),
+        ("c.yaml", "- a\n", "contains no mapping"),
         ("c.toml", "tool_call_loop = {max_repeats = 2, mode = 'warn'}\n", "cannot be edited safely"),
-        ("c.toml", "[tool_call_loop", "is no TOML"),
+        ("c.toml", "[tool_call_loop", "is not valid TOML"),
     ],
 )
 def test_what_cannot_be_edited_is_refused(name: str, text: str, what: str) -> None:

@@ -324,6 +324,6 @@ def test_something_else_of_that_name(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.delitem(sys.modules, "callfuse.stores.server")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"^store = 'redis://h:6379': what is installed as redis has no redis.asyncio"
+        ConfigError, match=r"^store = 'redis://h:6379': the installed package redis has no redis.asyncio"
     ):
         CallFuseMiddleware(play(), {}, store="redis://me:s3cret@h")

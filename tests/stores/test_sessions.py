@@ -209,10 +209,10 @@ async def test_a_store_that_is_down(another: Callable[..., RedisServer]) -> None
         ):
             status, said = told(exchange)
             assert status == 503
-            assert f"the store redis://127.0.0.1:{server.port} does not answer as it should: " in said["error"]
+            assert f"the store redis://127.0.0.1:{server.port} cannot be used: " in said["error"]
             assert "s3cret" not in said["error"]
         shown = await page.told("activity/session", f"session={SESSION}")
-        assert (shown["keys"], "does not answer as it should" in shown["problem"]) == ([], True)
+        assert (shown["keys"], "cannot be used" in shown["problem"]) == ([], True)
         assert "No session can be shown: the store redis://" in await page.page()
     assert (await page.get("plain", f"session={SESSION}")).status == 503
     assert b'"tool_calls"' not in (await turn(page, 5)).body, "what was refused does not hold"
@@ -239,7 +239,7 @@ async def test_several_sessions_are_changed_together(pair: tuple[RedisLedger, Re
     assert (status, sorted(said["changed"])) == (200, names)
     assert (await change(page, {"tool-loop-mode": "warn"}, f"session={names[1]}")).status == 200
     gone = opened(f"redis://127.0.0.1:{free_port()}")
-    with pytest.raises(StoreUnavailable, match="does not answer as it should: ConnectionError"):
+    with pytest.raises(StoreUnavailable, match="cannot be used: ConnectionError"):
         await gone.write_sessions({(b"credential", name): TTL for name in names}, now)
     assert [await set_by(gone, (b"credential", name), now) for name in names] == [SessionState()] * 3
     assert gone._unsent == {}
@@ -412,7 +412,7 @@ async def test_a_user_of_the_server_without_a_right(server: RedisServer, left_ou
         assert (await rounds_of(ledger, lane(7), 0))[0].position == 1
         status, said = told(await reset(page, "session=session-1"))
         assert status == (200 if left_out not in ("+zrevrange", "+pttl") else 503)
-        assert status == 200 or "does not answer as it should: " in said["error"]
+        assert status == 200 or "cannot be used: " in said["error"]
         assert "s3cret" not in json.dumps(said)
         assert (await rounds_of(ledger, lane(7), 0))[0].position == 1
         assert counts.of("store_skipped") == 0

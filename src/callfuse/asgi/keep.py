@@ -204,7 +204,7 @@ class Keeper:
             return off_loop.run(partial(lanes, state), prepared.weight)
 
         if not await change_lanes(self._host.ledger, prepared.read, make, now):
-            self.fail_open.report("busy lane: other exchanges of it have always written first")
+            self.fail_open.report("busy lane: other exchanges always wrote first")
 
     def _lanes(
         self, record: ExchangeRecord, rounds: int, state_after: Callable[[], LaneState]

@@ -68,7 +68,7 @@ def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
     """The headers with callfuse's prefix that do not exist, each with a hint at the one that was meant."""
     names = [name.decode("latin-1") for name in found if name.startswith(OWN_PREFIX) and name not in _KNOWN]
     bare = {name.decode().removeprefix(OWN_PREFIX.decode()): name.decode() for name in sorted({*NAMES, OWN_HEADER})}
-    return {name: f"there is none of this name; {_meant(name, bare)}" for name in names}
+    return {name: f"there is no header of this name; {_meant(name, bare)}" for name in names}
 
 
 def _meant(name: str, bare: Mapping[str, str]) -> str:

@@ -19,9 +19,7 @@ from callfuse.policy.tiers import Overrides, explicit_values
 ClientHeaders = Mapping[str, str] | Iterable[tuple[bytes, bytes]]
 """The headers of a client's request: a mapping of texts, or the pairs of an ASGI scope."""
 _PER_TOOL: Final = "per_tool"
-_UNKNOWN: Final = (
-    "nothing is known of it: pass the headers of its client, which hold the credential that the session belongs to"
-)
+_UNKNOWN: Final = "it is unknown: pass the headers of its client, which contain the credential of the session"
 
 
 def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSettings) -> Overrides:
@@ -37,7 +35,7 @@ def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSett
     wrong = [key for key in given if key not in ModelSettings.model_fields and key not in by_preset]
     if wrong:
         own = ", ".join((*ModelSettings.model_fields, _PER_TOOL))
-        raise ConfigError("\n".join(f"{key}: holds for all sessions alike; one may have {own}" for key in wrong))
+        raise ConfigError("\n".join(f"{key}: cannot be set for one session; use {own}" for key in wrong))
     values = ModelSettings.model_validate({key: given[key] for key in given if key in ModelSettings.model_fields})
     return Overrides(
         explicit_values(values),

@@ -198,8 +198,9 @@ def _find_idle_window(config: Config, values: Mapping[KeyPath, SourcedValue]) ->
     path, window = ("tool_call_loop", "window"), config.tool_call_loop.window
     if path in values and window < MIN_WINDOW_CALLS:
         yield (
-            f"{dotted_name(path)} = {window} ({values[path].source}): a window has at least {MIN_WINDOW_CALLS} calls,"
-            f" so this is {MIN_WINDOW_CALLS} rounds wherever a round has one call; use {MIN_WINDOW_CALLS} or more"
+            f"{dotted_name(path)} = {window} ({values[path].source}): a window has at least "
+            f"{MIN_WINDOW_CALLS} calls, so it is {MIN_WINDOW_CALLS} rounds if each round has one call; use "
+            f"{MIN_WINDOW_CALLS} or more"
         )
 
 

@@ -23,9 +23,9 @@ from callfuse.policy.nearest import nearest
 CONFIG_FILE = "CALLFUSE_CONFIG"
 ADMIN_TOKEN = "CALLFUSE_ADMIN_TOKEN"  # noqa: S105 - the name of a variable
 GUARDRAIL_KEY = "CALLFUSE_GUARDRAIL_KEY"
-TOKEN_HINT = "use 16 or more characters of ASCII without blanks"  # noqa: S105 - a sentence
+TOKEN_HINT = "use 16 or more ASCII characters without spaces"  # noqa: S105 - a sentence
 
-_SETS_NOTHING = "unknown environment variable, which sets nothing in callfuse"
+_SETS_NOTHING = "unknown environment variable, ignored by callfuse"
 _PREFIX = "CALLFUSE_"
 _SHORT_PREFIX = "TOOL_LOOP_"
 _SHORT_NAMES: dict[KeyPath, str] = {
@@ -118,7 +118,9 @@ def usable_token(token: str, source: str, what: str = "admin token") -> str:
     """Check a token and return it. Raises ConfigError, which names `what` it is and its `source`, if it is too short or
     odd."""
     if not re.fullmatch(r"[!-~]{16,}", token):
-        raise ConfigError(f"the {what} ({source}) is too short, or holds what no header can; {TOKEN_HINT}")
+        raise ConfigError(
+            f"the {what} ({source}) is too short, or has a character that no header may have; {TOKEN_HINT}"
+        )
     return token
 
 
@@ -182,6 +184,6 @@ def _suggest_variable(name: str) -> str | None:
     bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
     for path, field in keys():
         if entry_of(field.annotation) and _regular_name(path) == name:
-            return f"{dotted_name(path)} has none; set it in the file"
+            return f"{dotted_name(path)} has no variable; set it in the file"
     near = nearest(name.removeprefix(_PREFIX), bare)
     return f"did you mean {bare[near]}?" if near else None

@@ -49,12 +49,12 @@ def parse(text: str, name: str) -> Layer:
     try:
         found = (parse_toml if name.lower().endswith(".toml") else parse_yaml)(text, name)
     except RecursionError:
-        return Layer(problems=[f"{name}: brackets within brackets, too many to be read"])
+        return Layer(problems=[f"{name}: too many nested brackets"])
     if found.value is None:
         return Layer(problems=found.problems)
     if not isinstance(found.value, Mapping):
         return Layer(
-            problems=[f"{name}: holds {format_value(found.value)}; use a mapping with keys such as tool_call_loop"]
+            problems=[f"{name}: contains {format_value(found.value)}; use a mapping with keys such as tool_call_loop"]
         )
 
     def source(path: KeyPath) -> str:
@@ -69,7 +69,9 @@ def parse_yaml(text: str, name: str) -> Text:
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
-        return Text(problems=[f"{_yaml_place(name, text, error)}: YAML has no such character: {error.character!r}"])
+        return Text(
+            problems=[f"{_yaml_place(name, text, error)}: YAML does not allow the character {error.character!r}"]
+        )
     try:
         root = loader.get_single_node()
         if _repeated(root) > MAX_REPEATED:
@@ -129,7 +131,7 @@ def _yaml_syntax(name: str, error: yaml.MarkedYAMLError) -> str:
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     marked = any(word in f"{error.context} {error.problem}" for word in ("tag", "alias", "anchor"))
     hint = "; put text that begins with !, * or & in quotes" if marked else ""
-    return f"{name}{place}: this is no YAML: {error.problem or error.context}{hint}"
+    return f"{name}{place}: this is not valid YAML: {error.problem or error.context}{hint}"
 
 
 def _yaml_place(name: str, text: str, error: yaml.reader.ReaderError) -> str:
@@ -203,4 +205,4 @@ def _toml_syntax(name: str, error: str) -> str:
     found = _TOML_PLACE.fullmatch(error)
     what = found[1] if found else error
     place = f", line {found[2]}, column {found[3]}" if found and found[2] else ", at its end" if found else ""
-    return f"{name}{place}: this is no TOML: {what}"
+    return f"{name}{place}: this is not valid TOML: {what}"

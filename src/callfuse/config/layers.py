@@ -24,20 +24,20 @@ KEY_ALIASES: dict[KeyPath, KeyPath] = {
 """Keys that may also be written in another place: that place to the key's own path."""
 MODEL_KEY_ALIASES = {f"tool_loop_detection_{key}": key for key in ("enabled", "max_repeats", "ttl_seconds", "mode")}
 """Other names of keys of a model, to the keys' own names."""
-_LAPS = "cycles are of 2 to 5 rounds; tool_call_loop.detectors.cycle is how many laps of them are one"
+_LAPS = "a cycle has 2 to 5 rounds; tool_call_loop.detectors.cycle sets how many laps are a finding"
 FOREIGN_KEYS = {
     "actions": "did you mean tool_call_loop.mode? It may be a list of rungs, as in [warn, warn, block]",
-    "agents": "requests do not say which agent sends them; what differs stands under tool_call_loop.per_tool or "
-    "tool_call_loop.models, or comes in headers of the agent's own, such as x-callfuse-enabled: false, where "
-    "tool_call_loop.header_overrides allows them; their custom_message is tool_call_loop.error_messages.guidance",
+    "agents": "requests do not say which agent sends them; use tool_call_loop.per_tool or tool_call_loop.models, or "
+    "let the agent send headers such as x-callfuse-enabled: false (needs tool_call_loop.header_overrides); "
+    "custom_message is tool_call_loop.error_messages.guidance",
     "custom_messages": "did you mean tool_call_loop.error_messages?",
     "custom_message": "did you mean tool_call_loop.error_messages.guidance?",
     "loop_detection": "did you mean tool_call_loop?",
-    "max_duplicates": "did you mean tool_call_loop.max_repeats? It counts the pending call, too, so it is one more",
+    "max_duplicates": "did you mean tool_call_loop.max_repeats? It also counts the pending call, so use one more",
     "max_pattern_length": _LAPS,
     "min_pattern_length": _LAPS,
     "min_pattern_repetitions": "did you mean tool_call_loop.detectors.cycle?",
-    "on_loop_detected": "did you mean on_loop? It is a keyword of CallFuseMiddleware and LoopDetector, and no setting",
+    "on_loop_detected": "did you mean on_loop? It is a keyword of CallFuseMiddleware and LoopDetector, not a setting",
     "token": "use the environment variable CALLFUSE_ADMIN_TOKEN",
     "tool_loop_detection": "did you mean tool_call_loop?",
     "window_size": "did you mean tool_call_loop.window?",
@@ -119,7 +119,7 @@ def _read_value(
         below = ", ".join(section.model_fields)
         switch = ", or true or false" if "enabled" in section.model_fields else ""
         place = f"{dotted_name(path)} = {format_value(value)} ({source(path)})"
-        layer.problems.append(f"{place}: use a mapping with keys of its own ({below}){switch}")
+        layer.problems.append(f"{place}: use a mapping with the keys {below}{switch}")
 
 
 def _read_long_form(

@@ -26,7 +26,7 @@ def secret_of(env: Mapping[str, str], name: str) -> tuple[str, str]:
 
 
 def _read(path: str, variable: str) -> str:
-    hint = "name a file with nothing but the secret in it"
+    hint = "name a file that contains only the secret"
     try:
         with Path(path).open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -34,7 +34,7 @@ def _read(path: str, variable: str) -> str:
     except OSError as error:
         raise ConfigError(f"{variable}: cannot read {path}: {error.strerror or 'no such file'}; {hint}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{variable}: {path} is no text; {hint}") from None
+        raise ConfigError(f"{variable}: {path} is not text; {hint}") from None
     if not text or len(content) > MOST_BYTES:
         raise ConfigError(f"{variable}: {path} is {'too long' if text else 'empty'}; {hint}")
     return text

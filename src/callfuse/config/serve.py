@@ -29,14 +29,16 @@ def _upstream(value: str) -> str:
         port = parts.port
     except ValueError as error:
         # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
-        what = "its port is no number from 1 to 65535" if str(error).startswith("Port") else "it is no URL"
+        what = "its port is not a number from 1 to 65535" if str(error).startswith("Port") else "it is not a URL"
         raise ValueError(f"{what}; {UPSTREAM_HINT}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(UPSTREAM_HINT)
     if any(not char.isprintable() or char.isspace() for char in value):
-        raise ValueError(f"it has white space or control characters in it; {UPSTREAM_HINT}")
+        raise ValueError(f"it contains white space or control characters; {UPSTREAM_HINT}")
     if "?" in value or "#" in value:
-        raise ValueError(f"leave out what begins with ? or #: each request brings its own query; {UPSTREAM_HINT}")
+        raise ValueError(
+            f"leave out the query (?) and the fragment (#), because each request has its own query; {UPSTREAM_HINT}"
+        )
     return value
 
 
@@ -97,7 +99,7 @@ def _host_names(values: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if name != ANY_HOST and not re.fullmatch(r"[\w-]+(\.[\w-]+)*|[0-9a-f.]*:[0-9a-f:.]+", name):
             raise ValueError(
-                f"{name!r} is no name of a host; use names without scheme and port, as in callfuse.internal, or *"
+                f"{name!r} is not the name of a host; use names without scheme and port, as in callfuse.internal, or *"
             )
     return names
 

@@ -165,7 +165,7 @@ def fail_open(cause: str, *, session: str) -> None:
 
 def ignored_header(name: str, problem: str) -> None:
     """Log that a header which should change a setting is unknown or cannot be parsed."""
-    logger.warning("the header %s is ignored, nor are others like it logged: %s", _quoted(name), _quoted(problem))
+    logger.warning("the header %s is ignored; further ones like it are not logged: %s", _quoted(name), _quoted(problem))
 
 
 def callback_failure(error: Exception) -> None:
@@ -223,7 +223,7 @@ def tracer(session: str) -> Callable[[str], None] | None:
 
 def unguarded_exchange(cause: str) -> None:
     """Log that an exchange passes unguarded, and why."""
-    logger.warning("callfuse does not guard this exchange, nor log others like it: %s", _quoted(cause))
+    logger.warning("callfuse does not guard this exchange; further ones like it are not logged: %s", _quoted(cause))
 
 
 def store_down(store: str, why: str) -> None:

@@ -20,11 +20,11 @@ def _webhook(value: str) -> str:
         parts = urlsplit(value)
         port = parts.port
     except ValueError:
-        raise ValueError(f"it is no URL; {WEBHOOK_HINT}") from None
+        raise ValueError(f"it is not a URL; {WEBHOOK_HINT}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(WEBHOOK_HINT)
     if any(not char.isprintable() or char.isspace() for char in value):
-        raise ValueError(f"it has white space or control characters in it; {WEBHOOK_HINT}")
+        raise ValueError(f"it contains white space or control characters; {WEBHOOK_HINT}")
     return value
 
 
@@ -36,7 +36,7 @@ def _secret(value: str) -> str:
 
 def _kinds(values: tuple[str, ...]) -> tuple[str, ...]:
     if not values:
-        raise ValueError("name one at least; without a webhook nothing is sent")
+        raise ValueError("name at least one; to send nothing, leave out the webhook")
     check_names(values)
     return values
 

@@ -59,7 +59,7 @@ def ladder(value: Any) -> Any:
         return MODES[name]
     if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
         if bad := [rung for rung in value if _name(rung) not in RUNG_NAMES]:
-            raise ValueError(f"{bad[0]!r} is no rung; use {rungs}")
+            raise ValueError(f"{bad[0]!r} is not a rung; use {rungs}")
         return tuple(RUNG_NAMES[_name(rung)] for rung in value)
     # YAML reads `mode: off` as false.
     switch = "; `enabled: false` turns callfuse off" if isinstance(value, bool) else ""
@@ -106,7 +106,7 @@ def _template(value: str) -> str:
     for field, spec, conversion in fields:
         if field not in PLACEHOLDERS or spec or conversion:
             written = f"{{{field}{f'!{conversion}' if conversion else ''}{f':{spec}' if spec else ''}}}"
-            raise ValueError(f"{written} is no placeholder; use {allowed}")
+            raise ValueError(f"{written} is not a placeholder; use {allowed}")
     return value
 
 
@@ -163,7 +163,7 @@ def _header_names(values: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(value.strip().lower() for value in values)
     for name in names:
         if not name or not _HEADER_CHARACTERS.issuperset(name) or name.startswith("x-callfuse-"):
-            raise ValueError(f"{name!r} names no header of clients; use names as in x-auth-token")
+            raise ValueError(f"{name!r} is not the name of a client's header; use names as in x-auth-token")
     return names
 
 

@@ -41,7 +41,7 @@ def _command_keys(values: tuple[str, ...]) -> tuple[str, ...]:
     keys = tuple(map(command_key, values))
     for value, key in zip(values, keys, strict=True):
         if key not in COMMAND_KEYS:
-            raise ValueError(f"{value!r} is no key of a command; {suggest(key, COMMAND_KEYS)}")
+            raise ValueError(f"{value!r} is not a key of a command; {suggest(key, COMMAND_KEYS)}")
     return keys
 
 

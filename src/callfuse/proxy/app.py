@@ -193,7 +193,10 @@ class ReverseProxy:
     def refusal_of(self, scope: Scope) -> Failure | None:
         """Why an HTTP request is refused before anything else reads it; None if it is not."""
         if (host := self.foreign_host(scope)) is not None:
-            reason = f"the Host {host[:LONGEST_HOST]!a} is no name of this proxy; if it is one, add it to serve.hosts"
+            reason = (
+                f"the Host {host[:LONGEST_HOST]!a} is not a name of this proxy; if it should be one, add it to "
+                "serve.hosts"
+            )
             return Failure(MISDIRECTED, reason)
         return UNKNOWN_CODING if has_unknown_coding(scope["headers"]) else None
 

@@ -42,9 +42,9 @@ def _proxy(value: str, variable: str) -> HttpProxy:
     try:
         url = URL(value if "://" in value else f"http://{value}")
     except ValueError:
-        raise ConfigError(f"{variable} is no URL; {right}") from None
+        raise ConfigError(f"{variable} is not a URL; {right}") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(f"{variable} has the scheme {url.scheme!r}, which cannot be used; {right}")
+        raise ConfigError(f"{variable} has the unsupported scheme {url.scheme!r}; {right}")
     authorization = None
     if url.user is not None or url.password is not None:
         authorization = "Basic " + b64encode(f"{url.user or ''}:{url.password or ''}".encode()).decode()

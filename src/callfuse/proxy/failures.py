@@ -34,12 +34,16 @@ class Failure:
         return self.status < BAD_GATEWAY
 
 
-LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request has not come in time; see serve.read_timeout_s", True)
-WRONG_LENGTH: Final = Failure(BAD_REQUEST, "the body of the request is not as long as its content-length says", True)
+LATE: Final = Failure(REQUEST_TIMEOUT, "the rest of the request did not arrive in time; see serve.read_timeout_s", True)
+WRONG_LENGTH: Final = Failure(BAD_REQUEST, "the length of the request's body differs from its content-length", True)
 UNKNOWN_CODING: Final = Failure(
-    NOT_IMPLEMENTED, "the only transfer-encoding of a request is chunked; to pack its body, use content-encoding", True
+    NOT_IMPLEMENTED,
+    "a request may only have the transfer-encoding chunked; to compress its body, use content-encoding",
+    True,
 )
-TUNNEL: Final = Failure(NOT_ALLOWED, "this proxy opens no tunnels; use the vendor's paths, below its own address", True)
+TUNNEL: Final = Failure(
+    NOT_ALLOWED, "this proxy opens no tunnels; send requests to its own address, with the vendor's paths", True
+)
 
 
 def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
@@ -52,7 +56,7 @@ def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
         case aiohttp.ClientConnectorDNSError():
             return Failure(BAD_GATEWAY, f"the host name of {proxy or upstream} cannot be resolved")
         case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
-            why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "it does not fit"
+            why = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "it does not match"
             return Failure(BAD_GATEWAY, f"the certificate of {upstream} is not accepted: {why}")
         case aiohttp.ClientConnectorSSLError():
             return Failure(BAD_GATEWAY, f"the TLS handshake with {upstream} failed")
@@ -67,13 +71,13 @@ def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
         case aiohttp.ClientPayloadError():
             return Failure(BAD_GATEWAY, f"{upstream} closed the connection before the end of its answer")
         case aiohttp.ClientResponseError():
-            return Failure(BAD_GATEWAY, f"{upstream} answered with what is not HTTP")
+            return Failure(BAD_GATEWAY, f"{upstream} did not answer with valid HTTP")
         case aiohttp.InvalidURL():
-            return Failure(BAD_REQUEST, "the request has a target that cannot be sent on")
+            return Failure(BAD_REQUEST, "the request has a target that cannot be forwarded")
         case aiohttp.ClientError() | OSError():
             return Failure(BAD_GATEWAY, f"the connection to {upstream} broke{_why(error)}")
         case _:
-            return Failure(BAD_REQUEST, "the request has a header that cannot be sent on")
+            return Failure(BAD_REQUEST, "the request has a header that cannot be forwarded")
 
 
 def forget_frames(error: BaseException) -> BaseException:

@@ -61,7 +61,7 @@ class Upload(Payload):
         """Write the body as it comes. TimeoutError if the upstream stops reading for `stall_timeout_s`, or the client
         is late; ConnectionError if the body is longer or shorter than declared."""
         if self._consumed:
-            raise RuntimeError("a request body that came in parts cannot be sent twice")
+            raise RuntimeError("a streamed request body cannot be sent twice")
         is_whole = False
         try:
             await self._write(writer)
@@ -86,7 +86,7 @@ class Upload(Payload):
             message = await self._next(client)
             if message["type"] == "http.disconnect":
                 client.mark_gone()
-                raise ConnectionResetError("the client left in the middle of its request")
+                raise ConnectionResetError("the client disconnected in the middle of its request")
             more = message.get("more_body", False)
             body = message.get("body", b"")
             del message

@@ -14,8 +14,8 @@ from callfuse.reference.keys import Key, reference
 WIDTH = 100
 
 _HEAD = (
-    "Settings of callfuse: every key with its default and its environment variable. Delete the # before a key to set "
-    "it. A variable wins over this file, and `callfuse config check FILE` says whether a file is right."
+    "Settings of callfuse: every key with its default and its environment variable. Delete the # before a "
+    "key to set it. A variable overrides this file. `callfuse config check FILE` checks a file."
 )
 
 
@@ -54,7 +54,7 @@ def _in_toml(key: Key) -> Iterator[str]:
 
 def _explanation(key: Key) -> str:
     below = entry_of(key.field.annotation) or item_of(key.field.annotation)
-    with_keys = f" Each has any of the keys {', '.join(below.model_fields)}." if below else ""
+    with_keys = f" Each may have the keys {', '.join(below.model_fields)}." if below else ""
     return key.text + with_keys + (f" ({key.variable})" if key.variable else "")
 
 

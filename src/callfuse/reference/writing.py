@@ -40,7 +40,7 @@ def written_into(text: str, name: str, values: Values, comments: tuple[str, ...]
     parse = parse_toml if is_toml else parse_yaml
     before = parse(text, name)
     if before.problems or not isinstance(before.value, Mapping | None):
-        raise ConfigError("\n".join(before.problems) or f"{name}: holds no mapping with keys such as {SECTION}")
+        raise ConfigError("\n".join(before.problems) or f"{name}: contains no mapping with keys such as {SECTION}")
     wanted = _merged(before.value or {}, {SECTION: values})
     has_crlf = 0 < text.count("\n") == text.count("\r\n")
     edited = text.replace("\r\n", "\n") if has_crlf else text
@@ -50,7 +50,7 @@ def written_into(text: str, name: str, values: Values, comments: tuple[str, ...]
     if after.problems or after.value != wanted:
         raise ConfigError(
             f"{name}: {SECTION} is written in a way that cannot be edited safely (aliases, merge keys, inline "
-            "tables); it stays as it is. Write to a new file, and copy what it holds"
+            "tables), so the file is unchanged. Write to a new file, and copy its content"
         )
     return edited
 

@@ -50,7 +50,7 @@ def open_ledger(
         if error.name is None or error.name.partition(".")[0] != "redis":
             raise
         raise ConfigError(
-            f"store = {address.label!r}: what is installed as redis has no {error.name}: {install_hint('redis')}"
+            f"store = {address.label!r}: the installed package redis has no {error.name}: {install_hint('redis')}"
         ) from None
 
     return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, bus=bus)

@@ -64,7 +64,7 @@ def address_of(value: str) -> Address | None:
             raise ValueError("memory:// is the memory of this process, and takes no address")
         return None
     if any(not char.isprintable() or char.isspace() for char in value):
-        raise ValueError(f"it has white space or control characters in it; {STORE_HINT}")
+        raise ValueError(f"it contains white space or control characters; {STORE_HINT}")
     cluster = scheme.endswith("+cluster")
     parts = _parts(value)
     if scheme == "unix":
@@ -102,7 +102,7 @@ def _parts(value: str) -> SplitResult:
         port = parts.port
     except ValueError as error:
         # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
-        what = "its port is no number from 1 to 65535" if str(error).startswith("Port") else "it is no URL"
+        what = "its port is not a number from 1 to 65535" if str(error).startswith("Port") else "it is not a URL"
         raise ValueError(f"{what}; {STORE_HINT}") from None
     if port == 0 or parts.fragment:
         raise ValueError(STORE_HINT)
@@ -114,8 +114,8 @@ def _host_and_database(parts: SplitResult, *, cluster: bool) -> str:
     if not parts.hostname:
         raise ValueError(f"it names no host; {STORE_HINT}")
     if not re.fullmatch(r"(/\d*)?", parts.path, re.ASCII):
-        raise ValueError(f"what follows the host is the number of a database; {STORE_HINT}")
+        raise ValueError(f"after the host only the number of a database is allowed; {STORE_HINT}")
     if cluster and parts.path not in ("", "/", "/0"):
-        raise ValueError("a Cluster has the database 0 only; leave out the number")
+        raise ValueError("a cluster only has database 0; leave out the number")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{host}:{parts.port or 6379}{parts.path}"

@@ -83,7 +83,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         found, problem = await self._try(loop, operation, script, keys, arguments, read)
         if problem:
-            raise StoreUnavailable(f"the store {self._address.label} does not answer as it should: {problem}")
+            raise StoreUnavailable(f"the store {self._address.label} cannot be used: {problem}")
         reply: T = found
         return reply
 
@@ -102,7 +102,7 @@ class Connection:
             self._probe_if_due(server)
         if not self._breaker.closed:
             self._bus.emit(StoreSkipped(self._address.label, operation))
-            return None, "it is down, and is tried again now and then"
+            return None, "it is down; callfuse keeps trying"
         began = loop.time()
         with Boundary() as boundary:  # the client library may raise anything, and the exchange must go on
             async with asyncio.timeout(self._timeout_s):
