@@ -7,13 +7,13 @@ import pytest
 from benchmarks.ways import WAYS, measure
 
 CEILINGS = {
-    "short": (255, 54),
-    "agent": (750, 68),
-    "longer": (1075, 87),
-    "call": (710, 75),
-    "coalesced": (615, 75),
-    "held": (2680, 100),
-    "blocked": (9400, 116),
+    "short": (255, 56),
+    "agent": (730, 70),
+    "longer": (1040, 89),
+    "call": (690, 77),
+    "coalesced": (595, 77),
+    "held": (2150, 102),
+    "blocked": (7750, 118),
 }
 """The most calls and files of each way."""
 
