@@ -20,13 +20,13 @@ class Nudges:
     """The positions of nudges (`dialects/nudges.py`), and the digests of all user messages behind results, by position:
     these are equal for messages that differ in numbers, states and images only.
 
-    `seam`: the last one; what stands before it is the same in each request with these messages. `before`: the digests
-    of what was said behind the last results before it.
+    `end`: the position of the model's last message; what stands before it is the same in each request with these
+    messages. `before`: the digests of what was said behind the last results before it.
     """
 
     added: Set[int]
     digests: Mapping[int, bytes]
-    seam: int
+    end: int
     before: Set[bytes]
 
 
@@ -55,7 +55,7 @@ class ReadHistory:
         end, rounds = self._known
         nudges = self._nudges or self._before
         known = (end, rounds) if end <= count else (0, ())
-        return ReadHistory(*known, nudges if nudges.seam < count else NO_NUDGES)
+        return ReadHistory(*known, nudges if nudges.end < count else NO_NUDGES)
 
     def __bool__(self) -> bool:
         return bool(self._known[0])

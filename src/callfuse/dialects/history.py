@@ -52,7 +52,7 @@ class RequestWithHistory(RequestWithTools):
         """The nudges of the history, found once."""
         if self._history is None:
             self._history = ReadHistory(is_kept=False)
-        return self._history.nudges(lambda known: find_nudges(self._said_from(known.seam), known))
+        return self._history.nudges(lambda known: find_nudges(self._said_from(known.end), known))
 
 
 def texts(content: Any) -> list[bytes]:

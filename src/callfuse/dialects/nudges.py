@@ -42,16 +42,15 @@ Messages = Iterable[tuple[Speaker, int, Any]]
 
 
 def find_nudges(messages: Messages, known: Nudges) -> Nudges:
-    """The nudges of a history, in one walk; `known`: those before the seam at which these messages begin."""
-    seam, before = known.seam, known.before
-    added = {at for at in known.added if at < seam}
-    digests = {at: digest for at, digest in known.digests.items() if at < seam}
+    """The nudges of a history, in one walk; `known`: those before the answer with which these messages begin."""
+    end, before = known.end, known.before
+    added = {at for at in known.added if at < end}
+    digests = {at: digest for at, digest in known.digests.items() if at < end}
     said: set[bytes] = set()
     is_behind_results = False
-    last = None
     for speaker, position, content in messages:
-        if speaker is Speaker.MODEL and last is not speaker:
-            seam, before, said = position, said or before, set()
+        if speaker is Speaker.MODEL:
+            end, before, said = position, said or before, set()
             is_behind_results = False
         elif speaker is Speaker.TOOL:
             is_behind_results = True
@@ -62,8 +61,7 @@ def find_nudges(messages: Messages, known: Nudges) -> Nudges:
             said.add(digest)
             if digest in before or _is_known(texts, shows=bool(media_of(content))):
                 added.add(position)
-        last = speaker
-    return Nudges(added, digests, seam, before)
+    return Nudges(added, digests, end, before)
 
 
 def _is_known(texts: Sequence[str], *, shows: bool) -> bool:
