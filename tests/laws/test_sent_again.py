@@ -4,6 +4,7 @@ In each dialect, told as agents do: all messages again with a few more; and as s
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from callfuse.asgi import prepare
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.dialects import DIALECTS, continued
 from callfuse.dialects.nudges import Speaker, find_nudges
+from callfuse.model.outcomes import outcome_of
 from callfuse.wire import resent
 from callfuse.wire.jsontext import ExactValues, loads
 from tests.support.examples import more_examples
@@ -265,3 +267,30 @@ def test_nudges_that_were_known_are_not_read_again(kit: DialectKit, monkeypatch:
     asyncio.run(tell())
     assert looked_at
     assert max(looked_at) == 2
+
+
+@every_dialect
+def test_results_that_were_known_are_not_read_again(kit: DialectKit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before the last message of a person, which the ledger does not know, are looked at in each request."""
+    monkeypatch.setattr(prepare, "LEAST_BYTES", 0)
+    errors = [f"Error: no such file {'abcdefgh'[at]}. " + "It is gone. " * 300 for at in range(8)]
+    failed = [
+        Round((Call(f"call_{at}", "search", (f'{{"query": "{at}"}}',)),), (error,)) for at, error in enumerate(errors)
+    ]
+    read: Counter[str] = Counter()
+
+    def note(content: Any, *rest: Any) -> Any:
+        read[str(content)] += 1
+        return outcome_of(content, *rest)
+
+    monkeypatch.setattr("callfuse.model.calls.outcome_of", note)
+    session = Session("warn")
+
+    async def tell() -> None:
+        for at in range(8):
+            shown = History((User("Find it."), *failed, *[User(f"Then {'abcdefgh'[one]}.") for one in range(at + 1)]))
+            await session.exchange(ask(kit, shown, stream=True), reply(kit, saying("Well."), stream=True))
+
+    asyncio.run(tell())
+    times = [sum(count for text, count in read.items() if error[:24] in text) for error in errors]
+    assert times[:-1] == [2] * 7, "once more when it is known that the conversation goes on"

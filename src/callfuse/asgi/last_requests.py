@@ -6,7 +6,7 @@ All of them together are bounded in bytes: the one unused for longest is dropped
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final, NamedTuple
 
@@ -40,7 +40,7 @@ class Sender(NamedTuple):
 @dataclass(slots=True, eq=False)
 class LastRequest:
     """A request as it is kept: its bytes, its payload and the rounds that were read of it. `quiet`: the search by which
-    no command was found in it. `size`: the memory that it takes, about."""
+    no command was found in it."""
 
     sender: Sender
     known: KnownText
@@ -48,10 +48,6 @@ class LastRequest:
     quiet: PrefixSearch | None
     key: int = 0
     time: float = 0.0
-    size: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.size = self.known.size
 
 
 class Continued(NamedTuple):
@@ -108,14 +104,14 @@ class LastRequests:
         most = min(self.limit, room)
         while self._by_use:
             oldest = next(iter(self._by_use))
-            if oldest.time > now - ttl_s and self.size + new.size <= most:
+            if oldest.time > now - ttl_s and self.size + new.known.size <= most:
                 break
             self._drop(oldest)
-        if new.size > most:
+        if new.known.size > most:
             return
         new.time, new.key = now, _keys(new.sender, new.known.parts[0])[-1]
         self._by_use[new] = None
-        self.size += new.size
+        self.size += new.known.size
         alike = self._alike.setdefault(new.key, [])
         alike.insert(0, new)
         if len(alike) > MOST_ALIKE:
@@ -137,7 +133,7 @@ class LastRequests:
         if old not in self._by_use:
             return
         del self._by_use[old]
-        self.size -= old.size
+        self.size -= old.known.size
         alike = self._alike[old.key]
         alike.remove(old)
         if not alike:

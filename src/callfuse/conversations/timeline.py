@@ -22,7 +22,7 @@ outcomes that have been read, and rounds that the client has dropped. Both are w
   results that come without their calls find them there.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -31,7 +31,8 @@ from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptC
 from callfuse.conversations.matching import NO_MATCH, LedgerMatch, RequestView, is_summed, match_kept, places_among
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
-from callfuse.model import Delivery, PastCall, Round, Timeline, ToolCall
+from callfuse.dialects.stateful import ChainedRequest
+from callfuse.model import Delivery, PastCall, Round, Timeline
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.signature import Signature
@@ -164,7 +165,7 @@ def read_conversation(
     chain = request.chain
     chained = chain is not None and chain.chained
     if chain is not None and state.rounds:
-        chain.recall(_recall_from(state.rounds), state.rounds[-1].turn)
+        _supply(chain, state.rounds)
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
@@ -210,15 +211,10 @@ def _date(rounds: Iterable[Round], last_used: float | None) -> None:
             round_.time = last_used
 
 
-def _recall_from(rounds: Iterable[KeptRound]) -> Callable[[str], ToolCall | None]:
-    """Finds the delivered calls of kept rounds by their whole ids."""
+def _supply(chain: ChainedRequest, rounds: Sequence[KeptRound]) -> None:
+    """Supply the delivered calls of kept rounds, by their whole ids."""
     known = {call.id: call for round_ in rounds for call in round_.delivered}
-
-    def recall(id_: str) -> ToolCall | None:
-        kept = known.get(bounded_id(id_))
-        return None if kept is None else kept.call(id_)
-
-    return recall
+    chain.recall(lambda id_: (kept := known.get(bounded_id(id_))) and kept.call(id_), rounds[-1].turn)
 
 
 def _brings_results(view: RequestView, match: LedgerMatch) -> bool:

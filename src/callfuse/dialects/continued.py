@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, starmap
 from typing import Final
 
-from callfuse.model import PastCall, PlainResult, Round, ToolCall
+from callfuse.model import PastCall, PlainResult, Round, SharedResult, ToolCall
 
 _Shown = tuple[int, Sequence[tuple[ToolCall, PlainResult | None]]]
 """A round as a history shows it: its position, and its calls with their results."""
@@ -103,6 +103,8 @@ class ReadHistory:
 
 
 def _shown(one: Round) -> _Shown:
-    """A round as it is kept, before anybody completes it."""
+    """A round as it is kept, before anybody completes it. What its results say is worked out once for all requests."""
+    for past in one.calls:
+        past.result = past.result and SharedResult(past.result)
     calls = [past.call if past.call.exact is None else past.call.detached() for past in one.calls]
     return one.position, [*zip(calls, [past.result for past in one.calls], strict=True)]

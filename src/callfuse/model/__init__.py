@@ -4,7 +4,7 @@ Built by dialects (from requests and responses) and by the ledger; read by detec
 """
 
 from callfuse.harness import MARKER
-from callfuse.model.calls import ANY_TOOL, Delivery, PastCall, PlainResult, Result, ToolCall
+from callfuse.model.calls import ANY_TOOL, Delivery, PastCall, PlainResult, Result, SharedResult, ToolCall
 from callfuse.model.finding import Finding
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.timeline import MIN_WINDOW_CALLS, EarlierBlocks, Timeline
@@ -21,6 +21,7 @@ __all__ = [
     "PlainResult",
     "Result",
     "Round",
+    "SharedResult",
     "Timeline",
     "ToolCall",
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
+from types import EllipsisType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from callfuse.model.outcomes import Outcome, OutcomeKind, is_failure, outcome_of
@@ -24,6 +25,26 @@ class Result(NamedTuple):
 
 PlainResult = tuple[Any, bool | None]
 """A `Result`, or the same as a plain tuple, which costs a tenth of one."""
+
+
+class SharedResult(tuple[Any, bool | None]):  # noqa: SLOT001 - a tuple can have no slots
+    """A `PlainResult` that several requests show: what it says is worked out once for all of them."""
+
+    _outcome: Outcome | EllipsisType | None = ...
+    _failed: bool | EllipsisType | None = ...
+
+    def outcome(self, tool: str) -> Outcome | None:
+        """As `outcome_of`, of this tool's call."""
+        if self._outcome is ...:
+            self._outcome = outcome_of(*self, tool)
+        return self._outcome
+
+    @property
+    def failed(self) -> bool | None:
+        """As `is_failure`."""
+        if self._failed is ...:
+            self._failed = is_failure(*self)
+        return self._failed
 
 
 class _Fields:
@@ -260,7 +281,8 @@ class PastCall:
         known = self._outcome
         if known is None and (self.result is not None or self._recalled is not None):
             if self.result is not None:
-                known = outcome_of(*self.result, self.call.name)
+                shown, name = self.result, self.call.name
+                known = shown.outcome(name) if isinstance(shown, SharedResult) else outcome_of(*shown, name)
                 self.result = None
             known = self._outcome = known or self._recalled
         return known
@@ -277,7 +299,8 @@ class PastCall:
         if self._outcome is not None:
             return self._outcome.kind is OutcomeKind.ERROR
         if self._failed is None and self.result is not None:
-            self._failed = is_failure(*self.result)
+            shown = self.result
+            self._failed = shown.failed if isinstance(shown, SharedResult) else is_failure(*shown)
         if self._failed is None and self._recalled is not None:  # as `outcome` falls back
             return self._recalled.kind is OutcomeKind.ERROR
         return self._failed

@@ -7,13 +7,7 @@ possible.
 import re
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.bedrock.answer import (
-    ConverseReader,
-    is_unfinished,
-    model_turn,
-    model_turn_of_whole,
-    read_whole,
-)
+from callfuse.dialects.bedrock.answer import ConverseReader, is_unfinished, model_turn, model_turn_of_whole, read_whole
 from callfuse.dialects.bedrock.request import ConverseRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages

@@ -11,11 +11,7 @@ from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
 from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
-from callfuse.dialects.history import (
-    append_text,
-    is_own_or_reminder,
-    texts,
-)
+from callfuse.dialects.history import append_text, is_own_or_reminder, texts
 from callfuse.dialects.interactions.answer import COMPLETED
 from callfuse.dialects.interactions.steps import (
     CALL,

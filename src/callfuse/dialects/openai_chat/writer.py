@@ -10,13 +10,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from callfuse.dialects.base import AnswerWriter, Block, Entry, Frame, OpenCall
-from callfuse.dialects.edits import (
-    append_to_string,
-    break_before,
-    lower_index,
-    prepend_to_string,
-    raw_at,
-)
+from callfuse.dialects.edits import append_to_string, break_before, lower_index, prepend_to_string, raw_at
 from callfuse.dialects.openai_chat.answer import says_nothing
 from callfuse.dialects.openai_chat.chunk import ChoicePart, choice_parts
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
