@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from callfuse.boundary import Boundary
 from callfuse.conversations.ledger import LaneState
 from callfuse.conversations.timeline import read_conversation
 from callfuse.dialects import DIALECTS, Dialect
@@ -33,6 +34,16 @@ each_kit = pytest.mark.parametrize("kit", EVENT_KITS, ids=lambda kit: kit.name)
 """The dialects over server-sent events, whose frames these tests take apart."""
 
 
+class CaughtGuard(Guard):
+    """A guard, and what its caller does if `feed` raises."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What leaves, whatever goes wrong."""
+        with Boundary() as failed:
+            return super().feed(chunk)
+        return self.recover(failed)
+
+
 @dataclass(slots=True)
 class Scene:
     """All that a guard of one exchange is made from."""
@@ -43,7 +54,7 @@ class Scene:
 
     def guard(self, form: Format | None = None, *, stream: bool = True, trace: Trace | None = None) -> Guard:
         """A guard that follows its answer from the start."""
-        guard = Guard(self.dialect, form or (EVENTS if stream else WHOLE), choices=self.request.choices)
+        guard = CaughtGuard(self.dialect, form or (EVENTS if stream else WHOLE), choices=self.request.choices)
         guard.follow(self.request, self.judge, trace)
         return guard
 

@@ -12,8 +12,8 @@ CEILINGS = {
     "longer": (1040, 89),
     "call": (690, 77),
     "coalesced": (595, 77),
-    "held": (2150, 102),
-    "blocked": (7750, 118),
+    "held": (2110, 102),
+    "blocked": (7680, 118),
 }
 """The most calls and files of each way."""
 

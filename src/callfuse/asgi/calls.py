@@ -19,7 +19,7 @@ from callfuse.asgi import headers
 from callfuse.asgi.answer import BODY, START
 from callfuse.asgi.beside import Beside
 from callfuse.asgi.body import RequestBody
-from callfuse.asgi.delivery import Delivery
+from callfuse.asgi.delivery import AnswerDelivery
 from callfuse.asgi.driver import AnswerDriver
 from callfuse.asgi.scopes import call as call_app
 from callfuse.asgi.scopes import hand_back, snapshot
@@ -340,7 +340,7 @@ class WatchedCall:
 
     __slots__ = ("_beside", "_body", "_delivery", "_scope", "_unheeded")
 
-    def __init__(self, delivery: Delivery, body: RequestBody, scope: Scope) -> None:
+    def __init__(self, delivery: AnswerDelivery, body: RequestBody, scope: Scope) -> None:
         self._delivery = delivery
         self._beside = Beside()
         self._body = body

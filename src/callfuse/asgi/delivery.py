@@ -1,7 +1,7 @@
 """Delivers one client's answer: what its guard releases leaves, what is due then is done, and at the end it is settled.
 
-`AnswerDriver` (`driver.py`) knows what comes: messages, and the form of the body. `Delivery` knows what leaves: it
-feeds the guard plain bytes, has verdicts decided and carried out, counts what is kept, and keeps what the answer has
+`AnswerDriver` (`driver.py`) knows what comes: messages, and the form of the body. `AnswerDelivery` knows what leaves:
+it feeds the guard plain bytes, has verdicts decided and carried out, counts what is kept, and keeps what the answer has
 brought before its last bytes leave. `calls.py` asks it whether the app is to be called again.
 """
 
@@ -53,7 +53,7 @@ class HostCall:
         """What comes behind an exchange goes nowhere."""
 
 
-class Delivery:
+class AnswerDelivery:
     """What one client gets of the answers to its request, and what they have brought.
 
     `intake`: how the body of the current answer comes; None while it is not known, and where the answer is not read.

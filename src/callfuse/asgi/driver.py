@@ -8,7 +8,7 @@ The app's own `send` is `AnswerDriver.send`. How a message goes on depends on wh
   (`calls.py`), each read from its start.
 
 Whether the guard follows the answer from its start or from a call on, it is the same guard, stream and driver. What
-leaves is up to its `Delivery` (`delivery.py`).
+leaves is up to its `AnswerDelivery` (`delivery.py`).
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,7 +21,7 @@ from callfuse.asgi.answer import BODY, START, UNDECLARED, Intake, Shape, is_succ
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import GRAIN
 from callfuse.asgi.codings import UnreadableBodyError
-from callfuse.asgi.delivery import Delivery
+from callfuse.asgi.delivery import AnswerDelivery
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import Stage
 from callfuse.asgi.keep import Keeper
@@ -60,7 +60,7 @@ class AnswerDriver:
         review: Review | None = None,
         watching: Watching | None = None,
     ) -> None:
-        self.delivery = Delivery(evidence, keeper, body, send, review, watching)
+        self.delivery = AnswerDelivery(evidence, keeper, body, send, review, watching)
         self._evidence = evidence
         self._opening = AnswerOpening(evidence, keeper, watching)
         self._send = send
@@ -401,7 +401,7 @@ class AnswerDriver:
 
     async def feed(self, guard: SafeGuard, message: Message) -> bool:
         """Take a body message of an answer that is not refused, the first or a later one. Whether there is nothing more
-        to be done, as for `Delivery.take_direct`."""
+        to be done, as for `AnswerDelivery.take_direct`."""
         intake, final = self.delivery.intake, not message.get("more_body")
         chunk = message.get("body") or b""
         if intake is not None and intake.direct:

@@ -1,9 +1,9 @@
 """A guard whose bugs cannot break the exchange.
 
-While calls are only assembled, this catches. From then on `Guard` does, once a chunk, and says if it cannot go on; what
-stands around its verdicts is caught here. Then the answer goes on without the guard. Before the verdict, what waits
-leaves as it came and the rest passes (with `fail_closed` an answer that was followed ends instead). After the verdict,
-the withheld call is gone, so the next rung is taken, or the answer ends.
+Its boundary is the one on a chunk's way. An error there goes back to the `Guard`, which ends the hold and goes on
+(`recover`). If it cannot, or if another step of it raises, the answer goes on without it. Before the verdict, what
+waits leaves as it came and the rest passes (with `fail_closed` an answer that was followed ends instead). After the
+verdict, the withheld call is gone, so the next rung is taken, or the answer ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,6 +12,7 @@ from functools import partial
 from callfuse.asgi import off_loop
 from callfuse.asgi.answer import Shape
 from callfuse.asgi.fail_open import Stage
+from callfuse.boundary import Boundary
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.assembly import Assembly
 from callfuse.guard.guard import Guard
@@ -36,17 +37,17 @@ class SafeGuard:
     it meanwhile. `buffered_bytes`: as in the state, with what has passed unread since. `most_held`: the most bytes that
     have been held, since that was last set to 0.
 
-    `_came` and `_gone`: what the app has sent since something waits in the guard, and what the client has got since.
+    `_unsettled`: since something waits in the guard, each chunk of the app, with what the client has got then.
     """
 
     __slots__ = (
-        "_came",
+        "_boundary",
         "_fail_closed",
-        "_gone",
         "_guard",
         "_is_first",
         "_request",
         "_stage",
+        "_unsettled",
         "assembly",
         "buffered_bytes",
         "is_broken",
@@ -70,8 +71,8 @@ class SafeGuard:
         self._fail_closed = False
         self._request: Request | None = None
         self._stage = stage
-        self._came: list[bytes] = []
-        self._gone: list[bytes] = []
+        self._boundary = Boundary()
+        self._unsettled: list[tuple[bytes, bytes]] = []
         self._is_first = True
         self.assembly = assembly
         self.is_broken = False
@@ -96,14 +97,14 @@ class SafeGuard:
         """Hold calls from now on, from the one that has made the answer suspect; returns what may leave."""
         self._request, self._fail_closed, self._stage = request, judge.settings.fail_closed, stage
         assembly, self.assembly = self.assembly, None
-        came = assembly.release() if assembly is not None else b""
+        came = bytes(assembly.sent.unsent) if assembly is not None and assembly.sent is not None else b""
         with stage:
             out = self._guard.follow(request, judge, trace, assembly)
             self._copy_state()
             if not self.state.has_all_left:
-                self._came, self._gone = [came], [out]
+                self._unsettled = [(came, out)]
             return out
-        self._came = [came]
+        self._unsettled = [(came, b"")]
         return self._give_up_unjudged()
 
     @property
@@ -121,28 +122,38 @@ class SafeGuard:
             return chunk if self._is_first and not self._fail_closed else b""
         if self.assembly is not None:
             return self.assemble(self.assembly, chunk, final=final)
-        guard = self._guard
-        out = guard.feed(chunk)
-        if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
-            self.buffered_bytes += len(chunk)  # about right, see `measure`
-            return out
-        rest = self._finish() if final else b""
-        self.state = state = guard.state
+        guard, boundary, out = self._guard, self._boundary, b""
+        with boundary:
+            out = guard.feed(chunk)
+            if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
+                self.buffered_bytes += len(chunk)  # about right, see `measure`
+                return out
+            if final:
+                out += guard.finish()
+            self.state = guard.state
+        if boundary.error is not None:
+            out = self._recover(boundary, chunk, final=final)
+        state = self.state
         self.buffered_bytes = state.buffered_bytes
         self.most_held = max(self.most_held, state.held_bytes)
-        is_broken, out = rest is None or state.is_broken, out + (rest or b"")
-        if is_broken or not state.has_all_left:
-            self._came.append(chunk)
-            self._gone.append(out)
-        elif self._came:
+        if not state.has_all_left:
+            self._unsettled.append((chunk, out))
+        elif self._unsettled:
             self._forget()
-        return out + self._give_up_unjudged() if is_broken else out
+        return out
 
-    def _finish(self) -> bytes | None:
-        """The bytes that leave at the end of an answer; None if the guard breaks."""
+    def _recover(self, failed: Boundary, chunk: bytes, *, final: bool) -> bytes:
+        """What leaves after the guard has raised. It goes on if it can."""
         with self._stage:
-            return self._guard.finish()
-        return None
+            out = self._guard.recover(failed)
+            if final:
+                out += self._guard.finish()
+            self.state = self._guard.state
+            failed.error = None
+            return out
+        failed.error = None
+        self._unsettled.append((chunk, b""))
+        return self._give_up_unjudged()
 
     def assemble(self, assembly: Assembly, chunk: bytes, *, final: bool) -> bytes:
         """Feed a part of an answer of which no call need be held so far, as `feed` does."""
@@ -154,7 +165,8 @@ class SafeGuard:
             self.buffered_bytes = assembly.waiting
             return out
         self._give_up()
-        return assembly.release() + chunk if out is None else out + assembly.release()
+        unsent = bytes(assembly.sent.unsent) if assembly.sent is not None else b""
+        return unsent + chunk if out is None else out + unsent
 
     def measure(self) -> int:
         """The bytes of the answer that are kept, exactly: of what passes unread none are."""
@@ -224,10 +236,8 @@ class SafeGuard:
         """The upstream broke off: returns what is held and not yet judged, as it came."""
         if self.is_broken:
             return b""
-        if self.assembly is not None:
-            return self.assembly.release()
         with self._stage:
-            return self._guard.cut()
+            return self._guard.cut() if self.assembly is None else self.assembly.release()
         return self._rest() if self._is_first else b""
 
     def settle(self) -> str:
@@ -271,11 +281,11 @@ class SafeGuard:
 
     def _forget(self) -> None:
         """Nothing waits in the guard any more."""
-        self._came, self._gone = [], []
+        self._unsettled = []
 
     def _rest(self) -> bytes:
         """The bytes that the client has not got. Frames that overtook others (keep-alives) are repeated in it."""
-        came, gone = b"".join(self._came), b"".join(self._gone)
+        came, gone = (b"".join([pair[part] for pair in self._unsettled]) for part in (0, 1))
         self._forget()
         pairs = zip(came, gone, strict=False)
         return came[next((at for at, (one, other) in enumerate(pairs) if one != other), len(gone)) :]

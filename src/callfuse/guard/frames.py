@@ -2,7 +2,7 @@
 
 `guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_splice` and `_follow`.
 Whatever goes wrong on the way ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both let go of what is
-held, or drop the answer. What nothing else has caught, `feed` and `attempt` do.
+held, or drop the answer. What nothing else has caught, `attempt` does, and the caller of `feed`.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,14 +37,13 @@ _READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
 
 
 class AnswerFrames:
-    """The frames of one answer. What goes wrong within `feed`, `run` and `attempt` is on record, and not raised.
+    """The frames of one answer. What goes wrong within `run` and `attempt` is on record, and not raised.
 
     `mode`: what becomes of the frames that come. `unread`, `queue`, `kept`: those that are not processed yet, that
     wait, and that the answer has had so far. `calls`: its calls; `acts` carries out the verdicts on them.
     """
 
     __slots__ = (
-        "_boundary",
         "_codec",
         "_continues",
         "_loop",
@@ -63,7 +62,6 @@ class AnswerFrames:
     def __init__(self, codec: Codec, loop: SteerLoop, rewriter: Rewriter, trace: Trace | None) -> None:
         form, record, continues = codec.form, loop.record, rewriter.has_written
         tell = rewriter.tell if continues else None
-        self._boundary = Boundary()
         self._codec = codec
         self._continues = continues
         self._loop = loop
@@ -97,7 +95,8 @@ class AnswerFrames:
         return self.read_on()
 
     def attempt(self, work: Callable[[], T]) -> T | None:
-        """Run `work`; None if it raises, with the cause on record. The guard's boundary, but for that of `feed`."""
+        """Run `work`; None if it raises, with the cause on record. The guard's one boundary: what `feed` raises goes to
+        its caller, so that there is one a chunk."""
         with Boundary() as boundary:
             return work()
         self._record.fail(boundary.cause[:MAX_CAUSE])
@@ -110,17 +109,12 @@ class AnswerFrames:
 
     def _recover(self, go_on: Callable[[], bytes]) -> bytes:
         """The bytes that leave after an error. If a frame has raised it, that ends the hold, and `go_on` goes on behind
-        this frame; if anything else has, everything that has not left leaves. If even that fails, the guard is broken.
-        """
+        this frame; if anything else has, everything that has not left leaves."""
         out: bytes | None = None
         while out is None and (frame := self.unread.at_work) is not None:
             self.unread.at_work = None
             out = self.attempt(partial(self._skip_failed, frame, go_on))
-        if out is None:
-            out = self.attempt(self._salvage)
-        if out is None:
-            self.mode = Mode.BROKEN
-        return out or b""
+        return self._salvage() if out is None else out
 
     def _skip_failed(self, frame: bytes, go_on: Callable[[], bytes]) -> bytes:
         """A frame cannot be processed: end the hold, then go on behind it."""
@@ -140,24 +134,31 @@ class AnswerFrames:
         self.enter(Mode.SPLICING if self._continues else Mode.PASSING)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; returns the bytes that may leave now. Whatever goes wrong on its way ends here."""
+        """Take a chunk; returns the bytes that may leave now. If it raises, `recover` says what leaves."""
         unread, queue = self.unread, self.queue
-        unread.chunk = chunk
-        with self._boundary as boundary:
-            if not self._reads_at_once(chunk):
-                return self.read_on()
-            self.kept.add(chunk)
-            unread.chunk = b""
-            if not queue.size:
-                return chunk
+        unread.chunk, unread.is_new = chunk, True
+        if not self._reads_at_once(chunk):
+            out = self.read_on()
+        elif queue.size:
             entries, choices = self._parts
-            unread.at_work = chunk
+            unread.at_work, unread.chunk = chunk, b""
+            self.kept.add(chunk)
             self.calls.prefixes.compare(choices)
             queue.put(chunk, choices, entries)
             unread.at_work = None
-            return queue.drain() if queue.ready else b""
-        self._record.fail(boundary.cause[:MAX_CAUSE])
-        boundary.error = None
+            out = queue.drain() if queue.ready else b""
+        else:
+            self.kept.add(chunk)
+            unread.chunk, out = b"", chunk
+        unread.is_new = False
+        return out
+
+    def recover(self, failed: Boundary) -> bytes:
+        """What leaves after `feed` has raised this. Raises it again if that was not on the way of the chunk."""
+        if failed.error is not None and not self.unread.is_new:
+            raise failed.error
+        self.unread.is_new = False
+        self._record.fail(failed.cause[:MAX_CAUSE])
         return self._recover(self.read_on)
 
     def _reads_at_once(self, chunk: bytes) -> bool:
@@ -190,13 +191,15 @@ class AnswerFrames:
         return self._leave() if queue.ready or self.mode not in _READS else b""
 
     def _read_frames(self) -> None:
-        unread = self.unread.frames
-        while unread and self.mode in _READS and not self.queue.to_judge:
-            raw = unread.popleft()
-            if unread and raw.isspace() and not (self._continues or self._loop.asked or self._limit(len(raw))):
+        unread, frames = self.unread, self.unread.frames
+        while frames and self.mode in _READS and not self.queue.to_judge:
+            raw = frames.popleft()
+            unread.at_work = b"" if self._continues else raw
+            if frames and raw.isspace() and not (self._continues or self._loop.asked or self._limit(len(raw))):
                 self._take_blanks(raw)
             else:
                 self._read(raw)
+            unread.at_work = None
 
     def _take_blanks(self, first: bytes) -> None:
         """Take a run of blank frames at once, as far as the limits allow: every byte or two of a stream may be one.
@@ -276,7 +279,7 @@ class AnswerFrames:
 
     def fail(self) -> bytes:
         """Something outside this answer has failed: release what waits."""
-        if self.mode in (Mode.FOLLOWING, Mode.BROKEN):
+        if self.mode is Mode.FOLLOWING:
             self._let_go()
         return self._leave()
 
@@ -300,7 +303,7 @@ class AnswerFrames:
     def _read(self, raw: bytes) -> None:
         """Process a frame within the limits; beyond them everything is released, this frame included. An error ends the
         hold: `_recover` goes on behind the frame at fault, `unread.at_work`."""
-        unread, queue = self.unread, self.queue
+        queue = self.queue
         if cause := self._limit(len(raw)):
             self._exceed(cause)
         if self.mode is Mode.PASSING:
@@ -308,15 +311,13 @@ class AnswerFrames:
         if self.mode not in _READS:
             return
         self.kept.add(raw)
-        unread.at_work = b"" if self._continues else raw
         template = None if self._continues or self.mode is not Mode.FOLLOWING else self.calls.finder.template
         if template is not None and template.append(raw):
             self._process(raw, (), *self._parts)
         else:
             frame, payload, broken = self._splice(raw)
-            unread.at_work = frame
+            self.unread.at_work = frame
             self._follow(frame, payload, broken)
-        unread.at_work = None
         if self._loop.asked and (queue.spoke or self.calls.complete):
             self._commit()
         is_long = queue.size > self._loop.judge.settings.max_held_bytes

@@ -6,7 +6,8 @@ Rules:
    fault. With `fail_closed`, a block takes the place of calls that could not be judged.
 2. After the verdict, a withheld call is gone for good. A failure takes the next rung of the ladder, at last the block's
    text. If even that cannot be written, the answer breaks off.
-3. From `follow` on no public method raises: `AnswerFrames` catches, once a chunk.
+3. `feed` may raise, and its caller catches, once a chunk: `recover` then says what leaves. What goes wrong elsewhere is
+   caught by `AnswerFrames.attempt`; only where even letting go fails is it raised.
 4. Bytes that need no change leave as they came. Frames wait as raw bytes, parsed again only if callfuse acts on them.
 5. The order of bytes decides, never the chunk: frames are taken one by one, and those behind the end of an answer wait
    unread until its verdict is carried out.
@@ -15,6 +16,7 @@ Theory of operation. The driver (an ASGI exchange, a test) calls:
 
     guard.follow(request, judge)               # at once, if a call may have to be held, else once assembly.is_suspect
     out = guard.feed(chunk)                    # for each chunk; at the end finish(), or cut() if the upstream broke off
+    out = guard.recover(failed)                #   if that raised
     if guard.needs_verdict:
         step = guard.apply(guard.verdicts())   # a callback may change the verdicts in between
         if step.ask:                           # send step.ask.body to the model; then one of
@@ -34,8 +36,7 @@ the first one to be followed. From there on an answer's mode (`Mode`) says what 
 - SPLICING: as PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
 - CLOSED: as PASSING or SPLICING behind the end of an answer that has lost calls: it leaves unless it may have a call or
   cannot be read, for a withheld call may be told once more there;
-- SILENT: it is dropped. Until another answer begins;
-- BROKEN: an error has come while another was dealt with. Nothing leaves: the caller has the bytes.
+- SILENT: it is dropped. Until another answer begins.
 
 When all choices have finished and a call is condemned, the guard waits for the verdict; `_act` then does one of three
 things:
@@ -60,6 +61,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from callfuse.boundary import Boundary
 from callfuse.dialects.base import Dialect, Request
 from callfuse.dialects.codec import codec_of
 from callfuse.guard.assembly import Assembly
@@ -138,7 +140,6 @@ class Guard:
             held_bytes=held,
             buffered_bytes=max(held, answer.kept.kept_bytes + unread),
             has_all_left=not (queue.size or unread),
-            is_broken=answer.mode is Mode.BROKEN,
         )
 
     def feed(self, chunk: bytes) -> bytes:
@@ -146,7 +147,12 @@ class Guard:
         answer = self._answer
         if answer.mode is Mode.PASSING:
             return chunk
-        return answer.feed(chunk) if answer.mode not in (Mode.SILENT, Mode.BROKEN) else b""
+        return answer.feed(chunk) if answer.mode is not Mode.SILENT else b""
+
+    def recover(self, failed: Boundary) -> bytes:
+        """What leaves after `feed` has raised what this has caught. Raises it again if the guard had not begun with the
+        chunk, or was done with it."""
+        return self._answer.recover(failed)
 
     def finish(self) -> bytes:
         """End of the body; returns the bytes that may leave now."""

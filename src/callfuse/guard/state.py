@@ -12,7 +12,6 @@ class Mode(Enum):
     SPLICING = "splicing"
     CLOSED = "closed"
     SILENT = "silent"
-    BROKEN = "broken"
 
 
 class GuardState(NamedTuple):
@@ -22,8 +21,7 @@ class GuardState(NamedTuple):
     it needs heartbeats; never a whole answer. `pending`: the model has been asked again and nothing of its answer has
     left. `held_bytes`: frames that wait, and an incomplete frame behind them or of a pending answer; of a whole answer
     all that have come. `buffered_bytes`: those in memory, also those that have left and may be needed for the model's
-    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped. `is_broken`: the
-    guard cannot go on.
+    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped.
     """
 
     needs_verdict: bool
@@ -32,7 +30,6 @@ class GuardState(NamedTuple):
     held_bytes: int
     buffered_bytes: int
     has_all_left: bool
-    is_broken: bool = False
 
 
 NOTHING_WAITS: Final = GuardState(

@@ -9,16 +9,18 @@ class Unread:
     """The unprocessed bytes of one answer, in order: the frame at work, complete frames, an incomplete one, and a chunk
     that is still to be split.
 
-    `at_work`: the frame that is being processed, as the client would get it; None between frames.
+    `at_work`: the frame that is being processed, as the client would get it; None between frames. `is_new`: a chunk has
+    come, and its way is not over.
     """
 
-    __slots__ = ("at_work", "chunk", "framer", "frames")
+    __slots__ = ("at_work", "chunk", "framer", "frames", "is_new")
 
     def __init__(self, framer: Framer) -> None:
         self.framer = framer
         self.frames = deque[bytes]()
         self.chunk = b""
         self.at_work: bytes | None = None
+        self.is_new = False
 
     @property
     def size(self) -> int:
