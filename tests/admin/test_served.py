@@ -57,7 +57,7 @@ def test_the_settings_of_a_server(upstream: str, tmp_path: Path) -> None:
             return
         file.write_text(f"tool_call_loop: {{window: 20}}\nserve: {{upstream: {upstream}, workers: 3}}\n")
         served.process.send_signal(signal.SIGHUP)
-        told(served, "is read again")
+        told(served, "reloaded ")
         shown = rows(served)
         assert (shown["tool_call_loop.window"]["value"], shown["serve.workers"]["value"]) == (20, 1)
         assert shown["tool_call_loop.window"]["source"] == f"{file}, line 1"
@@ -72,7 +72,7 @@ def test_a_token_is_made_up(upstream: str, workers: str) -> None:
         assert served.process.stderr is not None
         found = re.fullmatch(
             rf"callfuse admin page: http://127\.0\.0\.1:{served.port}/_callfuse/ with the token ([\w-]{{43}}) "
-            r"\(of this start; CALLFUSE_ADMIN_TOKEN sets one\)\n",
+            r"\(new at each start; CALLFUSE_ADMIN_TOKEN sets one\)\n",
             served.process.stderr.readline(),
         )
         assert found is not None

@@ -80,7 +80,7 @@ def test_the_lines() -> None:
         "  not guarded: 1 time, request values",
         "  not guarded: 1 time, error",
         "  not guarded: 1 time, gemini-interactions",
-        "a block has ended the run of 1 session: s",
+        "a block ended the run of 1 session: s",
     ]
 
 

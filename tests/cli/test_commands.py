@@ -168,7 +168,7 @@ def test_a_bad_file_exits_with_2(tmp_path: Path) -> None:
     for more, env in ((("--config", str(file)), {}), ((), {"CALLFUSE_CONFIG": str(file)})):
         ended = callfuse_here("serve", *more, **env)
         assert ended.returncode == 2
-        assert f"  {file}, line 2, column 13: this is no YAML" in ended.stderr
+        assert f"  {file}, line 2, column 13: this is not valid YAML" in ended.stderr
         assert "Traceback" not in ended.stderr
 
 

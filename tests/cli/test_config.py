@@ -28,7 +28,7 @@ def test_a_right_file_is_told(tmp_path: Path) -> None:
         "tool_call_loop.per_tool.a.b.detectors.cycle = 5 (c.yaml, line 5)",
         "serve.upstream = https://***@h/v1 (c.yaml, line 6)",
         "serve.log_level = debug (c.yaml, line 6)",
-        "c.yaml is right: it sets 5 keys",
+        "c.yaml is valid: it sets 5 keys",
     ]
 
 
@@ -59,7 +59,7 @@ def test_a_new_file(tmp_path: Path) -> None:
         file = tmp_path / f"callfuse.{suffix}"
         assert callfuse("config", "init", str(file)).returncode == 0
         assert file.read_text(encoding="utf-8") == template(toml=suffix == "toml")
-        assert callfuse("config", "check", str(file)).stdout == f"{file} is right: it sets 0 keys\n"
+        assert callfuse("config", "check", str(file)).stdout == f"{file} is valid: it sets 0 keys\n"
         again = callfuse("config", "init", str(file))
         assert (again.returncode, again.stderr) == (
             2,

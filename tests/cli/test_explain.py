@@ -82,23 +82,23 @@ def test_a_request_of_each_format_is_guarded(tmp_path: Path, dialect: Dialect) -
 
 def test_a_call_that_would_be_found_says_how(tmp_path: Path) -> None:
     """The rungs, the kind and the count with its limit; these settings hold."""
-    found = 'if the model now calls search {"query": "it"} again, it meets: '
+    found = 'if the model calls search {"query": "it"} again now, callfuse uses: '
     loop = chat("it", "it", "it")
     assert last(explained(tmp_path, loop)) == (CheckState.OK, f"{found}steer, then block (repeat, 4 with a limit of 3)")
     assert last(explained(tmp_path, loop, mode="warn")) == (CheckState.OK, f"{found}warn (repeat, 4 with a limit of 3)")
     assert last(explained(tmp_path, loop, max_repeats=9, detectors={"no_news": False}))[1].endswith(
-        "again, it passes: no limit is reached"
+        "again now, the call passes: no limit is reached"
     )
 
 
 def test_what_does_not_fire_says_why(tmp_path: Path) -> None:
     """Other results, other arguments, no call at all, and a person who has spoken."""
     checks = explained(tmp_path, chat("it", "it", results=("one llama", "two camels")))
-    said = "the last one is there 2 times, with 2 different results (last: line 1: 'one llama' -> 'two camels')"
+    said = "the last one occurs 2 times, with 2 different results (last: line 1: 'one llama' -> 'two camels')"
     assert said in checks[-2].found
     assert "max_repeats_changing" in checks[-2].advice
     checks = explained(tmp_path, chat("a", "b", "c"))
-    assert "the last one is there 1 time, and its tool 2 times with other" in checks[-2].found
+    assert "the last one occurs 1 time, and its tool 2 times with other" in checks[-2].found
     assert "ignore" in checks[-2].advice
     spoken = chat("it", "it")
     spoken["messages"].append({"role": "user", "content": "Go on."})
@@ -154,7 +154,7 @@ def test_a_body_of_another_format_says_which(tmp_path: Path) -> None:
     """With a path where it belongs."""
     check = explained(tmp_path, BODIES["gemini"], "/v1/messages")[-1]
     assert check.found == "it is not guarded: other body"
-    assert check.advice.startswith("it looks like gemini, which is sent to a path such as /v1beta/models/")
+    assert check.advice.startswith("it looks like gemini, which has paths such as /v1beta/models/")
 
 
 def test_a_recorded_request_has_path_and_headers(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_as_a_command(tmp_path: Path) -> None:
     file.write_text("{nope")
     done = callfuse("doctor", "--explain", str(file))
     assert (done.returncode, done.stderr) == (1, "")
-    assert "failed   request    it is not guarded: request not JSON\n                 -> is the file" in done.stdout
+    assert "failed   request    it is not guarded: request not JSON\n                 -> does the file" in done.stdout
     file.write_text(json.dumps(chat("it")))
     done = callfuse("doctor", "--explain", str(file), "--json")
     assert (done.returncode, json.loads(done.stdout)["well"]) == (0, True)

@@ -18,8 +18,8 @@ ANSWERS = [(kit, stream) for kit in KITS for stream in (True, False) if stream o
 
 
 def met(checks: list[Check]) -> list[str]:
-    """What each call of the answer meets; empty where it passes."""
-    return [one.found.partition(" meets: ")[2] for one in checks[2:-1]]
+    """What callfuse does about each call of the answer; empty where it passes."""
+    return [one.found.partition(": callfuse uses ")[2] for one in checks[2:-1]]
 
 
 @pytest.mark.parametrize(("kit", "stream"), ANSWERS, ids=lambda one: getattr(one, "name", one))
@@ -30,7 +30,7 @@ def test_an_answer_is_read(tmp_path: Path, kit: DialectKit, *, stream: bool) -> 
     assert f" bytes: an answer of {kit.name}, {'streamed as ' if stream else 'whole'}" in checks[0].found
     assert checks[1].found == "2 complete calls"
     assert [one.found.replace('": ', '":').replace(', "', ',"') for one in checks[2:-1]] == [
-        f"{call.name} {json.dumps(json.loads(call.arguments), separators=(',', ':'))} passes, and is not held"
+        f"{call.name} {json.dumps(json.loads(call.arguments), separators=(',', ':'))} passes without being held"
         for call in said.calls()
     ]
     assert ({one.state for one in checks}, {one.area for one in checks}) == ({CheckState.OK}, {"answer"})
@@ -44,5 +44,5 @@ def test_an_answer_is_judged_by_the_settings(tmp_path: Path) -> None:
     stream = stream_of(kit, saying(*(Call(f"call_{n}", "search", (f'{{"query": {n}}}',)) for n in range(3))))
     assert met(explained(tmp_path, stream)) == ["", "", ""]
     assert met(explained(tmp_path, stream, max_calls=2)) == ["", "", "steer (budget, 3 with a limit of 3)"]
-    assert "no complete call; 1 without an end, which is no evidence" in explained(tmp_path, stream[:900])[1].found
+    assert "no complete call; 1 incomplete, so not evidence" in explained(tmp_path, stream[:900])[1].found
     assert explained(tmp_path, stream, "/v1/messages")[0].area == "request"

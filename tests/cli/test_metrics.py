@@ -143,7 +143,7 @@ def test_two_workers_are_summed_up(upstream: str, redis: RedisServer, tmp_path: 
     assert (code, "Traceback" in printed) == (0, False)
     gone = [line for line in printed.splitlines() if " WARNING callfuse.serve: worker " in line.replace("  ", " ")]
     assert [line.partition("serve: ")[2] for line in gone] == [
-        f"worker {dead} is gone: it was ended by SIGKILL; another one is started"
+        f"worker {dead} is gone: it was ended by SIGKILL; starting a new one"
     ]
     assert list(tmp_path.iterdir()) == []
 

@@ -89,7 +89,7 @@ def test_settings_decide(log: str, tmp_path: Path) -> None:
         row = next(row for row in report["rows"] if row["rule"] == "repeat")
         assert (row["findings_soft"], row["saved_calls"]) == (1, 0)
         assert report["tool_call_loop"]["mode"] == ["warn"]
-        assert ended.stderr == "callfuse replay: tool_call_loop.enabled is false; this is as if it were true\n"
+        assert ended.stderr == "callfuse replay: tool_call_loop.enabled is false; replay runs as if it were true\n"
 
 
 def test_what_does_not_hold_is_said(log: str, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_does_not_hold_is_said(log: str, tmp_path: Path) -> None:
     file.write_text('tool_call_loop: {models: {"*": {max_repeats: 2}}}\n')
     ended = callfuse("replay", log, "--config", str(file))
     assert ended.returncode == 0
-    assert ended.stderr == "callfuse replay: tool_call_loop.models is left out: few records tell the backend\n"
+    assert ended.stderr == "callfuse replay: tool_call_loop.models is ignored, because few records name the backend\n"
 
 
 def test_a_rule_alone(log: str) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str, tmp_path: Pat
     ended = callfuse("replay", log, str(tmp_path / "gone.jsonl"), "--json", "-")
     first, *lines = ended.stderr.splitlines()
     assert ended.returncode == 0
-    assert first == "callfuse replay: 31 faults in what was to be read:"
+    assert first == "callfuse replay: 31 faults in the input:"
     assert lines[0].startswith(f"  {log}, line 3: is no JSON: ")
     assert lines[-1] == "  and 11 more"
     assert json.loads(ended.stdout)["faults"]["count"] == 31

@@ -62,7 +62,7 @@ def test_a_block_that_ends_the_run_is_3(stubborn: str) -> None:
         "callfuse: 3 exchanges of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, about "
     )
     assert second.startswith(f"callfuse:  {FOUND.format(4, 'steer, then block')}")
-    assert third.startswith("callfuse: a block has ended the run of 1 session: ")
+    assert third.startswith("callfuse: a block ended the run of 1 session: ")
 
 
 def test_a_block_wins_over_the_command_s_own_code(stubborn: str) -> None:

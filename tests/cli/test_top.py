@@ -68,7 +68,7 @@ def test_what_there_is_now(looping: str) -> None:
         assert ("\none  " in alone.stdout, "\ntwo  " in alone.stdout) == (True, False)
         stranger = top(url, "--once", CALLFUSE_ADMIN_TOKEN="another-token-than-that")
         assert (stranger.returncode, stranger.stdout) == (1, "")
-        assert "/_callfuse: the token of CALLFUSE_ADMIN_TOKEN is not that which this server has" in stranger.stderr
+        assert "/_callfuse: the token in CALLFUSE_ADMIN_TOKEN is not the one that this server uses" in stranger.stderr
 
 
 class Terminal:
@@ -125,7 +125,7 @@ def test_it_goes_on_when_the_server_restarts(looping: str, number: signal.Signal
         finally:
             served.process.terminate()
             served.process.wait(PATIENCE_S)
-    shown.until("lost, asking again")
+    shown.until("lost, reconnecting")
     with serving("--upstream", looping, "--port", str(port)):
         shown.until("live")
         turn(port, "after", 0)

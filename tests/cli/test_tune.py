@@ -78,7 +78,7 @@ def test_each_source_by_itself(tmp_path: Path) -> None:
     for where in ("-", str(file)):
         refused = callfuse("tune", log, "--write", where)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "--write takes the limits of one source: name one with --only; there are x/y, x y" in refused.stderr
+        assert "--write needs one source: choose it with --only; there are x/y, x y" in refused.stderr
     assert not file.exists()
     assert callfuse("tune", log, "--write", str(file), "--only", "few").returncode == 2
     for name, limit in (("x/y", 39), ("x y", 49)):
@@ -134,7 +134,7 @@ def test_a_file_that_cannot_take_them_stays(log: str, tmp_path: Path) -> None:
     other.write_text("tool_call_loop: {mode: warn}\n")
     refused = callfuse("tune", log, "--write", str(other), "--config", str(tmp_path / "callfuse.yaml"))
     assert refused.returncode == 2
-    assert "is there already, and --config names other settings" in refused.stderr
+    assert "exists, and --config names other settings" in refused.stderr
     toml = tmp_path / "callfuse.toml"
     toml.write_text("tool_call_loop = {mode = 'warn', max_repeats = 4}\n")
     refused = callfuse("tune", log, "--write", str(toml))
@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
     ended = callfuse("tune", log)
     assert ended.returncode == 0
     first, second = ended.stderr.splitlines()
-    assert first == "callfuse tune: 1 fault in what was to be read:"
+    assert first == "callfuse tune: 1 fault in the input:"
     assert second.startswith(f"  {log}, line 42: is no JSON: ")
 
 

@@ -146,7 +146,7 @@ def test_a_silent_worker_is_replaced(ran: Ran, caplog: pytest.LogCaptureFixture)
     ran.supervisor.keep_subprocess_alive()
     assert ran.pids == [102, 101]
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
-        (logging.WARNING, "worker 100 is gone: it has not answered for 120 s, and is killed; another one is started")
+        (logging.WARNING, "worker 100 is gone: it has not answered for 120 s and is killed; starting a new one")
     ]
 
 
@@ -161,8 +161,8 @@ def test_a_worker_that_ends_is_told(ran: Ran, caplog: pytest.LogCaptureFixture) 
     ran.supervisor.keep_subprocess_alive()
     assert (ran.pids, ran.supervisor.exit_code) == ([102, 103], 0)
     assert caplog.messages == [
-        "worker 100 is gone: it was ended by SIGKILL; another one is started",
-        "worker 101 is gone: it has ended with exit code 1; another one is started",
+        "worker 100 is gone: it was ended by SIGKILL; starting a new one",
+        "worker 101 is gone: it has ended with exit code 1; starting a new one",
     ]
 
 
@@ -172,7 +172,7 @@ def test_workers_that_cannot_start_end_the_server(ran: Ran, caplog: pytest.LogCa
     Worker.made[0].exitcode = Worker.made[1].exitcode = 3
     ran.supervisor.keep_subprocess_alive()
     assert (ran.supervisor.exit_code, ran.supervisor.should_exit.is_set(), ran.ready) == (1, True, 0)
-    assert caplog.messages == ["worker 100 does not start: it has ended with exit code 3; callfuse serve ends"]
+    assert caplog.messages == ["worker 100 does not start: it has ended with exit code 3; callfuse serve exits"]
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")

@@ -124,7 +124,7 @@ class Account:
             yield f"  not guarded: {counted(count, 'time')}, {cause}"
         if ended := self.ended:
             names = ", ".join(text(one) for one in ended[:MOST_SHOWN])
-            yield f"a block has ended the run of {counted(len(ended), 'session')}: {names}"
+            yield f"a block ended the run of {counted(len(ended), 'session')}: {names}"
 
 
 def _put(kept: dict[K, V], key: K, value: V) -> V:

@@ -146,5 +146,7 @@ def _split(name: str, value: str) -> tuple[str, str]:
     except ValueError:
         is_right = False
     if not is_right or parts.query or parts.fragment or any(char.isspace() for char in url):
-        raise ConfigError(f"{name}: this environment variable holds no base URL; use one as in https://api.example.com")
+        raise ConfigError(
+            f"{name}: this environment variable contains no base URL; use one as in https://api.example.com"
+        )
     return f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="callfuse",
-    help="The fuse between an agent and a model: it catches tool-call loops inside live LLM streams.",
-    epilog="Begin with `callfuse demo`, which needs the extra demo; then try"
+    help="A fuse between AI agents and models: it stops tool-call loops inside live LLM streams.",
+    epilog="Start with `callfuse demo` (needs the extra demo), then try"
     " `callfuse serve --upstream https://api.openai.com`.",
     cls=Group,
     context_settings=NAMES,
@@ -34,14 +34,17 @@ app.add_typer(config_app, name="config")
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if any."),
+    typer.Option(metavar="FILE", help="A settings file, YAML or TOML; default: the file in CALLFUSE_CONFIG, if set."),
 ]
 # Hidden, as typer would show the type of Python beside it; the usage line and the text of the command tell of it.
 Files = Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)]
 PageUrl = Annotated[
-    str, typer.Option(metavar="URL", help="The admin page; default: that of `callfuse serve` with these settings.")
+    str,
+    typer.Option(
+        metavar="URL", help="The URL of the admin page; default: that of `callfuse serve` with these settings."
+    ),
 ]
-Source = Annotated[str, typer.Option(metavar="NAME", help="The source of all runs, in place of their own.")]
+Source = Annotated[str, typer.Option(metavar="NAME", help="A source name for all runs, instead of their own.")]
 
 
 def _print_version(requested: bool) -> None:
@@ -56,9 +59,29 @@ def callfuse(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """The fuse between an agent and a model: it catches tool-call loops inside live LLM streams."""
+    """A fuse between AI agents and models: it stops tool-call loops inside live LLM streams."""
 
 
+Upstream = Annotated[
+    str | None, typer.Option(metavar="URL", help="The vendor's base URL, as in https://api.openai.com.")
+]
+Host = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="The address to listen on, 0.0.0.0 for all; default: 127.0.0.1."),
+]
+Port = Annotated[
+    str | None, typer.Option(metavar="PORT", help="The port to listen on, 0 for a free one; default: 8100.")
+]
+Workers = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Worker processes; they share state only with a --store; default: 1."),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="A Redis or Valkey that processes share, as in redis://localhost:6379; default: memory."
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +100,9 @@ LogFormat = Annotated[
 ]
 AccessLog = Annotated[
     str | None,
-    typer.Option(metavar="on|off", help="A line for each exchange; default: on.", autocompletion=lambda: ["on", "off"]),
+    typer.Option(
+        metavar="on|off", help="Log a line for each exchange; default: on.", autocompletion=lambda: ["on", "off"]
+    ),
 ]
 
 
@@ -90,42 +115,26 @@ def _kinds() -> list[str]:
 
 @app.command(cls=SwitchCommand)
 def serve(
-    upstream: Annotated[
-        str | None, typer.Option(metavar="URL", help="The vendor to stand in front of, as in https://api.openai.com.")
-    ] = None,
+    upstream: Upstream = None,
     config: ConfigFile = None,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="The address to listen on, 0.0.0.0 for every one; default: 127.0.0.1."),
-    ] = None,
-    port: Annotated[
-        str | None, typer.Option(metavar="PORT", help="The port to listen on, 0 for a free one; default: 8100.")
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Processes; more than one need a --store to know of each other; default: 1."),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="A Redis or Valkey that processes share, as in redis://localhost:6379; default: memory.",
-        ),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
+    store: Store = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     access_log: AccessLog = None,
 ) -> None:
-    """Stand between agents and a vendor, and stop tool-call loops on the way.
+    """Run a reverse proxy between agents and a vendor that stops tool-call loops.
 
-    Give the agent http://HOST:PORT as its base URL in place of the vendor's, with the path that it had (such as /v1).
-    Keys, models and answers pass unchanged; only a call that would go on with a loop is held back.
+    Give the agent http://HOST:PORT as its base URL instead of the vendor's, with the same path (such as /v1). Keys,
+    models and answers pass unchanged. Only calls that would continue a loop are held back.
 
-    Options win over environment variables (CALLFUSE_SERVE_PORT, TOOL_LOOP_MODE, ...), and those over the file, which is
-    read again when it changes and on SIGHUP.
+    Options override environment variables (CALLFUSE_SERVE_PORT, TOOL_LOOP_MODE, ...), and those override the file. The
+    file is read again when it changes and on SIGHUP.
 
-    A browser sees the settings that hold at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN; where
-    that is not set, one is made up and printed at the start.
+    The admin page is at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN. If that is not set, a new
+    token is printed at the start.
     """
     of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers}
     of_serve |= {"log_level": log_level, "log_format": log_format, "access_log": access_log}
@@ -171,22 +180,25 @@ def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", hidden=True)],
     upstream: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The vendor; default: that of the variables, or each vendor's own."),
+        typer.Option(
+            metavar="URL", help="The vendor's base URL; default: from the base URL variables, or each vendor's own."
+        ),
     ] = None,
     config: ConfigFile = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="A Redis or Valkey that knows earlier runs; default: memory.")
+        str | None, typer.Option(metavar="URL", help="A Redis or Valkey that remembers earlier runs; default: memory.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Log to this file; default: only the lines at the end.")
+        Path | None, typer.Option(metavar="FILE", help="Log to this file; default: print only the report at the end.")
     ] = None,
 ) -> None:
-    """Run a command behind a guard of its own, and say at the end what was found: `callfuse run -- claude -p "..."`.
+    """Run a command behind its own guard, and report the loops at the end: `callfuse run -- claude -p "..."`.
 
-    The guard listens on a free port while COMMAND runs. Variables lead agents there: ANTHROPIC_BASE_URL,
-    OPENAI_BASE_URL, GOOGLE_GEMINI_BASE_URL, OLLAMA_HOST and others; where one is set, its value is what the guard asks.
+    The guard listens on a free port while COMMAND runs. It sets ANTHROPIC_BASE_URL, OPENAI_BASE_URL,
+    GOOGLE_GEMINI_BASE_URL, OLLAMA_HOST and others for COMMAND. If a variable is set already, the guard forwards to its
+    value.
 
-    The exit code is COMMAND's, or 3 if a block has ended its run; 127 if there is no such command.
+    The exit code is COMMAND's, or 3 if a block ended its run, or 127 if the command is not found.
     """
     from callfuse.cli.run import RunOptions, run_command_guarded
 
@@ -195,32 +207,33 @@ def run(
 
 @app.command(cls=SwitchCommand)
 def doctor(
-    upstream: Annotated[str | None, typer.Option(metavar="URL", help="As of `callfuse serve`.")] = None,
+    upstream: Upstream = None,
     config: ConfigFile = None,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="As of `callfuse serve`.")] = None,
-    port: Annotated[str | None, typer.Option(metavar="PORT", help="As of `callfuse serve`.")] = None,
-    workers: Annotated[str | None, typer.Option(metavar="N", help="As of `callfuse serve`.")] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="As of `callfuse serve`.")] = None,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
+    store: Store = None,
     request: Annotated[
-        bool, typer.Option("--request", help="Ask each vendor for its models, with the key of the environment.")
+        bool, typer.Option("--request", help="Ask each vendor for its models, with the key in the environment.")
     ] = False,
     explain: Annotated[
         str,
         typer.Option(
-            metavar="FILE", help="Say whether this request would be guarded, or what this answer calls; - for stdin."
+            metavar="FILE",
+            help="Say whether this request would be guarded, or list the calls in this answer; - for stdin.",
         ),
     ] = "",
     path: Annotated[
-        str, typer.Option(metavar="PATH", help="Where that request was sent to; default: what its body tells.")
+        str, typer.Option(metavar="PATH", help="The path of that request; default: detected from its body.")
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what is wrong with settings, packages, port, upstream and store, and what to do about it.
+    """Check settings, packages, port, upstream and store, and say how to fix what is wrong.
 
-    Upstreams are reached as `callfuse serve` would reach them, with the same HTTP proxies and certificates. FILE is the
-    body of a request or an answer, or an object with its body, path and headers.
+    doctor connects to upstreams like `callfuse serve`, with the same HTTP proxies and certificates. FILE is the body of
+    a request or an answer, or an object with its body, path and headers.
 
-    The exit code is 0 if all is well, 1 if there is something to do; a note asks for nothing.
+    The exit code is 0 if all is well and 1 if something needs to be done. A note needs no action.
     """
     from callfuse.cli.doctor import DoctorOptions, run_doctor
 
@@ -232,18 +245,16 @@ def doctor(
 @app.command(cls=SwitchCommand)
 def demo(
     stubborn: Annotated[
-        bool, typer.Option("--stubborn", help="The model never reads the guidance, so it is blocked.")
+        bool, typer.Option("--stubborn", help="The model ignores the guidance, so callfuse blocks it.")
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, without colours or boxes.")] = False,
-    page: Annotated[
-        bool, typer.Option("--page", help="Open the live page in a browser, and show it there too.")
-    ] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines, without colours or boxes.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Also show the demo on the live page, in a browser.")] = False,
     seconds: Annotated[
         float | None,
-        typer.Option(metavar="N", help="The page stays up so long at the end; default: until Ctrl-C, in a terminal."),
+        typer.Option(metavar="N", help="Seconds to keep the page at the end; default: until Ctrl-C, in a terminal."),
     ] = None,
 ) -> None:
-    """Watch a loop being caught: a scripted model, an agent and the guard, all on this machine, without any key."""
+    """Show how callfuse stops a loop: a scripted model and an agent on this machine, without an API key."""
     from callfuse.cli.demo import run_demo
 
     raise typer.Exit(run_demo(stubborn=stubborn, plain=plain, page=page, seconds=seconds))
@@ -258,21 +269,21 @@ def replay(
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="Only findings of this kind, as repeat or no_news; may be repeated.",
+            help="Only findings of this kind, such as repeat or no_news; can be used several times.",
             autocompletion=_kinds,
         ),
     ] = None,
     show: Annotated[int, typer.Option(metavar="N", help="Print N findings with the calls around them.")] = 0,
     json: Annotated[
-        str, typer.Option(metavar="PATH", help="Write figures, and what each run has, as JSON; - for stdout.")
+        str, typer.Option(metavar="PATH", help="Write the figures and each run's findings as JSON; - for stdout.")
     ] = "",
-    csv: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as CSV; - for standard output.")] = "",
-    html: Annotated[str, typer.Option(metavar="PATH", help="Write one page with a picture of each run.")] = "",
+    csv: Annotated[str, typer.Option(metavar="PATH", help="Write the figures as CSV; - for stdout.")] = "",
+    html: Annotated[str, typer.Option(metavar="PATH", help="Write an HTML page with a picture of each run.")] = "",
 ) -> None:
-    """Show what would have fired on recorded runs: tables by source and rule, single findings, a page of pictures.
+    """Show what callfuse would have found in recorded runs: tables, single findings, a page with pictures.
 
-    FILE is JSON Lines or JSON, plain, .gz or .xz, or - for standard input: runs as lists of calls, histories or request
-    bodies of OpenAI, Anthropic, Gemini and others, logs of LiteLLM, OpenTelemetry GenAI exports.
+    FILE is JSON Lines or JSON (plain, .gz or .xz), or - for stdin. It contains runs as lists of calls, histories or
+    request bodies of OpenAI, Anthropic, Gemini and others, logs of LiteLLM, or OpenTelemetry GenAI exports.
     """
     from callfuse.cli.replay import ReplayOptions, run_replay
 
@@ -284,30 +295,31 @@ def replay(
 def tune(
     files: Files,
     max_false_positive: Annotated[
-        float, typer.Option(metavar="SHARE", help="Of new successful runs at most this share is acted on.")
+        float, typer.Option(metavar="SHARE", help="The largest share of successful runs that may be interrupted.")
     ] = 0.05,
     write: Annotated[
         str,
-        typer.Option(metavar="FILE", help="Write the settings, also into a file that is there; - for stdout."),
+        typer.Option(metavar="FILE", help="Write the settings to a new or existing file; - for stdout."),
     ] = "",
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Settings whose limits are tuned; default: the file of --write, or that of CALLFUSE_CONFIG, if any.",
+            help="The settings to tune; default: the file of --write, or the one in CALLFUSE_CONFIG, if set.",
         ),
     ] = None,
     source: Source = "",
     only: Annotated[
-        str, typer.Option(metavar="NAME", help="Write the settings of this source, where there are several.")
+        str, typer.Option(metavar="NAME", help="The source whose settings to write, if there are several.")
     ] = "",
     feedback: Annotated[
-        str, typer.Option(metavar="FILE", help="What was said of findings, as admin.feedback_file keeps it.")
+        str, typer.Option(metavar="FILE", help="Ratings of findings, as written to admin.feedback_file.")
     ] = "",
 ) -> None:
-    """Set the limits by your own successful runs, so that at most a given share of such runs is acted on.
+    """Set limits from your own successful runs, so that callfuse interrupts at most a given share of such runs.
 
-    FILE is what `callfuse replay` reads, and says of each run whether it succeeded. Each source is tuned by itself.
+    FILE has a format that `callfuse replay` reads, and says for each run whether it succeeded. Each source is tuned
+    separately.
     """
     from callfuse.cli.tune import TuneOptions, run_tune
 
@@ -327,10 +339,10 @@ def feedback(
     ],
     url: PageUrl = "",
 ) -> None:
-    """Tell a running `callfuse serve` what one of its findings was: no loop, a loop, or one that was found too late.
+    """Rate a finding of a running `callfuse serve`: no loop, a loop, or a loop that was found too late.
 
-    FINDING is the id that events and log lines of --log-format json name it by; the live page has a button for it. The
-    token is that of CALLFUSE_ADMIN_TOKEN.
+    FINDING is the id of the finding in events and in log lines (--log-format json). The live page has buttons for the
+    same. Set the server's token in CALLFUSE_ADMIN_TOKEN.
     """
     from callfuse.cli.feedback import run_feedback
 
@@ -340,12 +352,12 @@ def feedback(
 @app.command(cls=SwitchCommand)
 def top(
     url: PageUrl = "",
-    session: Annotated[str, typer.Option(metavar="ID", help="Only this session; default: all.")] = "",
-    once: Annotated[bool, typer.Option("--once", help="Print what there is now, and end.")] = False,
+    session: Annotated[str, typer.Option(metavar="ID", help="Show only this session; default: all.")] = "",
+    once: Annotated[bool, typer.Option("--once", help="Print the current state and exit.")] = False,
 ) -> None:
-    """Watch a running `callfuse serve` in the terminal: sessions with their calls, holds, findings and what was done.
+    """Watch a running `callfuse serve` in the terminal: sessions, calls, holds, findings and actions.
 
-    Ctrl-C ends it. The token is that of CALLFUSE_ADMIN_TOKEN. Without a terminal it is `--once`.
+    Press Ctrl-C to exit. Set the server's token in CALLFUSE_ADMIN_TOKEN. Without a terminal, `--once` is implied.
     """
     from callfuse.cli.top import run_top
 

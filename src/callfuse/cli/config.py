@@ -25,7 +25,7 @@ VALUE_WIDTH = 18
 """Columns that most values have room in."""
 
 app = typer.Typer(
-    cls=Group, no_args_is_help=True, help="Check a file of settings, begin one, or see what holds and why."
+    cls=Group, no_args_is_help=True, help="Check a settings file, create one, or show the settings in effect."
 )
 
 
@@ -33,10 +33,10 @@ app = typer.Typer(
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", hidden=True)],
 ) -> None:
-    """Say what a file sets, or everything that is wrong with it.
+    """List what a file sets, or everything that is wrong with it.
 
-    FILE is YAML, or TOML with the suffix .toml. The environment stays out of it. The exit code is 0 if the file is
-    right, 2 if not.
+    FILE is YAML, or TOML with the suffix .toml. Environment variables are ignored. The exit code is 0 if the file is
+    valid, 2 if not.
     """
     from callfuse.config.model import dotted_name
     from callfuse.reference.effective import as_text, value_at
@@ -45,16 +45,16 @@ def check(
     for path, source in resolved.sources.items():
         typer.echo(f"{dotted_name(path)} = {as_text(value_at(resolved.config, path))} ({source})")
     keys = len(resolved.sources)
-    typer.echo(f"{file} is right: it sets {keys} key{'' if keys == 1 else 's'}")
+    typer.echo(f"{file} is valid: it sets {keys} key{'' if keys == 1 else 's'}")
 
 
 @app.command(cls=SwitchCommand)
 def init(
     file: Annotated[str | None, typer.Argument(metavar="FILE", hidden=True)] = None,
 ) -> None:
-    """Write a file with every key, its default, its environment variable and what it is for, all commented out.
+    """Write a file with every key, its default, its environment variable and its description, all commented out.
 
-    FILE is not there yet; with the suffix .toml it becomes TOML, else YAML. Without it, or as -, standard output.
+    FILE is a new file, TOML with the suffix .toml and YAML otherwise. Without FILE, or with -, print to stdout.
     """
     from callfuse.reference.template import template
 
@@ -71,7 +71,7 @@ def init(
 
 @app.command(cls=SwitchCommand)
 def schema() -> None:
-    """Print the JSON schema of the file, with which editors complete and check it."""
+    """Print the JSON schema of the file. Editors use it to complete and check settings."""
     from callfuse.reference.schema import json_schema
 
     typer.echo(json_text.dumps(json_schema(), indent=2))
@@ -79,19 +79,21 @@ def schema() -> None:
 
 @app.command(cls=SwitchCommand)
 def explain(
-    model: Annotated[str, typer.Option(metavar="BACKEND:MODEL", help="A model, as openai:gpt-4o; default: any.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="BACKEND:MODEL", help="A model, such as openai:gpt-4o; default: any.")
+    ] = "",
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="A tool; default: any.")] = None,
     config: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Settings, YAML or TOML; default: the file that CALLFUSE_CONFIG names, if any."
+            metavar="FILE", help="A settings file, YAML or TOML; default: the file in CALLFUSE_CONFIG, if set."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON list of key, value, tier and source.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON list of key, value, tier and source.")] = False,
 ) -> None:
-    """Print every setting as it holds for a model and a tool, with the tier and the source that it is from.
+    """Print every setting in effect for a model and a tool, with the tier and the source that it comes from.
 
-    Per-tool entries win over those of models, these over the environment, this over the file, and that over defaults.
+    Per-tool entries override per-model entries, these the environment, this the file, and this the defaults.
     """
     from callfuse.config import model_problem
     from callfuse.reference.effective import as_json, effective_rows

@@ -39,7 +39,7 @@ def run_demo(
     standard output is a terminal.
     """
     if seconds is not None and not (page and seconds >= 0):
-        return fail("demo", "--seconds is how long the live page stays up; use it with --page, from 0 on")
+        return fail("demo", "--seconds sets how long the live page stays up; use it with --page, and 0 or more")
     if missing := [name for name in _NEEDED_PACKAGES if find_spec(name) is None]:
         return print_missing("demo", *missing)
     from callfuse.demo.servers import DemoError

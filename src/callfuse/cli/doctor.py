@@ -41,7 +41,7 @@ class DoctorOptions:
 def run_doctor(given: DoctorOptions) -> int:
     """Look at everything and print it; returns the exit code."""
     if given.path and not given.explain:
-        return fail(COMMAND, "--path is where the request of --explain was sent to; give --explain FILE, too")
+        return fail(COMMAND, "--path is the path of the request in --explain; also give --explain FILE")
     return run_command(COMMAND, lambda: _run(given))
 
 
@@ -69,7 +69,7 @@ def _settings(given: DoctorOptions, logged: list[str]) -> tuple[Resolved | None,
     try:
         resolved = resolve(given.config, options=given.options)
     except ConfigError as error:
-        advice = "`callfuse config check FILE` checks a file, `callfuse config init` writes one with every key"
+        advice = "`callfuse config check FILE` checks a file; `callfuse config init` writes one with every key"
         return None, [failed("settings", line, advice) for line in str(error).splitlines()]
     checks = [warning("settings", line, "correct it, or unset it") for line in logged]
     return resolved, [*checks, *examine_settings(resolved)]

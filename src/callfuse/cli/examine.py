@@ -78,8 +78,8 @@ async def examine(resolved: Resolved, *, request: bool) -> list[Check]:
     for path, upstream in [*places, *((route.path, route.upstream) for route in serve.routes)]:
         checks += await _examine_upstream(path, upstream, serve, request=request)
     if not (serve.upstream or serve.routes):
-        found = "none is set: `callfuse serve` cannot start (an app that mounts callfuse needs none)"
-        checks.append(failed("upstream", found, f"give --upstream URL, or CALLFUSE_SERVE_UPSTREAM; {UPSTREAM_HINT}"))
+        found = "not set: `callfuse serve` cannot start without it (an app that mounts callfuse does not need it)"
+        checks.append(failed("upstream", found, f"set --upstream URL, or CALLFUSE_SERVE_UPSTREAM; {UPSTREAM_HINT}"))
     return [*checks, *await _examine_store(resolved)]
 
 
@@ -98,17 +98,17 @@ def examine_settings(resolved: Resolved) -> Iterator[Check]:
         yield note(
             area,
             "loops are only logged: the mode is observe",
-            "take it out for guidance, then a block (chance_then_block)",
+            "remove the mode to get guidance first, then a block (chance_then_block)",
         )
     elif all(one in (Rung.OBSERVE, Rung.WARN) for one in settings.ladder):
         yield note(
             area,
             "no call is ever withheld: the mode only warns",
-            "take it out for guidance, then a block (chance_then_block)",
+            "remove the mode to get guidance first, then a block (chance_then_block)",
         )
     if settings.holdout:
-        found = f"a share of {settings.holdout:g} of all sessions is only observed: tool_call_loop.holdout"
-        yield note(area, found, "set it to 0 where nothing is measured")
+        found = f"a share of {settings.holdout:g} of the sessions is only observed: tool_call_loop.holdout"
+        yield note(area, found, "set it to 0 unless you measure the effect")
 
 
 def examine_versions() -> list[Check]:
@@ -158,8 +158,8 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
             said = loads(await answer.content.read(MOST_READ))
             version = plain(str(said["version"]), LONGEST_VERSION)
             return [ok(area, f"{base_url(serve, serve.port)}: callfuse {version} is running there")]
-    advice = "end what has it, or take another: --port N (0 for any free one), --host ADDRESS"
-    found = f"{base_url(serve, serve.port)} cannot be listened on: {why}"
+    advice = "stop the other process, or choose another port or address: --port N (0 for any free one), --host ADDRESS"
+    found = f"cannot listen on {base_url(serve, serve.port)}: {why}"
     if holder := holder_of(serve.port):
         found += f"; {holder} listens there"
     elif is_taken:
@@ -174,12 +174,12 @@ def _examine_variables(serve: ServeSettings) -> Iterator[Check]:
     named = {name: value for one in VENDORS for name in one.variables if (value := os.environ.get(name, "").strip())}
     here = [name for name, value in named.items() if _is_own(value, serve)]
     if here:
-        yield ok(area, f"{', '.join(here)} of this environment lead to {own}")
+        yield ok(area, f"these variables point to {own}: {', '.join(here)}")
     for name in sorted({*named} - {*here}):
-        found = f"{name}={without_credentials(named[name])} of this environment leads past callfuse"
-        yield warning(area, found, f"if its agents are to be guarded set it to {own}, with the path it had")
+        found = f"{name}={without_credentials(named[name])} in this environment bypasses callfuse"
+        yield warning(area, found, f"to guard its agents, set it to {own}, with the path it had")
     if not named:
-        yield ok(area, f"no variable of this environment names a vendor; an agent needs the base URL {own}")
+        yield ok(area, f"no variable in this environment names a vendor; an agent needs the base URL {own}")
 
 
 def _is_own(url: str, serve: ServeSettings) -> bool:
@@ -198,13 +198,13 @@ async def _examine_upstream(path: str, url: str, serve: ServeSettings, *, reques
     area = f"upstream{f' {path}' if path else ''}"
     upstream = Upstream.parse(url)
     if serve.port and _is_own(upstream.origin, serve):
-        found = f"{upstream.origin} is where callfuse itself listens: requests would go round for ever"
-        return [failed(area, found, "name the vendor's address, or listen on another --port")]
+        found = f"{upstream.origin} is the address of callfuse itself: requests would loop forever"
+        return [failed(area, found, "set the vendor's address, or listen on another --port")]
     try:
         client = UpstreamClient(serve, upstream)
     except ConfigError as error:
         return [failed(area, str(error), "correct or unset the variable")]
-    way = f"by the HTTP proxy {client.proxy}" if client.proxy else "without an HTTP proxy"
+    way = f"through the HTTP proxy {client.proxy}" if client.proxy else "without an HTTP proxy"
     began = time.perf_counter()
     try:
         async with asyncio.timeout(serve.connect_timeout_s + PATIENCE_S):
@@ -225,11 +225,11 @@ def _advice(error: BaseException, *, has_proxy: bool) -> str:
     """What to do about an upstream that cannot be reached."""
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return "look for a typing error; in a network without DNS for the outside set HTTPS_PROXY=http://HOST:PORT"
+            return "check the spelling; in a network without external DNS, set HTTPS_PROXY=http://HOST:PORT"
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
             return (
-                "where a gateway signs certificates with an authority of its own, name the file of that authority in"
-                " SSL_CERT_FILE; https:// in front of a plain HTTP server fails as well"
+                "if a gateway signs certificates with its own authority, set SSL_CERT_FILE to that "
+                "authority's file; https:// to a plain HTTP server fails as well"
             )
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
             return "correct HTTPS_PROXY (HTTP_PROXY, ALL_PROXY), or name the upstream's host in NO_PROXY"
@@ -247,8 +247,8 @@ async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> 
     if key.variables and not value:
         return failed(area, f"no key for a request: {' and '.join(key.variables)} unset", "set it, or omit --request")
     if not (value.isascii() and value.isprintable()) or value != value.strip():
-        found = f"the key of {name} has a blank, a line break or another letter that no header may have"
-        return failed(area, found, "set it anew, for agents cannot send it either: is there a line break at its end?")
+        found = f"the key in {name} has a space, a line break or another character that no header may have"
+        return failed(area, found, "set it again, because agents cannot send it either: does it end in a line break?")
     headers = [*key.further, *([(key.header, key.prefix + value)] if value else [])]
     if upstream.authorization and key.header != "authorization":
         headers.append(("authorization", upstream.authorization))
@@ -260,7 +260,7 @@ async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> 
         case 200:
             return ok(area, found)
         case 401 | 403:
-            return failed(area, f"{found}, the key is refused", f"is {name or 'a key'} that of this vendor, and valid?")
+            return failed(area, f"{found}, the key is refused", f"is {name or 'a key'} valid, and for this vendor?")
         case 404:
             return warning(area, found, "is the path of the upstream right? Some vendors have no list of models")
         case _:
@@ -278,8 +278,8 @@ async def _examine_store(resolved: Resolved) -> list[Check]:
     if config.store == MEMORY:
         if config.serve.workers == 1:
             return [ok(area, "the memory of this process")]
-        found = f"the memory of each of {config.serve.workers} workers: none knows what another has seen"
-        return [warning(area, found, "use --store redis://HOST:PORT for all of them")]
+        found = f"the memory of each of {config.serve.workers} workers, which do not share it"
+        return [warning(area, found, "use --store redis://HOST:PORT to share it")]
     try:
         seconds = await probe(config.store, max(PATIENCE_S, config.store_timeout_s))
     except ConfigError as error:
@@ -289,6 +289,8 @@ async def _examine_store(resolved: Resolved) -> list[Check]:
         return [failed(area, str(error), advice)]
     found = f"{without_credentials(config.store)} takes a write in {1000 * seconds:.1f} ms"
     if seconds > SLOW * config.store_timeout_s:
-        advice = f"an exchange waits {config.store_timeout_s:g} s for it: raise store_timeout_s, or move it nearer"
+        advice = (
+            f"an exchange waits {config.store_timeout_s:g} s for it: raise store_timeout_s, or move the store closer"
+        )
         return [warning(area, found, advice)]
     return [ok(area, found)]

@@ -42,19 +42,20 @@ LONGEST: Final = 120
 """Characters of a call that are shown."""
 OTHER_BODY: Final = "other body"
 ADVICE: Final = {
-    NO_TOOLS: "its answer can have no calls: it declares no tools, or asks for one token. Nothing needs to be done",
-    OTHER_BODY: "the body is not of the format that its path serves: is it the right path, and is the body whole?",
-    DISABLED: "set tool_call_loop.enabled: true; a model's entry under `models`, or a command in the chat, may be off",
+    NO_TOOLS: "its answer cannot contain calls: it declares no tools, or asks for one token. Nothing to do",
+    OTHER_BODY: "the body does not have the format of its path: is the path right, and the body complete?",
+    DISABLED: "set tool_call_loop.enabled: true; a model's entry under `models`, or a command in the chat, may turn it "
+    "off",
     OWN_ERROR: "this is a fault of callfuse; please report it with the request",
-    "request not JSON": "is the file the body alone, of a request or an answer, without headers?",
+    "request not JSON": "does the file contain only the body of a request or an answer, without headers?",
     "request encoding": "gzip, deflate and zstd are read (br with the package brotli): is content-encoding right?",
-    "request values": "it has more than 100,000 JSON values, which nobody could parse while others wait",
+    "request values": "it has more than 100,000 JSON values; parsing them would make other requests wait",
     "max_request_bytes": "raise tool_call_loop.max_request_bytes",
     "max_total_bytes": "raise tool_call_loop.max_total_bytes",
-    "signed chain": "a signature covers the body, and the vendor has the history: nothing may be changed",
+    "signed chain": "the body is signed, and the vendor stores the history, so callfuse cannot change anything",
 }
 """What to do about each cause for which a request is not guarded."""
-NO_PATH: Final = "docs/dialects.md names the paths; a POST to any other passes unread"
+NO_PATH: Final = "docs/dialects.md lists the paths; a POST to any other path passes unread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def explain(file: str, path: str, resolved: Resolved) -> list[Check]:
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        return [failed(AREA, f"{file} cannot be read: {error.strerror}", "give the file of a request's body, or -")]
+        return [failed(AREA, f"{file} cannot be read: {error.strerror}", "use a file with a request's body, or -")]
     given = _given(raw)
     given = replace(given, path=path or given.path)
     return [*_explain(given, _inert(resolved))]
@@ -123,7 +124,7 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
         advice = f"{api} is not read yet; {NO_PATH}" if api else NO_PATH
         yield failed(AREA, f"no format is known for the path {plain(shown)}", advice)
         return
-    guessed = "" if given.path else ", as --path does not say otherwise"
+    guessed = "" if given.path else ", by default; --path sets another path"
     yield ok(AREA, f"{len(given.body):,} bytes of {dialect.name}, sent to {plain(shown)}{guessed}")
     request = None if value is None else dialect.read_request(dumps(value), value, path)
     call = _last_call(request)
@@ -226,13 +227,13 @@ def _verdict(told: ExchangeSink, looks_like: Dialect) -> Iterator[Check]:
     ended = told.ended
     cause = ended.cause if ended is not None else OWN_ERROR
     if cause:
-        advice = ADVICE.get(cause.partition(":")[0], "docs/dialects.md tells what is read, and what is not")
+        advice = ADVICE.get(cause.partition(":")[0], "docs/dialects.md lists what callfuse reads")
         if cause == OTHER_BODY and ended is not None and looks_like.name != ended.where.dialect:
-            advice = f"it looks like {looks_like.name}, which is sent to a path such as {looks_like.usual_path}"
+            advice = f"it looks like {looks_like.name}, which has paths such as {looks_like.usual_path}"
         make = note if cause == NO_TOOLS else failed
         yield make(AREA, f"it is not guarded: {plain(cause)}", advice)
         return
-    yield ok(AREA, "it is guarded: calls in its answer are judged before they leave")
+    yield ok(AREA, "it is guarded: calls in its answer are judged before they reach the client")
     for other in told.causes:
         yield failed(AREA, f"calls passed unjudged: {plain(other)}", ADVICE[OWN_ERROR])
 
@@ -242,17 +243,17 @@ def _circumstances(given: Given, ended: ExchangeEnded) -> Iterator[Check]:
     source = ended.where.source
     if source == FINGERPRINT:
         name = OWN_HEADER.decode()
-        yield ok(AREA, f"its session is known by its first messages alone; the header {name} would name it")
+        yield ok(AREA, f"its session is identified only by its first messages; the header {name} would name it")
     else:
         yield ok(AREA, f"its session is {text(ended.where.session)}, named by {plain(source)}")
     headers = {
         name.encode("latin-1", "replace"): one.encode("latin-1", "replace") for name, one in given.headers.items()
     }
     if VIA in headers:
-        yield warning(AREA, "another callfuse has guarded it, so that this one only observes", "one of them is enough")
+        yield warning(AREA, "another callfuse has guarded it, so this one only observes", "one of them is enough")
     elif is_signed(headers):
-        advice = "let callfuse stand where requests are not signed yet, or use a token in place of a signature"
-        yield warning(AREA, "it is signed: nothing can be changed, so that findings are only told", advice)
+        advice = "put callfuse before the requests are signed, or use a token instead of a signature"
+        yield warning(AREA, "it is signed, so nothing can be changed, and findings are only reported", advice)
 
 
 def _history(request: Request) -> Iterator[Check]:
@@ -263,7 +264,7 @@ def _history(request: Request) -> Iterator[Check]:
             break
         rounds.append(one)
     if not rounds:
-        yield ok(AREA, "no call counts yet: there is none since the last message of a person")
+        yield ok(AREA, "no call counts yet: there is no call since the last user message")
         return
     calls = [call for one in rounds for call in one.calls]
     newest = rounds[0].calls[-1]
@@ -271,17 +272,18 @@ def _history(request: Request) -> Iterator[Check]:
     others = sum(call.name == newest.name for call in calls) - len(equal)
     outcomes = [call.outcome for call in equal if call.outcome is not None]
     results = {outcome.digest for outcome in outcomes}
-    found = f"{counted(len(calls), 'call')} in {counted(len(rounds), 'round')} since the last message of a person"
-    found += f"; the last one is there {counted(len(equal), 'time')}"
+    found = f"{counted(len(calls), 'call')} in {counted(len(rounds), 'round')} since the last user message"
+    found += f"; the last one occurs {counted(len(equal), 'time')}"
     advice = ""
     if len(results) > 1:
         newer, older = next((newer, older) for newer, older in pairwise(outcomes) if newer.digest != older.digest)
         found += f", with {len(results)} different results (last: {plain(difference(older, newer))})"
-        advice = "a result that differs is progress; `max_repeats_changing` bounds the same call whatever comes back"
+        advice = "a different result is progress; `max_repeats_changing` limits equal calls whatever they return"
     elif others > 0:
         found += f", and its tool {counted(others, 'time')} with other arguments"
         advice = (
-            "other arguments make another call; `per_tool: {NAME: {ignore: [...]}}` leaves out those that always change"
+            "a call with other arguments is another call; `per_tool: {NAME: {ignore: [...]}}` ignores "
+            "arguments that always change"
         )
     elif len(equal) > 1 and results:
         found += ", with the same result"
@@ -294,10 +296,10 @@ def _next_call(call: ToolCall | None, told: ExchangeSink) -> Iterator[Check]:
         return
     shown = plain(star_secrets(f"{call.full_name} {call.text}", LONGEST))
     if not told.found:
-        yield ok(AREA, f"if the model now calls {shown} again, it passes: no limit is reached")
+        yield ok(AREA, f"if the model calls {shown} again now, the call passes: no limit is reached")
         return
     first = told.found[0]
     found = first.verdict.finding
     rungs = ", then ".join(dict.fromkeys(one.action for one in told.found))
     why = f"{found.kind}, {found.count} with a limit of {found.threshold}"
-    yield ok(AREA, f"if the model now calls {shown} again, it meets: {rungs} ({why})")
+    yield ok(AREA, f"if the model calls {shown} again now, callfuse uses: {rungs} ({why})")

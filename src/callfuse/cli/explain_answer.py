@@ -78,7 +78,7 @@ def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Ite
     form = f"streamed as {answer.form}" if answer.form else "whole"
     yield ok(AREA, f"{size:,} bytes: an answer of {answer.dialect.name}, {form}")
     total = sum(map(len, answer.calls))
-    cut = f"; {answer.cut} without an end, which is no evidence" if answer.cut else ""
+    cut = f"; {answer.cut} incomplete, so not evidence" if answer.cut else ""
     yield ok(AREA, f"{counted(total, 'complete call') if total else 'no complete call'}{cut}")
     rounds = (Round(tuple(map(PastCall, calls)), 0) for calls in answer.calls if calls)
     runs = (RecordedRun("", "", "", None, [[one]]) for one in rounds)
@@ -87,7 +87,7 @@ def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Ite
     if total > MOST_CALLS:
         yield ok(AREA, f"and {total - MOST_CALLS:,} more")
     if total:
-        yield ok(AREA, "what came before it counts as well: --explain its request, or `callfuse replay` the run")
+        yield ok(AREA, "earlier calls count as well: use --explain with its request, or `callfuse replay` with the run")
 
 
 def _told(judged: Judged) -> Check:
@@ -98,6 +98,8 @@ def _told(judged: Judged) -> Check:
     if verdict is not None:
         found = verdict.finding
         return ok(
-            AREA, f"{shown} meets: {verdict.rung} ({found.kind}, {found.count} with a limit of {found.threshold})"
+            AREA,
+            f"{shown}: callfuse uses {verdict.rung} ({found.kind}, {found.count} with a limit of {found.threshold})",
         )
-    return ok(AREA, f"{shown} {'waits until it is complete, and passes' if judged.held else 'passes, and is not held'}")
+    held = "is held until it is complete, then passes" if judged.held else "passes without being held"
+    return ok(AREA, f"{shown} {held}")

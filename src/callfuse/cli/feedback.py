@@ -41,7 +41,7 @@ def run_feedback(finding: str, kind: str, url: str) -> int:
         typer.echo(f"callfuse {COMMAND}: {why}", err=True)
         return 1
     what = f"{answer.get('kind')}, {answer.get('tool')}, {answer.get('count')}/{answer.get('threshold')}"
-    counted = "counted" if answer.get("counted") else "was said before"
+    counted = "counted" if answer.get("counted") else "was counted before"
     typer.echo(plain(f"{finding} ({what}): {kind}, {counted}"))
     return 0
 

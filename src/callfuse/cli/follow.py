@@ -123,7 +123,7 @@ class PageState(Enum):
 
     CONNECTING = "connecting"
     LIVE = "live"
-    LOST = "lost, asking again"
+    LOST = "lost, reconnecting"
 
 
 class _UnknownError(Exception):
@@ -218,7 +218,7 @@ class PageFollower:
         )
 
     def _is_none(self, below: str) -> str:
-        return f"{plain(self._server.url)}/{below} sends what is no live page of callfuse"
+        return f"{plain(self._server.url)}/{below} is not a live page of callfuse"
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:

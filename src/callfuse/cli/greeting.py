@@ -33,7 +33,7 @@ def greeting(config: Config, port: int) -> str:
 def admin_notice(config: Config, port: int, token: str) -> str:
     """The line with the URL of the admin page and the token that was made for it."""
     page = f"{base_url(config.serve, port)}{config.admin.path}/"
-    return f"callfuse admin page: {page} with the token {token} (of this start; {ADMIN_TOKEN} sets one)"
+    return f"callfuse admin page: {page} with the token {token} (new at each start; {ADMIN_TOKEN} sets one)"
 
 
 def hints(config: Config, port: int, *, has_token: bool) -> list[str]:
@@ -50,8 +50,8 @@ def hints(config: Config, port: int, *, has_token: bool) -> list[str]:
             lines.append(f"  admin page: {base_url(serve, port)}{config.admin.path}/ with the token of {ADMIN_TOKEN}")
     if serve.log_level != "error" and serve.workers > 1 and config.store == MEMORY:
         lines.append(
-            f"callfuse: warning: {serve.workers} workers and no store: each knows only the exchanges that it has"
-            " served, and what a session sets holds in one of them; --store redis://HOST is for all"
+            f"callfuse: warning: {serve.workers} workers and no store: each worker only knows its own "
+            "exchanges and the settings made there; --store redis://HOST shares them"
         )
     return lines
 

@@ -9,20 +9,15 @@ from callfuse import __version__
 from callfuse.errors import install_hint
 
 COMMANDS: Final = {
-    "serve": "Stand between agents and a vendor, and stop tool-call loops on the way.",
-    "run": "Run a command behind a guard of its own, and say at the end what was found: "
-    '`callfuse run -- claude -p "..."`.',
-    "doctor": "Say what is wrong with settings, packages, port, upstream and store, and what to do about it.",
-    "demo": "Watch a loop being caught: a scripted model, an agent and the guard, all on this machine, "
-    "without any key.",
-    "replay": "Show what would have fired on recorded runs: tables by source and rule, single findings, "
-    "a page of pictures.",
-    "tune": "Set the limits by your own successful runs, so that at most a given share of such runs is acted on.",
-    "feedback": "Tell a running `callfuse serve` what one of its findings was: no loop, a loop, "
-    "or one that was found too late.",
-    "top": "Watch a running `callfuse serve` in the terminal: sessions with their calls, holds, findings "
-    "and what was done.",
-    "config": "Check a file of settings, begin one, or see what holds and why.",
+    "serve": "Run a reverse proxy between agents and a vendor that stops tool-call loops.",
+    "run": 'Run a command behind its own guard, and report the loops at the end: `callfuse run -- claude -p "..."`.',
+    "doctor": "Check settings, packages, port, upstream and store, and say how to fix what is wrong.",
+    "demo": "Show how callfuse stops a loop: a scripted model and an agent on this machine, without an API key.",
+    "replay": "Show what callfuse would have found in recorded runs: tables, single findings, a page with pictures.",
+    "tune": "Set limits from your own successful runs, so that callfuse interrupts at most a given share of such runs.",
+    "feedback": "Rate a finding of a running `callfuse serve`: no loop, a loop, or a loop that was found too late.",
+    "top": "Watch a running `callfuse serve` in the terminal: sessions, calls, holds, findings and actions.",
+    "config": "Check a settings file, create one, or show the settings in effect.",
 }
 """Every command of `callfuse.cli.app`, in its order, with the first sentence of its help text."""
 _PACKAGES: Final = frozenset(
@@ -75,7 +70,7 @@ def _help() -> str:
         [
             "Usage: callfuse [OPTIONS] COMMAND [ARGS]...",
             "",
-            fill("The fuse between an agent and a model: it catches tool-call loops inside live LLM streams.", 80),
+            fill("A fuse between AI agents and models: it stops tool-call loops inside live LLM streams.", 80),
             "",
             "Options:",
             "  --version   Print the version and exit.",
@@ -84,8 +79,8 @@ def _help() -> str:
             "Commands:",
             *(line_of(f"{name:9} {line.replace('`', '')}") for name, line in COMMANDS.items()),
             "",
-            "The commands need more than is installed here: `demo` needs the extra demo, the",
-            "others need serve. The middleware, and the classes for agents, need neither.",
+            "The commands need extras that are not installed: `demo` needs the extra demo,",
+            "the others need serve. The middleware and the classes for agents need neither.",
             'In a checkout, without an installation: uvx --from ".[demo]" callfuse demo',
             *(f"  {install_hint(extra)}" for extra in ("serve", "demo")),
         ]

@@ -114,12 +114,12 @@ class ReloadingApp:
             return
         changed, self._config = list(differences(self._config, config)), config
         now = [path for path in changed if not _is_fixed(path)]
-        logger.info("%s is read again; new from now on: %s", self._origin.file, _join(now) or "nothing")
+        logger.info("reloaded %s; changed: %s", self._origin.file, _join(now) or "nothing")
         if later := [path for path in changed if _is_fixed(path)]:
-            logger.warning("only from the next start on: %s", _join(later))
+            logger.warning("restart to change: %s", _join(later))
 
     def _log_refusal(self, error: Exception) -> None:
-        what = "%s is not used, the settings stay as they are"
+        what = "%s has errors, the settings stay as they are"
         if isinstance(error, ConfigError):
             wrong = "\n".join(f"  {line}" for line in str(error).splitlines())
             logger.error(f"{what}:\n%s", self._origin.file, wrong)

@@ -76,10 +76,12 @@ def _replay_for(options: ReplayOptions) -> Replay:
         raise ValueError("only one report can go to standard output")
     settings = load_config(options.config).tool_call_loop
     if not settings.enabled:
-        print("callfuse replay: tool_call_loop.enabled is false; this is as if it were true", file=sys.stderr)
+        print("callfuse replay: tool_call_loop.enabled is false; replay runs as if it were true", file=sys.stderr)
         settings = settings.model_copy(update={"enabled": True})
     if settings.models:
-        print("callfuse replay: tool_call_loop.models is left out: few records tell the backend", file=sys.stderr)
+        print(
+            "callfuse replay: tool_call_loop.models is ignored, because few records name the backend", file=sys.stderr
+        )
     draw = MAX_DRAWN_RUNS if any(kind == "html" for kind, _ in options.reports) else 0
     keep_runs = any(kind == "json" for kind, _ in options.reports)
     return Replay(settings, options.rules or known, show=options.show, draw=draw, keep_runs=keep_runs)

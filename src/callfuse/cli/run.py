@@ -61,7 +61,7 @@ class GuardFailed(Exception):
 
     def __str__(self) -> str:
         """What the user reads."""
-        return "the guard does not start; `callfuse doctor` looks at its settings, --log FILE tells more"
+        return "the guard does not start; `callfuse doctor` checks its settings, --log FILE shows more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +243,11 @@ def _tell(account: Account, wiring: Wiring, guard: str) -> None:
     """Print what happened, on stderr."""
     lines = [*account.lines()]
     if account.is_empty:
-        lines = ["the command has asked no model through callfuse. It was given:"]
+        lines = ["the command did not use a model through callfuse. It got these variables:"]
         for vendor in VENDORS:
             name = vendor.variables[0]
             upstream = without_credentials(wiring.routes[vendor.route])
             lines.append(f"  {name}={guard}{wiring.paths[name]} for {upstream}")
-        lines.append("  and a setting of its own may win over these; `docs/agents.md` names more of them")
+        lines.append("  Its own settings may override these; `docs/agents.md` lists more variables")
     for line in lines:
         print(f"callfuse: {line}" if line[0] != " " else f"callfuse:{line}", file=sys.stderr)

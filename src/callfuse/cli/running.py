@@ -12,9 +12,9 @@ from callfuse.observe.printable import plain
 
 _URL_HINT: Final = "use the address of the admin page, as in http://127.0.0.1:8100/_callfuse"
 UNAUTHORIZED: Final = 401
-UNREACHABLE: Final = "is `callfuse serve` running there? --url names another address"
+UNREACHABLE: Final = "is `callfuse serve` running there? --url sets another address"
 """What to do where there is no answer."""
-REFUSED: Final = f"the token of {ADMIN_TOKEN} is not that which this server has, or has printed at its start"
+REFUSED: Final = f"the token in {ADMIN_TOKEN} is not the one that this server uses, or printed at its start"
 """What an answer of this status means."""
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what listens everywhere listens here
 
@@ -31,7 +31,7 @@ class RunningServer:
         """That of an address; empty: of a server with the settings of this environment. Raises ConfigError."""
         token, url = admin_token(os.environ), url or _own_url()
         if token is None:
-            raise ConfigError(f"set {ADMIN_TOKEN}: the token that `callfuse serve` has, or has printed at its start")
+            raise ConfigError(f"set {ADMIN_TOKEN} to the token that `callfuse serve` uses, or printed at its start")
         try:
             parts = urlsplit(url)
             is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -36,7 +36,7 @@ def print_faults(command: str, faults: Sequence[Unreadable], count: int) -> None
     if not count:
         return
     what = "fault" if count == 1 else "faults"
-    print(f"callfuse {command}: {count:,} {what} in what was to be read:", file=sys.stderr)
+    print(f"callfuse {command}: {count:,} {what} in the input:", file=sys.stderr)
     for fault in faults:
         print(f"  {fault}", file=sys.stderr)
     if count > len(faults):

@@ -132,7 +132,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     except OSError as error:
         # Python appends the address to the message of the system.
         why = (error.strerror or str(error)).partition(" (while")[0]
-        advice = "give another --port (0: a free one) or --host; callfuse doctor says who has the port"
+        advice = "use another --port (0 for a free one) or --host; callfuse doctor shows which process has the port"
         print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}; {advice}", file=sys.stderr)
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -230,7 +230,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Log the time limit first; on a second Ctrl+C uvicorn stops at once."""
         limit = self.config.timeout_graceful_shutdown
-        logger.info("stopping: open streams have %s s to end, Ctrl+C cuts them", limit)
+        logger.info("stopping: open streams have %s s to end; Ctrl+C ends them now", limit)
         await super().shutdown(sockets)
 
 

@@ -60,7 +60,7 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
         return fail(COMMAND, f"--max-false-positive {options.alpha:g}: use a share between 0 and 1, as in 0.05")
     target = options.target
     if target and options.config and not target.samefile(options.config):
-        what = f"{target} is there already, and --config names other settings: tune those that it holds, or a new file"
+        what = f"{target} exists, and --config names other settings: leave out --config, or write to a new file"
         return fail(COMMAND, f"--write: {what}")
     try:
         settings = load_config(options.base).tool_call_loop
@@ -71,7 +71,7 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
     except ConfigError as error:
         return fail(COMMAND, str(error))
     if settings.models:
-        what = "limits of single models cannot be tuned; take them out, and tune with the runs of one model at a time"
+        what = "limits of single models cannot be tuned; remove them, and tune with the runs of one model at a time"
         return fail(COMMAND, f"tool_call_loop.models: {what}")
     tuning, reading = Tuning(settings), Reading(files, source=options.source)
     with progress(files, reading, "scoring") as step:
@@ -90,7 +90,7 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
         done = [one for one in done if one.name == options.only]
     if options.write and len(done) != 1:
         names = ", ".join(name for name, _, result in results if isinstance(result, Tuned))
-        return fail(COMMAND, f"--write takes the limits of one source: name one with --only; there are {names}")
+        return fail(COMMAND, f"--write needs one source: choose it with --only; there are {names}")
     try:
         _print(results, options, done, feedback)
     except ConfigError as error:
@@ -143,7 +143,7 @@ def _file_text(options: TuneOptions, tuned: Tuned) -> str:
         copy = Path(folder, Path(options.write).name)
         copy.write_text(text, encoding="utf-8", newline="")
         if limits_of(load_config(copy, env={}).tool_call_loop) != tuned.limits:
-            raise ConfigError(f"{options.write}: the limits that it would hold are others; write to a new file")
+            raise ConfigError(f"{options.write}: the file would contain other limits; write to a new file")
     return text
 
 

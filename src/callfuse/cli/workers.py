@@ -76,7 +76,7 @@ class Workers(Multiprocess):
             if not worker.process.is_alive():
                 self._replace(at, how_it_ended(worker.process.exitcode))
             elif pulse.is_silent():
-                self._replace(at, f"it has not answered for {SILENCE_S:g} s, and is killed")
+                self._replace(at, f"it has not answered for {SILENCE_S:g} s and is killed")
             elif pulse.is_ready and self._on_ready is not None:
                 self._on_ready()
                 self._on_ready = None
@@ -88,11 +88,11 @@ class Workers(Multiprocess):
         worker.join()
         was_ready = self._pulses.pop(worker).is_ready
         if self._on_ready is not None and not was_ready and (worker.process.exitcode or 0) > 0:
-            logger.error("worker %s does not start: %s; callfuse serve ends", worker.pid, why)
+            logger.error("worker %s does not start: %s; callfuse serve exits", worker.pid, why)
             self.exit_code = FAILED_START
             self.should_exit.set()
             return
-        logger.warning("worker %s is gone: %s; another one is started", worker.pid, why)
+        logger.warning("worker %s is gone: %s; starting a new one", worker.pid, why)
         self.processes[at] = Process(self.config, sockets=self.sockets, **self._options)
         self.processes[at].start()
 
