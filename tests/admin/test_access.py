@@ -115,7 +115,7 @@ async def test_a_link_lets_in_once() -> None:
     assert (await guarded.get("", headers=(cookie, *BROWSER))).status == 200
     again = await guarded.get("", f"code={code}", headers=BROWSER)
     assert (again.status, again.header(b"set-cookie")) == (401, None)
-    assert b"This link has been used, or is too old." in again.body
+    assert b"This link has already been used, or has expired." in again.body
     back = await guarded.get("", f"code={code}", headers=(cookie, *BROWSER))
     assert (back.status, back.header(b"location")) == (303, b"./")
 
@@ -236,7 +236,7 @@ async def test_a_form_that_does_not_come(below: str) -> None:
         await guarded.app(scope, receive, send)
     assert sent[0]["status"] == 408
     assert (b"connection", b"close") in sent[0]["headers"]
-    assert b"this form has not come within 0.02 s" in sent[1]["body"]
+    assert b"this form did not arrive within 0.02 s" in sent[1]["body"]
 
 
 async def test_a_client_that_leaves_while_it_sends_its_form() -> None:
@@ -328,7 +328,7 @@ def test_a_page_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
         AdminApp(fuse, token="guess")
     with pytest.raises(ConfigError, match=r"the admin token \(keyword\) is too short"):
         AdminApp(fuse, token="")
-    with pytest.raises(ConfigError, match="give AdminApp yours, not a Vendor"):
+    with pytest.raises(ConfigError, match="AdminApp needs your CallFuseMiddleware, not a Vendor"):
         AdminApp(Guarded().vendor, token=TOKEN)  # type: ignore[arg-type]
     monkeypatch.setenv("CALLFUSE_ADMIN_TOKEN", TOKEN)
     assert isinstance(AdminApp(fuse), AdminApp)

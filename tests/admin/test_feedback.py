@@ -78,7 +78,7 @@ async def test_what_is_no_feedback() -> None:
     worker = Worker()
     finding = await worker.find()
     wrong: list[tuple[object, int, str]] = [
-        ({"finding": "0" * 16, "kind": "false_positive"}, 404, "no finding of this id"),
+        ({"finding": "0" * 16, "kind": "false_positive"}, 404, "no finding with this id"),
         ({"finding": finding, "kind": "nonsense"}, 400, ", ".join(FEEDBACK)),
         ({"finding": finding, "kind": ["false_positive"]}, 400, ", ".join(FEEDBACK)),
         ({"finding": finding}, 400, ", ".join(FEEDBACK)),

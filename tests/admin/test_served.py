@@ -101,5 +101,5 @@ def test_a_token_that_could_be_guessed_is_refused(name: str, what: str) -> None:
     """At the start, without printing it."""
     ended = callfuse_here("serve", "--upstream", "http://127.0.0.1:9", **{name: "s3cret"})
     assert ended.returncode == 2
-    assert f"  the {what} (environment variable {name}) is too short, or holds " in ended.stderr
+    assert f"  the {what} (environment variable {name}) is too short, or has " in ended.stderr
     assert "s3cret" not in ended.stderr

@@ -93,7 +93,7 @@ async def test_what_a_session_has_set_is_shown() -> None:
     page = await guarded.page(f"session={SESSION}")
     assert ["tool_call_loop.mode", "warn", "session: command in the chat, or admin page"] in cells(page)
     assert "set nothing" not in page
-    assert "Here, this session has set nothing." in await guarded.page(f"session={OTHER}")
+    assert "This session has no settings of its own here." in await guarded.page(f"session={OTHER}")
 
 
 @pytest.mark.parametrize("session", ["7", "my own session", "x" * 300, "a/b\tc"])
@@ -114,7 +114,7 @@ async def test_an_unknown_session_is_said_to_be_unknown() -> None:
     lane = Lane(b"key", SESSION, b"f" * 16, "x-session-id")
     await guarded.fuse.ledger.write({lane: LaneState()}, time.time())
     known, unknown = await guarded.page(f"session={SESSION}"), await guarded.page(f"session={OTHER}")
-    assert "this session has set nothing" in known
+    assert "has no settings of its own" in known
     assert "It is unknown" not in known
     assert "It is unknown" in unknown
     for session, header in ((SESSION, None), (OTHER, b"unknown")):
@@ -136,7 +136,7 @@ async def test_sessions_are_listed() -> None:
     """With what they have set and when they were last used, the last one first; those that have set nothing are not."""
     guarded = Guarded()
     assert await guarded.told("sessions") == []
-    assert "None has set anything." in await guarded.page()
+    assert "No session has settings of its own." in await guarded.page()
     await guarded.type("!/set(tool-loop-mode=warn)", SESSION)
     await guarded.type("!/set(tool-loop-max-repeats=7)", OTHER)
     await guarded.type("!/status", "session-that-only-asked")
@@ -173,7 +173,7 @@ async def test_two_clients_with_one_name_for_their_sessions() -> None:
         exchange = await guarded.get(query, f"session={SESSION}", headers=(*BEARER, *BROWSER))
         assert exchange.status == 400
         told = unescape(exchange.body.decode())
-        assert f"several clients have one of this name; add client={two['client']} or {one['client']}" in told
+        assert f"several clients have a session of this name; add client={two['client']} or {one['client']}" in told
     for listed, mode in ((one, "warn"), (two, "block")):
         rows = await guarded.told("settings", f"session={SESSION}&client={listed['client']}")
         assert of(rows, "mode")["mode"][0] == mode

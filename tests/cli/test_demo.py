@@ -89,7 +89,7 @@ def test_loop_is_caught() -> None:
     assert "STOPPED" in without
     changed = f'  3  search_web("{agent.OTHER_QUERY}")'
     told_in_order(
-        with_callfuse, "  2  search_web", "HELD", "told to the model instead of a result: [callfuse]", changed
+        with_callfuse, "  2  search_web", "HELD", "sent to the model instead of a result: [callfuse]", changed
     )
     told_in_order(with_callfuse, "HELD", "finding: tool=search_web, repeats=3/3", "action=steer", changed)
     told_in_order(with_callfuse, changed, "answer: On Sundays", "tool calls run", "changed course")
@@ -105,7 +105,7 @@ def test_stubborn_model_is_blocked() -> None:
     with_callfuse = done.stdout.partition("\nWith callfuse\n")[2]
     end = ("action=block", "BLOCKED; the agent reads: [callfuse]", "did not listen")
     told_in_order(with_callfuse, "HELD", "action=steer", *end)
-    told_in_order(with_callfuse, "HELD", "told to the model", *end)
+    told_in_order(with_callfuse, "HELD", "sent to the model", *end)
     assert with_callfuse.count(f'{agent.TOOL}("{agent.LOOPING_QUERY}")') == 2
 
 

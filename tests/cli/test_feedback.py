@@ -107,4 +107,4 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     odd = tmp_path / "odd.jsonl"
     odd.write_text('nonsense\n{"finding": 1}\n\n')
     ended = callfuse("tune", log, "--feedback", str(odd))
-    assert "feedback on 0 findings, 0 false positives; lines that are no feedback: 2" in ended.stdout
+    assert "feedback on 0 findings, 0 false positives; lines without feedback: 2" in ended.stdout

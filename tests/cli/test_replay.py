@@ -115,7 +115,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str, tmp_path: Pat
     first, *lines = ended.stderr.splitlines()
     assert ended.returncode == 0
     assert first == "callfuse replay: 31 faults in the input:"
-    assert lines[0].startswith(f"  {log}, line 3: is no JSON: ")
+    assert lines[0].startswith(f"  {log}, line 3: is not JSON: ")
     assert lines[-1] == "  and 11 more"
     assert json.loads(ended.stdout)["faults"]["count"] == 31
 

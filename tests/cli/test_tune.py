@@ -42,7 +42,7 @@ def test_the_report_in_a_pipe(log: str) -> None:
     head, row, *rest = ended.stdout.splitlines()
     assert head.split()[:3] == ["source", "good", "runs"]
     assert row.split() == ["lab", "40", "1", "4.8%", "80.0%", "4.8%", "0.0%"]
-    promise = "at most 5% are acted on (2 of 41), on average over sets of 40 runs as this one."
+    promise = "are acted on (2 of 41), on average over sets of 40 runs like this one."
     assert any(promise in line for line in rest)
     assert [line.strip() for line in rest[-3:]] == [
         "The scale: max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 39, no_news: 2, cycle: 2, "
@@ -73,7 +73,7 @@ def test_each_source_by_itself(tmp_path: Path) -> None:
     log = written(tmp_path / "log.jsonl", *good("x/y"), *good("x y", 50), *good("few", 5), LOOP)
     report = callfuse("tune", log)
     assert report.returncode == 0
-    assert "Not tuned: 38 successful runs are needed for 5%, one half to set a line and one to try it" in report.stdout
+    assert "Not tuned: 38 successful runs are needed for 5%: half to set a line, half to test it" in report.stdout
     file = tmp_path / "tuned.yaml"
     for where in ("-", str(file)):
         refused = callfuse("tune", log, "--write", where)
@@ -171,14 +171,14 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
     assert ended.returncode == 0
     first, second = ended.stderr.splitlines()
     assert first == "callfuse tune: 1 fault in the input:"
-    assert second.startswith(f"  {log}, line 42: is no JSON: ")
+    assert second.startswith(f"  {log}, line 42: is not JSON: ")
 
 
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [
         ([record_of("a", success=None)], "lab: no run says whether it succeeded"),
-        (good(runs=37), "lab: 38 successful runs are needed for 5%, one half to set a line and one to try it"),
+        (good(runs=37), "lab: 38 successful runs are needed for 5%: half to set a line, half to test it"),
         ([LOOP], "would do as well; there are 0"),
         ([record_of()], "no recorded run with a call in "),
     ],

@@ -212,7 +212,7 @@ async def test_what_is_logged_of_a_broken_callback(callback: Callable[[Any], Any
     with given_log(logging.DEBUG) as log:
         await asked(kit, app_for(kit), callback)
     (line,) = [text for _, level, text in log if "on_loop" in text and level == logging.WARNING]
-    assert line.startswith(f"on_loop failed, the policy's action stands: {why}")
+    assert line.startswith(f"on_loop failed, so the mode decides: {why}")
     assert "zebra" not in line
     assert ("callfuse", logging.DEBUG, "on_loop failed") in log
 

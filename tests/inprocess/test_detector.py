@@ -453,7 +453,7 @@ def test_a_callback_may_fail(caplog: pytest.LogCaptureFixture) -> None:
         raise RuntimeError("no network")
 
     assert go(LoopDetector(settings(), on_loop=on_loop), *["a=x"] * 3) == ["-", "-", "steer"]
-    assert "on_loop failed, the policy's action stands: RuntimeError" in caplog.messages
+    assert "on_loop failed, so the mode decides: RuntimeError" in caplog.messages
 
 
 def test_what_has_run_is_not_blocked() -> None:

@@ -175,8 +175,8 @@ async def test_a_receiver_that_is_down_loses_nothing(receiver: Receiver, caplog:
     assert counts.of("webhook_dropped") == 0
     lines = [record.getMessage() for record in caplog.records if "webhook" in record.getMessage()]
     assert lines == [
-        "the webhook at 127.0.0.1 fails (connection), events wait for it",
-        "the webhook at 127.0.0.1 takes events again",
+        "the webhook at 127.0.0.1 fails (connection), events are waiting",
+        "the webhook at 127.0.0.1 accepts events again",
     ]
 
 

@@ -148,7 +148,7 @@ def test_half_of_the_runs_must_do() -> None:
     runs = 2 * min_scores(alpha)
     scores = [Score(0, at) for at in range(runs)]
     assert scale.settings(line(scores[1:], alpha)).max_weighted_calls == runs - 1
-    with pytest.raises(CannotTuneError, match=f"^{runs} successful runs are needed for 5%, .* there are {runs - 1}$"):
+    with pytest.raises(CannotTuneError, match=f"^{runs} successful runs are needed for 5%: .* there are {runs - 1}$"):
         tune("lab", Source(scores[1:], [1] * (runs - 1)), scale, alpha)
     tuned = tune("lab", Source(scores, [1] * runs), scale, alpha)
     assert (tuned.good, tuned.by_scale.max_weighted_calls) == (runs, runs - 1)

@@ -31,8 +31,8 @@ def differs(one: Any, other: Any) -> str:
         ("same", "same\nmore", "line 2: '' -> 'more'"),
         ("fine", "Error: no such file", "a result -> an error"),
         ("fine", "", "a result -> no data"),
-        ("x" * 400 + "a", "x" * 400 + "b", "something behind the first 300 characters"),
-        ([{"type": "image", "data": "a"}], [{"type": "image", "data": "b"}], "something that is no text"),
+        ("x" * 400 + "a", "x" * 400 + "b", "something after the first 300 characters"),
+        ([{"type": "image", "data": "a"}], [{"type": "image", "data": "b"}], "something that is not text"),
         ("a" * 60, "b" * 60, f"line 1: '{'a' * 37}...' -> '{'b' * 37}...'"),
     ],
 )

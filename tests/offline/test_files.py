@@ -85,9 +85,9 @@ def test_faults_name_lines(tmp_path: Path) -> None:
         (gzip.compress(LINES * 50)[:-40], "cannot be read to its end: "),
         (b"\xfd7zXZ\x00" + b"x" * 100, "cannot be read to its end: "),
         (json.dumps([ONE, TWO], indent=2).encode()[:-9], "line 65: ends in the middle of a record"),
-        (b'[\n{"a": nonsense}, {"b": 1}]', "line 2: is no JSON from here on: "),
-        (b'[[1,\n 2], {"a": 1]', "line 1: is no JSON: "),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "line 1: is no JSON: "),
+        (b'[\n{"a": nonsense}, {"b": 1}]', "line 2: is not JSON from here on: "),
+        (b'[[1,\n 2], {"a": 1]', "line 1: is not JSON: "),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "line 1: is not JSON: "),
     ],
 )
 def test_broken_files_are_named(content: bytes, fault: str, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_what_has_no_end_is_not_read_to_it(tmp_path: Path, monkeypatch: pytest.M
         path.write_text(content)
         (fault,) = faults_in(str(path))
         assert "is a record of more than" in fault
-        assert fault.endswith(("the rest is not read", "give each run a line of its own"))
+        assert fault.endswith(("the rest is not read", "write each run in its own line"))
 
 
 def test_files_that_cannot_be_opened_are_named(tmp_path: Path) -> None:

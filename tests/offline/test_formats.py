@@ -218,12 +218,12 @@ def test_wide_integers_are_not_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "fault"),
     [
-        (b'{"calls": [', "line 1: is no JSON: "),
+        (b'{"calls": [', "line 1: is not JSON: "),
         ("text", "line 1: holds a text; use an object, or a list of messages"),
         (17, "line 1: holds the number 17; use an object"),
         ([1, 2], "line 1: an element is the number 1; use objects"),
-        ({}, "line 1: is an empty object, which is none of the known formats (calls, opentelemetry, litellm, "),
-        ({"a": 1, "b": 2}, "line 1: is an object with the keys a, b, which is none of the known formats"),
+        ({}, "line 1: is an empty object, in none of the known formats (calls, opentelemetry, litellm, "),
+        ({"a": 1, "b": 2}, "line 1: is an object with the keys a, b, in none of the known formats"),
         ({"calls": [3]}, "line 1: calls[0] is the number 3; use an object"),
         ({"calls": [{"name": None}]}, "line 1: calls[0].name = null: use a text"),
         ({"calls": [{"name": "a", "turn": "1"}]}, "line 1: calls[0].turn = '1': use a whole number"),
@@ -233,7 +233,7 @@ def test_wide_integers_are_not_merged(tmp_path: Path) -> None:
         (calls() | {"success": "yes"}, "line 1: success = 'yes': use true, false or null"),
         (calls() | {"id": ["a"]}, "line 1: id = ['a']: use a text"),
         (litellm() | {"messages": {}, "response": {}}, "line 1: has no messages: LiteLLM keeps them where"),
-        ({"attributes": {"gen_ai.input.messages": '[{"ro'}}, "line 1: gen_ai.input.messages is no JSON (cut by the"),
+        ({"attributes": {"gen_ai.input.messages": '[{"ro'}}, "line 1: gen_ai.input.messages is not JSON (cut by the"),
         ({"attributes": {"gen_ai.input.messages": 1}}, "line 1: gen_ai.input.messages is the number 1; use a list"),
         ({"attributes": {"gen_ai.input.messages": [{"role": "user", "content": ""}]}}, "line 1: a message has no part"),
         ({"attributes": {"gen_ai.input.messages": [{"parts": [5]}]}}, "line 1: a part is the number 5; use an object"),
@@ -266,7 +266,7 @@ def test_one_bad_span_leaves_the_others(tmp_path: Path) -> None:
     spans = record["resourceSpans"][0]["scopeSpans"][0]["spans"]
     spans.insert(0, {"traceId": "def", "attributes": otlp({"gen_ai.input.messages": '[{"role": "us'})})
     name = written(tmp_path / "log.jsonl", record)
-    assert [fault.partition(" (")[0] for fault in faults_in(name)] == ["line 1: gen_ai.input.messages is no JSON"]
+    assert [fault.partition(" (")[0] for fault in faults_in(name)] == ["line 1: gen_ai.input.messages is not JSON"]
     assert [plain(one) for one in Reading([name]) if isinstance(one, RecordedRun)] == [EXPECTED]
 
 

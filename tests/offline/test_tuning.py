@@ -222,7 +222,9 @@ def test_no_more_good_runs_are_acted_on_than_promised(runs: int) -> None:
     acted = sum(any(one.finding for one in judge_run(run, found.settings)) for run in good)
     assert acted == (runs + 1) // 20 - 1
     assert found.settings.max_weighted_calls == runs - acted
-    assert f"at most 5% are acted on ({acted + 1} of {runs + 1})" in found.promise
+    assert (
+        f"At most 5% of new successful runs of the same kind are acted on ({acted + 1} of {runs + 1})" in found.promise
+    )
 
 
 def test_detectors_come_before_length() -> None:
@@ -283,16 +285,16 @@ def test_a_name_stays_in_its_comment(tmp_path: Path) -> None:
     assert load_config(file, env={}).tool_call_loop.enabled
 
 
-HALVES = "one half to set a line and one to try it, and to tell whether a limit on the number of calls would do as well"
+HALVES = "half to set a line, half to test it and compare it with a limit on the number of calls"
 
 
 @pytest.mark.parametrize(
     ("runs", "alpha", "why"),
     [
         ([run_of(["a"], success=None)], FIVE, "no run says whether it succeeded"),
-        (LOOPS, FIVE, f"38 successful runs are needed for 5%, {HALVES}; there are 0"),
-        (GOOD[:37], FIVE, f"38 successful runs are needed for 5%, {HALVES}; there are 37"),
-        (GOOD, Fraction("0.025"), f"78 successful runs are needed for 2.5%, {HALVES}; there are 38"),
+        (LOOPS, FIVE, f"38 successful runs are needed for 5%: {HALVES}; there are 0"),
+        (GOOD[:37], FIVE, f"38 successful runs are needed for 5%: {HALVES}; there are 37"),
+        (GOOD, Fraction("0.025"), f"78 successful runs are needed for 2.5%: {HALVES}; there are 38"),
     ],
 )
 def test_too_few(runs: list[RecordedRun], alpha: Fraction, why: str) -> None:
@@ -346,14 +348,14 @@ def test_a_limit_that_was_lower_stays() -> None:
             [*GOOD, *LOOPS],
             "max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 38, no_news: 2, cycle: 2, same",
         ),
-        (GOOD, "Recommended: the scale; what either line saves is unknown, for no run failed."),
+        (GOOD, "Recommended: the scale; what either line saves is unknown, because no run failed."),
         ([*GOOD, steady(3, success=False)], "Recommended: the scale; neither line saves anything in the failed runs."),
         (
             [*GOOD, steady(90, success=False)],
             "Recommended: the scale, which saves as much as a line on the number of calls.",
         ),
         ([*GOOD, run_of(["a"], success=None)], "1 of its runs do not say"),
-        (GOOD[:3], "Not tuned: 38 successful runs are needed for 5%, one half to set a line and one to try it"),
+        (GOOD[:3], "Not tuned: 38 successful runs are needed for 5%: half to set a line, half to test it"),
     ],
 )
 def test_what_is_said(runs: list[RecordedRun], line: str) -> None:

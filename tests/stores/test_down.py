@@ -160,7 +160,7 @@ async def test_an_outage_from_its_beginning_to_its_end(another: Start, caplog: p
         assert one.told() == {"store_errors read": 1, "store_skipped read": 4, "store_skipped write": 1}
         (line,) = lines(caplog)
         assert line.startswith(
-            f"the store redis://127.0.0.1:{server.port} is down, callfuse goes on from the requests'"
+            f"the store redis://127.0.0.1:{server.port} is down, callfuse continues with the requests'"
         )
         for pause in (1, 2, 4):
             one.now += pause
@@ -358,7 +358,7 @@ async def test_a_server_that_is_not_there_is_told_at_the_start(caplog: pytest.Lo
     finally:
         logger.removeHandler(handler)
     (line,) = lines(caplog, logging.WARNING)
-    assert line.startswith(f"the store redis://127.0.0.1:{port} is down, callfuse goes on from the requests'")
+    assert line.startswith(f"the store redis://127.0.0.1:{port} is down, callfuse continues with the requests'")
     assert "s3cret" not in caplog.text
 
 
@@ -461,7 +461,7 @@ def test_under_trio_it_is_memory(server: RedisServer, caplog: pytest.LogCaptureF
     trio.run(turn)
     (line,) = lines(caplog, logging.ERROR)
     assert line == (
-        f"the store redis://127.0.0.1:{server.port} works under asyncio only: "
-        "callfuse uses this process's memory in its place"
+        f"the store redis://127.0.0.1:{server.port} works with asyncio only: "
+        "callfuse uses this process's memory instead"
     )
     assert one.counts.of("store_errors", "loop") == 2

@@ -153,7 +153,7 @@ async def test_two_clients_with_one_name(pair: tuple[RedisLedger, RedisLedger]) 
     await pair[0].aclose()
     status, said = told(await change(other, {"tool-loop-mode": "warn"}))
     assert status == 400
-    assert "several clients have one of this name; add client=" in said["error"]
+    assert "several clients have a session of this name; add client=" in said["error"]
     assert (await reset(other, f"session={SESSION}")).status == 400
     clients = said["error"].partition("client=")[2].split(" or ")
     query = f"session={SESSION}&client={clients[0]}"

@@ -92,7 +92,7 @@ class AdminApp:
     ) -> None:
         if not isinstance(middleware, CallFuseMiddleware):
             what = type(middleware).__name__
-            raise ConfigError(f"the admin page is that of a CallFuseMiddleware; give AdminApp yours, not a {what}")
+            raise ConfigError(f"AdminApp needs your CallFuseMiddleware, not a {what}")
         token = admin_token(os.environ) if token is None else usable_token(token, "keyword")
         if token is None:
             raise ConfigError(f"the admin page has no token; give AdminApp one (token=...), or set {ADMIN_TOKEN}")
@@ -256,7 +256,7 @@ class AdminApp:
     def _let_in(self, request: Request) -> Response:
         """Exchange the code of a link for the cookie; the address that is left has no code."""
         if not self._access.take_code(request.query_params["code"]) and not self._access.allows(request):
-            return self._deny(request, "This link has been used, or is too old.")
+            return self._deny(request, "This link has already been used, or has expired.")
         return self._grant(request)
 
     def _grant(self, request: Request) -> Response:
@@ -340,7 +340,7 @@ async def _read_body(request: Request, timeout_s: float) -> bytes:
     except ClientDisconnect:
         return b""
     except TimeoutError:
-        raise HTTPException(408, f"this form has not come within {timeout_s:g} s", LAST) from None
+        raise HTTPException(408, f"this form did not arrive within {timeout_s:g} s", LAST) from None
     return bytes(body)
 
 

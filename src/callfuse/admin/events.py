@@ -133,7 +133,7 @@ class Stream(Response):
                 with move_on_after(END_TIMEOUT_S):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
         except* TimeoutError:
-            logger.info("a reader of the event feed is dropped: it has taken nothing for %g s", SEND_TIMEOUT_S)
+            logger.info("a reader of the event feed is disconnected: it has read nothing for %g s", SEND_TIMEOUT_S)
         finally:
             self._feed.close(self._reader)
 

@@ -43,7 +43,10 @@ async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str
     except StoreUnavailable as down:
         raise NoStore(f"this process does not know the finding, and {down}; nothing was counted") from None
     if found is None:
-        raise UnknownFinding("no finding of this id is known: it is wrong, or of long ago, or of another callfuse")
+        raise UnknownFinding(
+            "no finding with this id is known: the id is wrong, the finding is too old, or it belongs to another "
+            "callfuse"
+        )
     line = line_of(found, kind)
     if (path := middleware.resolved.config.admin.feedback_file) is not None:
         try:
@@ -92,15 +95,15 @@ def _read(body: bytes) -> tuple[str, str]:
     try:
         given = orjson.loads(body)
     except ValueError:
-        raise BadQuery(f"this is no JSON; {shape}") from None
+        raise BadQuery(f"this is not JSON; {shape}") from None
     if not isinstance(given, dict):
-        raise BadQuery(f"this is no object; {shape}")
+        raise BadQuery(f"this is not an object; {shape}")
     for name in given:
         if name not in KEYS:
             raise BadQuery(f"there is no key {name!r}; {suggest(name, KEYS)}")
     finding_id, kind = given.get("finding"), given.get("kind")
     if not isinstance(finding_id, str) or not 0 < len(finding_id) <= LONGEST_ID:
-        raise BadQuery("finding: use the id of a finding, as log lines and events have it")
+        raise BadQuery("finding: use the id of a finding, as in log lines and events")
     if kind not in FEEDBACK:
         raise BadQuery(f"kind = {kind!r}; use one of {', '.join(FEEDBACK)}")
     return finding_id, kind

@@ -22,7 +22,7 @@ const FIGURES = [
 const LINES = new Set(["exchanges", "calls"]);
 const ESTIMATES = new Set(["saved_calls", "saved_tokens"]);
 const ALARMS = new Set(["fail_open", "not_guarded"]);
-const ALONE = ": the store is down, so that these are the events of one process";
+const ALONE = ": the store is down, so these are the events of one process only";
 const DONE = {
   none: "nothing found, let through", allow: "let through by the callback", observe: "only observed",
   warn: "let through, and warned of with its result", steer: "withheld, and the model asked again with guidance",
@@ -31,7 +31,7 @@ const DONE = {
 };
 const WITHHOLDS = new Set(["steer", "force_text", "escalate", "block"]);
 const THEN = {
-  changed: "It changed course.", same: "It went on in the same way.", ended: "It ended.", user: "The user spoke.",
+  changed: "It changed course.", same: "It did the same again.", ended: "It ended.", user: "The user wrote a message.",
 };
 
 const view = {
@@ -157,7 +157,7 @@ async function refresh() {
     await drawOpen();
   } catch (error) {
     tellState("lost", error.status === 401 ? "The token has changed: load this page again and log in"
-      : error instanceof Refused ? error.message : "The server does not answer; asking it again");
+      : error instanceof Refused ? error.message : "The server does not answer; trying again");
   } finally {
     busy = false;
     soon(stale ? PAUSE_MS : isLive() ? POLL_LIVE_MS : POLL_MS);
@@ -453,8 +453,8 @@ function drawCall(session, lane, bead) {
     ),
   ];
   if (found) parts.push(make("h3", {}, "Finding"), evidence(lane, found));
-  if (bead.told) parts.push(make("h3", {}, `What the ${bead.action === "block" ? "client" : "model"} was told`), make("blockquote", {}, bead.told));
-  if (found) parts.push(make("h3", {}, "What came then"), make("p", {}, whatThen(lane, bead)), feedback(session, bead));
+  if (bead.told) parts.push(make("h3", {}, `What the ${bead.action === "block" ? "client" : "model"} got`), make("blockquote", {}, bead.told));
+  if (found) parts.push(make("h3", {}, "What happened next"), make("p", {}, whatThen(lane, bead)), feedback(session, bead));
   if (bead.tool) parts.push(settings(session, bead));
   at("call").replaceChildren(...parts);
 }
@@ -476,7 +476,7 @@ function evidence(lane, found) {
     ["Rests on", letters.join(", ")],
     ["Returned", found.previous],
     ["Step", found.step ? `${found.step} of the ladder${found.blocks ? `, block ${found.blocks} of the lane` : ""}` : null],
-    ["Holdout", found.arm === "holdout" ? "only observed, to measure against" : null],
+    ["Holdout", found.arm === "holdout" ? "only observed, as a control group" : null],
     ["Advice", found.suggestion], ["Finding id", make("code", {}, found.id)],
   );
 }
@@ -485,7 +485,7 @@ function whatThen(lane, bead) {
   const next = lane.beads[lane.beads.indexOf(bead) + 1];
   const said = THEN[bead.then] ?? "";
   if (!next) return said || "Nothing yet.";
-  if (!next.tool) return `${said} Then the fuse has blown.`.trim();
+  if (!next.tool) return `${said} Then the fuse blew.`.trim();
   return `${said} Next call: ${letter(next)}, ${next.tool}${next.sign === bead.sign ? ", the same again." : ", another one."}`.trim();
 }
 
@@ -493,7 +493,7 @@ let hasFeedback = null; // whether the server takes feedback, once that is known
 
 function feedback(session, bead) {
   const place = make("p", { class: "feedback" });
-  if (bead.feedback) place.append(`Said of it: ${bead.feedback.replace("_", " ")}.`);
+  if (bead.feedback) place.append(`Rating: ${bead.feedback.replace("_", " ")}.`);
   hasFeedback ??= fetch("feedback", { method: "OPTIONS" }).then((answer) => answer.status !== 404, () => false);
   hasFeedback.then((has) => {
     if (has && !bead.feedback) {
@@ -523,7 +523,7 @@ function action(label, run, say) {
 
 /** The settings that hold for a call of this tool, and where each is from. */
 function settings(session, bead) {
-  const place = make("div", {}, make("h3", {}, "Settings that hold"));
+  const place = make("div", {}, make("h3", {}, "Settings"));
   const since = session.changes.filter((change) => change.time > bead.time).at(-1);
   if (since) place.append(make("p", { class: "note" }, `Changed since this call: ${since.what}`));
   const query = { tool: bead.tool, session: session.session };
@@ -533,7 +533,7 @@ function settings(session, bead) {
     const main = ["mode", "max_repeats", "ttl_seconds"].map((key) => `tool_call_loop.${key}`);
     const isMain = (row) => main.includes(row.key) || row.tier !== "default";
     place.append(table("In effect now", loop.filter(isMain)),
-      make("details", {}, make("summary", {}, "All the others"), table("Defaults", loop.filter((row) => !isMain(row)))));
+      make("details", {}, make("summary", {}, "All other settings"), table("Defaults", loop.filter((row) => !isMain(row)))));
   }).catch((error) => problem(place, error));
   return place;
 }
@@ -562,12 +562,12 @@ function drawSession(session, bead) {
       ["Lanes", String(session.lanes.length)], ["First seen", clock(session.began)]),
     make("h4", {}, "Fuse"),
     make("p", {}, session.lanes.some((lane) => lane.blown) ? "It has blown: callfuse answers without asking the model. "
-      : "It holds. ", action("Reset the fuse", () => ask("reset", chosen(), {}), () => "Its blocks are forgotten.")),
+      : "It is intact. ", action("Reset the fuse", () => ask("reset", chosen(), {}), () => "The blocks are forgotten.")),
     make("h4", {}, "Settings of this session"),
     ...(client ? [client] : []),
     ...(session.problem ? [make("p", { class: "note" }, `Nothing can be set: ${session.problem}.`)]
       : session.keys.length ? session.keys.map((key) => changeForm(key, chosen))
-        : [make("p", { class: "note" }, "Nothing can be set: the settings of commands close all keys.")]),
+        : [make("p", { class: "note" }, "Nothing can be set: the settings of commands lock all keys.")]),
     ...(changes.length ? [make("h4", {}, "Changes"), make("ul", {}, ...changes)] : []),
   );
 }
@@ -587,7 +587,7 @@ function changeForm(key, chosen) {
   const send = async (value) => {
     try {
       await ask("change", chosen(), { [key.key]: value });
-      setText(said, value === null ? "It is what it was before this session changed it." : "It holds from the next request on.");
+      setText(said, value === null ? "It has its previous value again." : "It applies from the next request on.");
       if (value === null) input.value = "";
       askAnew();
     } catch (error) {

@@ -43,7 +43,7 @@ POLICY: Final = (
     "frame-ancestors 'none'"
 )
 """The Content-Security-Policy."""
-_UNKNOWN: Final = f" It is unknown: {UNKNOWN}. What it would get is below."
+_UNKNOWN: Final = f" It is unknown: {UNKNOWN}. The settings that it would get are below."
 
 
 def login(problem: str = "") -> str:
@@ -90,11 +90,11 @@ def _table(
     about = [f"{name} {getattr(query, name)}" for name in ("model", "tool", "session") if getattr(query, name)]
     names = (query.session, session_name(query.session))
     unset = query.session and not any(one.name.startswith(names) for one in sessions)
-    note = f"<p>Here, this session has set nothing.{'' if is_known else _UNKNOWN}</p>\n" if unset else ""
+    note = f"<p>This session has no settings of its own here.{'' if is_known else _UNKNOWN}</p>\n" if unset else ""
     what = _escape(", ".join(about) or "every model and tool")
     body = "\n".join(_row(row) for row in rows)
     return (
-        f'{note}<table class="settings">\n<caption>What holds for {what}</caption>\n'
+        f'{note}<table class="settings">\n<caption>Settings for {what}</caption>\n'
         '<thead><tr><th scope="col">Key</th><th scope="col">Value</th><th scope="col">From</th></tr></thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table>\n"
         f'<p><a href="settings{_query(query)}">As JSON</a></p>'
@@ -112,9 +112,9 @@ def _sessions(query: Query, sessions: Sequence[SessionSettings] | None, unlisted
         yield f"<p>No session can be shown: {_escape(unlisted)}.</p>"
         return
     if not sessions:
-        yield "<p>None has set anything.</p>"
+        yield "<p>No session has settings of its own.</p>"
         return
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("SessionSettings", "Client", "Has set", "Last used"))
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("Session", "Client", "Has set", "Last used"))
     yield f'<table aria-labelledby="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
     for one in sessions[:SESSIONS_SHOWN]:
         link = _query(Query(query.model, query.tool, one.name, one.client))

@@ -32,7 +32,7 @@ from callfuse.reference.effective import EffectiveSetting, as_plain_masked, as_t
 from callfuse.wire.jsontext import loads
 
 UNLISTED = "the store that is in use cannot list its sessions"
-UNKNOWN = "callfuse has not heard of it, or not for a long time"
+UNKNOWN = "callfuse has never seen it, or not for a long time"
 
 
 class BadQuery(ValueError):
@@ -159,7 +159,7 @@ async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     """Forget the blocks of a session in all of its lanes, so that its fuse holds again; returns its names. Raises
     BadQuery."""
     if not query.session:
-        raise BadQuery("name the session that is to be reset: session=ID")
+        raise BadQuery("name the session to reset: session=ID")
     found, now = await _find(middleware, access, query), time.time()
     if not found:
         raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
@@ -181,7 +181,7 @@ def read_change(body: bytes) -> dict[str, str | None]:
     except ValueError:
         values = None
     if not isinstance(values, dict) or not all(value is None or isinstance(value, str) for value in values.values()):
-        raise BadQuery('send an object of keys with texts, or null to unset one, as in {"tool-loop-mode": "warn"}')
+        raise BadQuery('send an object of keys with texts, or null to unset a key, as in {"tool-loop-mode": "warn"}')
     return values
 
 
@@ -191,9 +191,9 @@ async def change(
     """Set settings of a session by the names that commands in the chat have (`tool-loop-mode`), or unset them (None),
     with the commands' own checks and limits. Returns the session's names. Raises BadQuery; then nothing is changed."""
     if not query.session:
-        raise BadQuery("name the session that is to be changed: session=ID")
+        raise BadQuery("name the session to change: session=ID")
     if not values:
-        raise BadQuery('name what is to be set, as in {"tool-loop-mode": "warn"}')
+        raise BadQuery('name the keys to set, as in {"tool-loop-mode": "warn"}')
     found, now = await _find(middleware, access, query), time.time()
     if not found:
         raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
@@ -268,7 +268,7 @@ async def _change(
     try:
         return await change_sessions(ledger, states, change_one, now)
     except StoreUnavailable as down:
-        raise NoStore(f"{down}; ask again whether it holds") from None
+        raise NoStore(f"{down}; check whether the change was saved") from None
 
 
 def _check_is_one_client(query: Query, found: Iterable[KeptSession], access: Access) -> None:
@@ -276,4 +276,4 @@ def _check_is_one_client(query: Query, found: Iterable[KeptSession], access: Acc
     clients = dict.fromkeys(access.tag(one.key[0]) for one in found)
     if len(clients) > 1:
         asked = " or ".join(clients)
-        raise BadQuery(f"session {query.session!r}: several clients have one of this name; add client={asked}")
+        raise BadQuery(f"session {query.session!r}: several clients have a session of this name; add client={asked}")

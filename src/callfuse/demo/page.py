@@ -52,7 +52,7 @@ class Page:
         if self._stay_s == 0:
             return
         end = "Ctrl-C ends it" if self._stay_s is None else f"it ends after {self._stay_s:g} s"
-        self._say(f"The live page stays up, and {len(GUESTS)} more agents are at work: {end}.")
+        self._say(f"The live page stays up, with {len(GUESTS)} more agents at work; {end}.")
         for guest in GUESTS:
             threading.Thread(target=self._run, args=(guest.name, guard), name=guest.name, daemon=True).start()
         deadline = None if self._stay_s is None else time.monotonic() + self._stay_s

@@ -25,7 +25,7 @@ MIN_WIDTH, MAX_WIDTH = 48, 100
 _LABELS = {
     EntryKind.HELD: "HELD",
     EntryKind.FINDING: "finding",
-    EntryKind.GUIDANCE: "told to the model instead of a result",
+    EntryKind.GUIDANCE: "sent to the model instead of a result",
     EntryKind.ANSWER: "answer",
     EntryKind.BLOCK: "BLOCKED; the agent reads",
     EntryKind.LIMIT: "STOPPED",
@@ -65,8 +65,9 @@ class PlainStage:
     def open(self) -> None:
         """Say what is about to be seen."""
         self._write(
-            "callfuse demo: a scripted model that loops on a search tool, and a small agent that does as it says. "
-            "The agent runs twice: straight to the model, and through callfuse serve. All of it is on this machine."
+            "callfuse demo: a scripted model that loops on a search tool, and a small agent that runs its "
+            "calls. The agent runs twice: directly with the model, and through callfuse serve. Everything "
+            "runs on this machine."
         )
         self._write(f"The agent asks: {QUESTION}")
 
@@ -126,7 +127,9 @@ class LiveStage:
     def open(self) -> None:
         """Say what is about to be seen."""
         about = Text("callfuse demo  ", style="bold")
-        about.append("a scripted model that loops, and the same agent twice; all of it on this machine\n", "not bold")
+        about.append(
+            "a scripted model that loops, and the same agent twice; everything runs on this machine\n", "not bold"
+        )
         about.append("The agent asks: ", "dim").append(QUESTION, "not bold")
         self._console.print(about)
 

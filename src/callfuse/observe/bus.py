@@ -87,4 +87,4 @@ class Bus:
                 self._failed = (*self._failed, sink)
         with Boundary():  # the log itself may be what fails
             what = f"{type(error).__name__} of {type(sink).__name__} at {event.name!r}"
-            _logger.error("an observer of callfuse failed, and further errors of it are not logged: %s", what)
+            _logger.error("an observer of callfuse failed; its further errors are not logged: %s", what)

@@ -48,8 +48,8 @@ _VERDICT: Final = (
 )
 _BY: Final = {"command": "with a command", "page": "on the page"}
 _BLOWN: Final = (
-    "The fuse has blown in session %(session_id)s: %(blocks)d blocked calls in a row with no new one between, and the "
-    "model was not asked: model=%(model)s, backend=%(backend)s, action=%(action)s, lane=%(lane)s"
+    "The fuse has blown in session %(session_id)s: %(blocks)d blocked calls in a row without a new one, so "
+    "the model was not asked: model=%(model)s, backend=%(backend)s, action=%(action)s, lane=%(lane)s"
 )
 
 
@@ -174,7 +174,7 @@ def callback_failure(error: Exception) -> None:
     The message of any error but `OnLoopError`, which is fit for a log, is at DEBUG only: it may quote the call.
     """
     why = str(error) if isinstance(error, OnLoopError) else type(error).__name__
-    logger.warning("on_loop failed, the policy's action stands: %s", _quoted(why))
+    logger.warning("on_loop failed, so the mode decides: %s", _quoted(why))
     logger.debug("on_loop failed", exc_info=error)
 
 
@@ -228,7 +228,7 @@ def unguarded_exchange(cause: str) -> None:
 
 def store_down(store: str, why: str) -> None:
     """Log that the shared store has failed. `why` may quote a server, so control characters are escaped."""
-    what = "callfuse goes on from the requests' histories and this process's memory, and tries it again meanwhile"
+    what = "callfuse continues with the requests' histories and this process's memory, and keeps trying"
     logger.warning("the store %s is down, %s: %s", shown(store), what, _quoted(why))
 
 
@@ -239,9 +239,7 @@ def store_up(store: str) -> None:
 
 def store_without_asyncio(store: str) -> None:
     """Log that the app does not run under asyncio, which the store needs."""
-    logger.error(
-        "the store %s works under asyncio only: callfuse uses this process's memory in its place", shown(store)
-    )
+    logger.error("the store %s works with asyncio only: callfuse uses this process's memory instead", shown(store))
 
 
 def _quoted(cause: str) -> str:

@@ -56,31 +56,30 @@ _ACTION: Final = Label("action", fields.ACTION, labels.ACTIONS)
 
 COUNTERS: Final[Mapping[str, Counted]] = {
     "exchanges": Counted(
-        "POSTs to guarded paths that are over, by what callfuse did (guarded, watched, answered, passed), or by how "
-        "they ended if not well (upstream_error, broke_off, client_gone, error).",
+        "Finished POSTs to guarded paths, by what callfuse did (guarded, watched, answered, passed), or by "
+        "how they failed (upstream_error, broke_off, client_gone, error).",
         "{exchange}",
         (_DIALECT, Label("outcome", fields.OUTCOME, labels.OUTCOMES)),
     ),
     "tool_calls": Counted(
-        "Complete calls of models, by what was done about them (none: nothing was found).",
+        "Complete calls of models, by action (none: no finding).",
         "{call}",
         (_DIALECT, _ACTION),
     ),
     "findings": Counted(
-        "Verdicts on loops that were found, by kind, limit (soft, hard) and what was done; where a rung fails and the "
-        "next is taken, there is one of each.",
+        "Findings, by kind, limit (soft, hard) and action; if a rung fails and the next one follows, both count.",
         "{verdict}",
         (Label("kind", fields.KIND, labels.KINDS), Label("verdict", fields.VERDICT, labels.VERDICTS), _ACTION),
     ),
     "mitigations": Counted(
-        "What models did within two rounds after a finding (changed, same, ended, user), where it was acted on and "
-        "where it was only observed (holdout).",
+        "What models did within two rounds after a finding (changed, same, ended, user), by whether callfuse "
+        "acted on it (guarded) or only observed it (holdout).",
         "{finding}",
         (Label("result", fields.MENDED, labels.RESULTS), Label("arm", fields.ARM, labels.ARMS)),
     ),
     "saved_calls": Counted(
-        "ESTIMATE of the calls that were saved: those withheld, or the first of a loop and those that follow such a "
-        "one on average in recorded runs, whichever is more.",
+        "ESTIMATE of the saved calls: the withheld calls, or the first one of each loop and the calls that "
+        "follow it on average in recorded runs, whichever is more.",
         "{call}",
     ),
     "blown": Counted("Requests that callfuse answered by itself because the fuse had blown.", "{request}"),
@@ -97,21 +96,21 @@ COUNTERS: Final[Mapping[str, Counted]] = {
     "fail_open": Counted(
         "Calls that passed unjudged, by cause.", "{failure}", (Label("cause", fields.CAUSE, labels.FAIL_OPEN),)
     ),
-    "callback_errors": Counted("Faults of on_loop.", "{error}"),
+    "callback_errors": Counted("Failures of on_loop.", "{error}"),
     "store_errors": Counted(
         "Failures of the shared store, by operation.",
         "{error}",
         (Label("op", fields.STORE_OPERATION, labels.OPERATIONS),),
     ),
     "ledger_dropped": Counted(
-        "Lanes and sessions forgotten before their time, by limit.",
+        "Lanes and sessions dropped early, by limit.",
         "{lane}",
         (Label("limit", fields.LIMIT, labels.DROPS),),
     ),
     "feedback": Counted(
-        "What people said of findings, by kind.", "{report}", (Label("kind", fields.FEEDBACK, labels.FEEDBACK),)
+        "Ratings of findings by people, by kind.", "{report}", (Label("kind", fields.FEEDBACK, labels.FEEDBACK),)
     ),
-    "false_positives": Counted("Findings that somebody called wrong.", "{finding}"),
+    "false_positives": Counted("Findings that people rated as false positives.", "{finding}"),
 }
 """By name: `callfuse_exchanges_total` for Prometheus, `callfuse.exchanges` for OpenTelemetry."""
 
@@ -121,7 +120,7 @@ HISTOGRAMS: Final[Mapping[str, Timed]] = {
         (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
     ),
     "decide": Timed(
-        "How long the calls of a guarded answer were judged, with on_loop.",
+        "How long judging the calls of a guarded answer took, including on_loop.",
         (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0),
     ),
 }
@@ -129,9 +128,13 @@ HISTOGRAMS: Final[Mapping[str, Timed]] = {
 
 STORE_UP: Final = "store_up"
 GAUGES: Final[Mapping[str, Shown]] = {
-    "held": Shown("Bytes that exchanges keep: requests, held and buffered answers (max_total_bytes).", "By", "sum"),
-    "sessions": Shown("Lanes that are kept (max_sessions); one that two workers know counts twice.", "{lane}", "sum"),
-    STORE_UP: Shown("1 while the store is used, 0 while it is left alone because it is down.", "", "min"),
+    "held": Shown(
+        "Bytes that exchanges keep: requests, held and buffered answers (limit: max_total_bytes).", "By", "sum"
+    ),
+    "sessions": Shown(
+        "Lanes in memory (limit: max_sessions); a lane that two workers know counts twice.", "{lane}", "sum"
+    ),
+    STORE_UP: Shown("1 while the store is used, 0 while it is down and not used.", "", "min"),
 }
 """By name: `callfuse_held_bytes` for Prometheus, `callfuse.held` for OpenTelemetry."""
 

@@ -234,9 +234,9 @@ class Webhook:
             self._is_down = not answer.is_taken
             host = urlsplit(str(self._settings.webhook)).hostname
             if self._is_down:
-                _logger.warning("the webhook at %s fails (%s), events wait for it", host, answer.why)
+                _logger.warning("the webhook at %s fails (%s), events are waiting", host, answer.why)
             else:
-                _logger.info("the webhook at %s takes events again", host)
+                _logger.info("the webhook at %s accepts events again", host)
 
 
 def sign(secret: str, body: bytes) -> str:

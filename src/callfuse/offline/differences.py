@@ -30,8 +30,8 @@ def difference(older: Outcome, newer: Outcome) -> str:
             one, other = star_secrets(one), star_secrets(other)
             return _numbers(one, other) or f"line {at}: {_shown(one)} -> {_shown(other)}"
     if max(len(older.text), len(newer.text)) >= SHORT_TEXT:
-        return f"something behind the first {SHORT_TEXT} characters"
-    return "something that is no text"
+        return f"something after the first {SHORT_TEXT} characters"
+    return "something that is not text"
 
 
 _KINDS: Final = {OutcomeKind.OK: "a result", OutcomeKind.NO_DATA: "no data", OutcomeKind.ERROR: "an error"}

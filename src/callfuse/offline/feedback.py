@@ -77,7 +77,7 @@ class Feedback:
     @property
     def summary(self) -> str:
         """What was read, in a sentence."""
-        unread = f"; lines that are no feedback: {self.unread:,}" if self.unread else ""
+        unread = f"; lines without feedback: {self.unread:,}" if self.unread else ""
         findings = "finding" if len(self.said) == 1 else "findings"
         return f"feedback on {len(self.said):,} {findings}, {_counted(self.wrong)}{unread}"
 

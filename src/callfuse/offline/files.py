@@ -91,7 +91,7 @@ class Reading:
         format_ = format_of(piece.value)
         if format_ is None:
             known = ", ".join(one.name for one in FORMATS)
-            raise BadRecord(f"is {kind_of(piece.value)}, which is none of the known formats ({known})")
+            raise BadRecord(f"is {kind_of(piece.value)}, in none of the known formats ({known})")
         place = f"{name}:{piece.line}"
         file = PurePath(name).name.partition(".")[0] or name
         try:
@@ -206,7 +206,7 @@ def _lines(name: str, lines: Iterator[bytes], number: int) -> Iterator[Piece | U
         try:
             value = loads(line)
         except NotJSON as error:
-            yield Unreadable(name, at, f"is no JSON: {error}")
+            yield Unreadable(name, at, f"is not JSON: {error}")
             continue
         yield from _records(name, Piece(value, line, at))
 
@@ -231,7 +231,7 @@ def _document(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[
             try:
                 value = JSON_ARRAY.payload(frame)
             except NotJSON as error:
-                yield Unreadable(name, at, f"is no JSON from here on: {error}")
+                yield Unreadable(name, at, f"is not JSON from here on: {error}")
                 return
             if value is None:
                 continue
@@ -252,12 +252,12 @@ def _whole(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Pie
     """Read a file that is one JSON value."""
     text = begin + stream.read(max(0, MAX_PIECE - len(begin)))
     if stream.read(1):
-        yield Unreadable(name, line, f"{_TOO_LONG}: give each run a line of its own")
+        yield Unreadable(name, line, f"{_TOO_LONG}: write each run in its own line")
         return
     try:
         yield from _records(name, Piece(loads(text), text, line))
     except NotJSON as error:
-        yield Unreadable(name, line, f"is no JSON: {error}")
+        yield Unreadable(name, line, f"is not JSON: {error}")
 
 
 def _records(name: str, piece: Piece) -> Iterator[Piece | Unreadable]:

@@ -35,11 +35,11 @@ NAMES: Final = 2
 """The number of columns with names, from the first; the others have figures."""
 
 NOTES: Final = (
-    "ok, failed, unknown: runs by the task's outcome as the record tells it, which is not whether there was a loop. "
+    "ok, failed, unknown: runs by the outcome of the task in the record, whether or not there was a loop. "
     "fired: runs with a finding; hard ok: runs that were ok with a hard one; soft, hard: findings.",
-    "saved: calls of failed runs from the first one that would have been withheld to the end of the run. What the "
-    "model would have done instead, nobody knows. Tokens are characters of names, arguments and results / 4, as far "
-    "as they were recorded, without the prompt that is read again in each round.",
+    "saved: calls of failed runs from the first one that would have been withheld to the end of the run. It "
+    "is unknown what the model would have done instead. Tokens are the recorded characters of names, "
+    "arguments and results / 4, without the prompt that is read again in each round.",
 )
 
 

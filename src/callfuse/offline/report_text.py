@@ -24,12 +24,14 @@ WIDE = 150
 """Columns from which there is room for numbers beside shares."""
 
 TUNING_NOTES = (
-    "Held out: one half of the successful runs sets a line and the other is judged by it, means over all halves. "
-    "good: the share of them that is acted on; saved: calls of failed runs from the first one acted on to the end. "
-    "by length: a line on the number of calls alone (max_calls), set in the same way, for the same share.",
-    "The settings rest on all successful runs. What is promised holds for runs of the same agent, model and mix of "
-    "tasks, counted once each: set on some tasks and judged on others, lines for 5% acted on 6.8% of good runs, and on "
-    "21.6% in the worst draw. What the model would have done instead of a withheld call, nobody knows.",
+    "Held out: one half of the successful runs sets a line and the other half is judged by it; means over "
+    "all halves. good: the share of these runs that is acted on; saved: calls of failed runs from the first "
+    "one acted on to the end. by length: a line on the number of calls alone (max_calls), set in the same "
+    "way, for the same share.",
+    "The settings are based on all successful runs. The promise holds for runs of the same agent, model and "
+    "mix of tasks, counted once each: set on some tasks and judged on others, lines for 5% acted on 6.8% of "
+    "good runs, and on 21.6% in the worst draw. It is unknown what the model would have done instead of a "
+    "withheld call.",
 )
 
 TuningResult = tuple[str, Source, Tuned | CannotTuneError]
@@ -145,4 +147,4 @@ def _source_lines(source: Source, result: Tuned | CannotTuneError) -> Iterator[s
     yield from (f"Feedback: {short(str(one))}" for one in result.raised)
     yield result.recommendation
     if source.unlabelled:
-        yield f"{source.unlabelled:,} of its runs do not say whether they succeeded, and count for nothing."
+        yield f"{source.unlabelled:,} of its runs do not say whether they succeeded, and are ignored."

@@ -320,7 +320,7 @@ class Tuned:
     def recommendation(self) -> str:
         """Which line is recommended, and why, in one sentence."""
         if not self.has_failed:
-            return "Recommended: the scale; what either line saves is unknown, for no run failed."
+            return "Recommended: the scale; what either line saves is unknown, because no run failed."
         if not (self.trials.scale.saved or self.trials.length.saved):
             return "Recommended: the scale; neither line saves anything in the failed runs."
         if self.recommends_length:
@@ -337,8 +337,8 @@ class Tuned:
         """The guarantee in one sentence."""
         above = max_beyond(self.good, self.alpha)
         return (
-            f"Of new successful runs of the same kind at most {percent(self.alpha)} are acted on "
-            f"({above:,} of {self.good + 1:,}), on average over sets of {self.good:,} runs as this one."
+            f"At most {percent(self.alpha)} of new successful runs of the same kind are acted on ({above:,} "
+            f"of {self.good + 1:,}), on average over sets of {self.good:,} runs like this one."
         )
 
     @property
@@ -358,8 +358,8 @@ class Tuned:
             f"callfuse {__version__} tune: limits set by {self.good:,} successful runs of {short(self.name)}.",
             self.promise,
             self.recommendation,
-            "Another mix of tasks, another model or other prompts: tune again. The promise does not hold for them.",
-            "Unknown tools are not looked for: few recorded runs tell which tools there were.",
+            "Tune again for another mix of tasks, another model or other prompts: the promise does not cover them.",
+            "Unknown tools are not looked for, because few recorded runs list the tools.",
         )
 
     def block(self) -> dict[str, Any]:
@@ -388,15 +388,16 @@ def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
         raise CannotTuneError("no run says whether it succeeded")
     if good < (least := 2 * min_scores(alpha)):
         raise CannotTuneError(
-            f"{least:,} successful runs are needed for {percent(alpha)}, one half to set a line and one to try it, and "
-            f"to tell whether a limit on the number of calls would do as well; there are {good:,}"
+            f"{least:,} successful runs are needed for {percent(alpha)}: half to set a line, half to test it "
+            f"and compare it with a limit on the number of calls; there are {good:,}"
         )
     at = line(sorted(source.good), alpha)
     if at >= ALWAYS:
         always = sum(score >= ALWAYS for score in source.good)
         raise CannotTuneError(
-            f"{always:,} of {good:,} successful runs are acted on whatever the limits, by settings that stay "
-            "(per_tool, similarity_threshold, max_calls, max_calls_of_tool, detectors.stagnation)"
+            f"{always:,} of {good:,} successful runs are acted on whatever the limits, because of settings "
+            "that tune does not change (per_tool, similarity_threshold, max_calls, max_calls_of_tool, "
+            "detectors.stagnation)"
         )
     by_length = scale.by_length(line(sorted(source.good_calls), alpha))
     return Tuned(name, alpha, good, scale.settings(at), by_length, try_lines(source, alpha), bool(source.failed))

@@ -49,11 +49,11 @@ def request_of(body: dict[str, Any], text: bytes) -> Request:
     """The request in a body, read by its dialect. `text`: the body's JSON. Raises BadRecord."""
     found = recognise_request(body)
     if found is None:
-        raise BadRecord("is no request of a known API")
+        raise BadRecord("is not a request of a known API")
     dialect, body = found
     request = dialect.read_request(text, body)
     if request is None:
-        raise BadRecord(f"is no request of {dialect.name}")
+        raise BadRecord(f"is not a request of {dialect.name}")
     return request
 
 

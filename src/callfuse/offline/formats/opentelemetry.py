@@ -102,7 +102,7 @@ def _messages_at(attributes: Payload, key: str) -> list[Any]:
         try:
             value = loads(value)
         except NotJSON as error:
-            raise BadRecord(f"{key} is no JSON (cut by the exporter?): {error}") from None
+            raise BadRecord(f"{key} is not JSON (cut by the exporter?): {error}") from None
     if not isinstance(value, list):
         raise BadRecord(f"{key} is {kind_of(value)}; use a list of messages")
     return value
