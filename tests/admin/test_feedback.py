@@ -85,10 +85,10 @@ async def test_what_is_no_feedback() -> None:
         ({"finding": 7, "kind": "false_positive"}, 400, "the id of a finding"),
         ({"finding": "x" * 101, "kind": "false_positive"}, 400, "the id of a finding"),
         ({"finding": finding, "kind": "false_positive", "by": "me"}, 400, "'by'"),
-        ([], 400, "no object"),
-        (b"finding=1", 400, "no JSON"),
-        (b"[" * 4000, 400, "no JSON"),
-        (b"", 400, "no JSON"),
+        ([], 400, "this is not an object"),
+        (b"finding=1", 400, "this is not JSON"),
+        (b"[" * 4000, 400, "this is not JSON"),
+        (b"", 400, "this is not JSON"),
     ]
     for body, status, why in wrong:
         told = await worker.post(body)

@@ -161,7 +161,7 @@ class ServeSettings(Strict):
     shutdown_timeout_s: Seconds = 30
     """How long open streams may continue after the signal to stop."""
     max_connections: Annotated[Whole, Field(ge=0)] = 1000
-    """The most simultaneous connections to an upstream, in each worker; 0 is no limit."""
+    """The most simultaneous connections to an upstream, in each worker; 0 is unlimited."""
 
     def route_of(self, path: str) -> Route | None:
         """The route of a path, the longest if several match; None if it goes to `upstream`."""
