@@ -26,7 +26,6 @@ from callfuse.asgi.session_settings import ClientHeaders, session_overrides, wri
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Resolved, Source, logged_errors, resolve, with_store
-from callfuse.conversations.identity import KnownHeaders
 from callfuse.conversations.ledger import TIMES_KEPT, Closable, FindingStore, Ledger, Startable
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.errors import ConfigError, install_hint
@@ -140,19 +139,9 @@ class CallFuseMiddleware:
         traces = open_traces(resolved.config.otel, self.bus)
         last = LastRequests()
         budget = ByteBudget(spare=last)
+        fail_open = FailOpen(self.bus)
         self._host = Host(
-            app,
-            settings,
-            store,
-            self.bus,
-            callback,
-            time.time,
-            commands,
-            budget,
-            last,
-            KnownHeaders(),
-            FailOpen(self.bus),
-            traces=traces,
+            app, settings, store, self.bus, callback, time.time, commands, budget, last, fail_open, traces=traces
         )
         open_metrics(resolved.config.otel, self)
         self.configure(resolved)

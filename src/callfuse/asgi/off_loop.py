@@ -30,8 +30,7 @@ _limiters: RunVar[tuple[anyio.CapacityLimiter, ...]] = RunVar("callfuse_off_loop
 def weight_of(text: bytes, *, packed: bool = False) -> int:
     """The length of a body, for `run`: more, if it has many values, or if nobody knows how long it is unpacked."""
     size = len(text)
-    # All values but the first of a list or an object have a comma before them, so that each takes two bytes at least.
-    # To count commas takes 0.4 ns a byte.
+    # All values but the first of a list or an object have a comma before them; to count those takes 0.4 ns a byte.
     if packed or (LONG_BYTES >= size > 2 * MANY_VALUES and text.count(b",") >= MANY_VALUES):
         return max(size, LONG_BYTES + 1)
     return size

@@ -5,7 +5,7 @@ callfuse answers itself; an `Unjudged` if only commands were removed; or None if
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -20,7 +20,7 @@ from callfuse.asgi.last_requests import LEAST_BYTES, Continued, LastRequest, Las
 from callfuse.asgi.review import Callback
 from callfuse.asgi.tally import DISABLED, Tally
 from callfuse.asgi.types import ASGIApp, Scope
-from callfuse.commands import FoundCommands, PrefixSearch
+from callfuse.commands import FoundCommands
 from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import KnownHeaders, Lane, credential_of, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
@@ -36,7 +36,7 @@ from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.wire.jsontext import NotJSON, apply, as_utf8, loads, loads_exact
-from callfuse.wire.resent import KnownText, NewText, Shared, parse_new, parse_whole
+from callfuse.wire.resent import NewText, parse_new, parse_whole
 from callfuse.wire.values import has_too_many_values
 
 NO_TOOLS: Final = "no tools"
@@ -48,9 +48,9 @@ MOST_DIGITS = 19
 @dataclass(frozen=True, slots=True)
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
-    a path. `budget`: bounds what they keep together. `last_requests`: those that may come again. `known_headers`:
-    those of clients, read. `fail_open`: reports errors that occur before the session is known. `traces`: their place in
-    traces, if anybody wants to know."""
+    a path. `budget`: bounds what they keep together. `last_requests`: those that may come again. `fail_open`:
+    reports errors that occur before the session is known. `traces`: their place in traces, if anybody wants to know.
+    `known_headers`: those of clients, read."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -61,10 +61,10 @@ class Host:
     commands: ChatCommands
     budget: ByteBudget
     last_requests: LastRequests
-    known_headers: KnownHeaders
     fail_open: FailOpen
     backend_of: Callable[[str], str | None] | None = None
     traces: Traces | None = None
+    known_headers: KnownHeaders = field(default_factory=KnownHeaders)
 
     def begin(self, dialect: Dialect, found: Mapping[bytes, bytes]) -> Tally:
         """Begin the account of an exchange. `found`: the headers of its request, by name."""
@@ -147,16 +147,13 @@ async def prepare(
 
 
 class _ReadBody(NamedTuple):
-    """What was read of a body: `content`, in UTF-8. Kept for the next request: `known`, `history`, into which its
-    rounds will be read, and `quiet`, the search by which no command was found in it (None: it may have one)."""
+    """What was read of a body: `content`, in UTF-8. `last`: what is kept of it for the next request, if anything."""
 
     content: bytes
     request: Request
     commands: FoundCommands
     lane: Lane
-    known: KnownText | None
-    history: ReadHistory
-    quiet: PrefixSearch | None
+    last: LastRequest | None
 
 
 class _Preparation:
@@ -229,7 +226,7 @@ class _Preparation:
         host = self._host
         if len(content) < LEAST_BYTES:
             self._weight = len(content)
-            return self._read(content, None, None)
+            return self._read(content)
         sender = Sender(self._credential, self._said.as_sent, self._dialect.name, self._target)
         found = host.last_requests.find(sender, content)
         parsed: NewText | None = None
@@ -237,29 +234,29 @@ class _Preparation:
             parse = partial(parse_new, content, self._dialect.history_key, found.shared, host.last_requests.mark)
             parsed = await off_loop.run(parse, len(found.new))
         self._weight = off_loop.weight_of(content) if found is None or parsed is None else found.weight
-        read = await off_loop.run(partial(self._read, content, found, parsed), self._weight)
-        if read is not None and read.known is not None:
-            last = LastRequest(sender, read.known, read.history, read.quiet)
+        read = await off_loop.run(partial(self._read, content, sender, found, parsed), self._weight)
+        if read is not None and read.last is not None:
             room, ttl_s = host.budget.limit - host.budget.used, host.settings.ttl_seconds
-            host.last_requests.keep(last, found and found.last, room, host.clock(), ttl_s)
+            host.last_requests.keep(read.last, found and found.last, room, host.clock(), ttl_s)
         return read
 
-    def _read(self, content: bytes, found: Continued | None, parsed: NewText | None) -> "_ReadBody | None":
-        """Read the body; None if it passes as it came. `found`: a request that begins as it does; `parsed`: the body,
-        if it goes on from that."""
+    def _read(
+        self,
+        content: bytes,
+        sender: Sender | None = None,
+        found: Continued | None = None,
+        parsed: NewText | None = None,
+    ) -> "_ReadBody | None":
+        """Read the body; None if it passes as it came. `sender`: whose last request it is. `found`: one that begins as
+        it does; `parsed`: the body, if it goes on from that."""
         if parsed is None:
-            shared = None if found is None or found.is_proven else found.shared
             content = as_utf8(content)
-            parsed = self._parse(content, shared)
-            found = None
+            parsed, found = self._parse(content, found), None
         payload, known = parsed
         request = self._dialect.read_request(content, payload, self._target)
         if request is None:
             self._tally.cause = "other body"
             return None
-        history = ReadHistory() if found is None else found.history
-        if known is not None and known.counts:
-            request.take_history(history)
         finder = self._host.commands
         is_quiet = found is not None and found.last.quiet is finder.search
         may_occur = finder.may_occur_in(found.new if found and is_quiet else content)
@@ -268,15 +265,22 @@ class _Preparation:
             self._tally.cause = NO_TOOLS
             return None
         lane = lane_of(self._credential, self._said, request, payload)
-        return _ReadBody(content, request, commands, lane, known, history, None if may_occur else finder.search)
+        if known is None or sender is None:
+            return _ReadBody(content, request, commands, lane, None)
+        history = ReadHistory() if found is None else found.history
+        if known.counts:
+            request.take_history(history)
+        last = LastRequest(sender, known, history, None if may_occur else finder.search)
+        return _ReadBody(content, request, commands, lane, last)
 
-    def _parse(self, content: bytes, shared: Shared | None) -> NewText:
-        """Parse a body in UTF-8. `shared`: with a known one, to prove where it may be continued. Raises NotJSON or
-        TooManyValuesError."""
+    def _parse(self, content: bytes, found: Continued | None) -> NewText:
+        """Parse a body in UTF-8. `found`: a request that begins as it does, to prove where it may be continued. Raises
+        NotJSON or TooManyValuesError."""
         if len(content) < LEAST_BYTES:
             return NewText(loads(content), None)
         if has_too_many_values(content):
             raise TooManyValuesError
+        shared = None if found is None or found.is_proven else found.shared
         parsed = parse_whole(content, self._dialect.history_key, shared, self._host.last_requests.mark)
         return parsed or NewText(loads_exact(content), None)
 

@@ -11,14 +11,14 @@ combined with the fingerprint, so that it never joins two conversations.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from callfuse.dialects import session_ids
 from callfuse.harness import is_summary
 
-K = TypeVar("K")
-V = TypeVar("V")
+T = TypeVar("T")
 
 Headers = Mapping[bytes, bytes]
 """Headers by name, in lower case."""
@@ -186,15 +186,13 @@ def read_session_headers(headers: Headers) -> SessionHeaders:
     )
 
 
+@dataclass(slots=True, eq=False)
 class KnownHeaders:
     """Reads headers as `read_session_headers`, and remembers them: a client sends the same with each request. None of
     those that are kept holds a credential."""
 
-    __slots__ = ("_names", "_said")
-
-    def __init__(self) -> None:
-        self._names: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
-        self._said: dict[tuple[tuple[bytes, ...], tuple[bytes, ...]], SessionHeaders] = {}
+    _names: dict[tuple[Any, ...], tuple[bytes, ...]] = field(default_factory=dict)
+    _said: dict[tuple[Any, ...], SessionHeaders] = field(default_factory=dict)
 
     def read(self, headers: Headers) -> SessionHeaders:
         """What these headers say."""
@@ -219,7 +217,7 @@ def _telling_names(headers: Headers) -> tuple[bytes, ...]:
     return tuple(sorted(names | ({_USER_AGENT} & headers.keys() if names else set())))
 
 
-def _keep(known: dict[K, V], key: K, value: V, texts: tuple[bytes, ...]) -> None:
+def _keep(known: dict[tuple[Any, ...], T], key: tuple[Any, ...], value: T, texts: tuple[bytes, ...]) -> None:
     """Remember a value that is made of these texts, unless they are long."""
     if len(known) >= MOST_KNOWN:
         known.clear()
