@@ -13,7 +13,7 @@ CEILINGS = {
     "call": (690, 77),
     "coalesced": (595, 77),
     "held": (2110, 102),
-    "blocked": (7680, 118),
+    "blocked": (7750, 118),
 }
 """The most calls and files of each way."""
 
