@@ -35,8 +35,9 @@ BEFORE_ANY_EXCHANGE = {
     "callfuse.policy.settings.LoopSettings",
     "callfuse.asgi.commands.closed_settings",
     "callfuse.commands.conversation.PrefixSearch",
+    "callfuse.conversations.identity.KnownHeaders.__init__",
 }
-"""What a wrong configuration may raise, when it is read."""
+"""What is made with the middleware, where a wrong configuration may raise."""
 
 
 def _modules() -> list[ModuleType]:
@@ -78,7 +79,8 @@ def _of_class(kind: type) -> dict[str, tuple[Any, str]]:
     whole = f"{kind.__module__}.{kind.__qualname__}"
     if whole in BEFORE_ANY_EXCHANGE or getattr(kind, "_is_protocol", False):
         return {}
-    return {f"{whole.removeprefix('callfuse.')}.{name}": (kind, name) for name in _methods(kind)}
+    names = [name for name in _methods(kind) if f"{whole}.{name}" not in BEFORE_ANY_EXCHANGE]
+    return {f"{whole.removeprefix('callfuse.')}.{name}": (kind, name) for name in names}
 
 
 ENTRIES = entries()

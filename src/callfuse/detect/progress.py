@@ -27,8 +27,8 @@ def since_progress(outcomes: Sequence[Outcome | None]) -> int:
         newer, older = texts[at], texts[at + 1]
         if newer is not None and older is not None and newer != older and _goes_on(older, newer):
             return at
-        newest = [text for text in texts[at : at + RESULTS] if text is not None]
-        if len(newest) == RESULTS and _moves(newest):
+        newest = tuple([text for text in texts[at : at + RESULTS] if text is not None])
+        if len(newest) == RESULTS and newest[0] != newest[-1] and _moves(newest):
             return at
     return len(texts)
 
@@ -47,8 +47,10 @@ def _goes_on(older: str, newer: str) -> bool:
     return False
 
 
-def _moves(texts: Sequence[str]) -> bool:
-    """Whether these texts are alike but for numbers, one of which only rises or only falls."""
+@remembered(entries=1024, longest=RESULTS * SHORT_TEXT)
+def _moves(texts: tuple[str, ...]) -> bool:
+    """Whether these texts are alike but for numbers, one of which only rises or only falls. A history asks for the same
+    ones once for each of its rounds."""
     words, newest = _numbers(texts[0])
     columns: list[list[float]] = [[number] for number in newest]
     for text in texts[1:]:
