@@ -41,6 +41,8 @@ _SUMMARIES: Final = (
     "<state_snapshot>",  # Gemini CLI, Qwen Code
 )
 """Beginnings of summaries: the harness has compacted its history, and goes on from there."""
+_GO_ON: Final = "Continue if you have next steps"
+"""The beginning of what OpenCode says behind a summary that the model has written: the same each time."""
 _AUTOMATIC: Final = (MARKER, *_REMINDERS.values(), *_RETRIES)
 _REPORT: Final = re.compile(r"\[[\w-]+(?: for .*)?\] Result:")
 """Cline and Roo, whose models call tools in plain text, report a result as a user text that begins so."""
@@ -75,6 +77,11 @@ def is_nudge(text: str, *, shows: bool) -> bool:
 def is_summary(text: str) -> bool:
     """Whether a text in a user message is the summary of the history that a harness has put it in place of."""
     return text.lstrip().startswith(_SUMMARIES)
+
+
+def is_word_behind_summary(text: str) -> bool:
+    """Whether a text in a user message is what a harness says behind the summary that the model has written."""
+    return text.lstrip().startswith(_GO_ON)
 
 
 def is_tool_report(text: str) -> bool:

@@ -46,7 +46,8 @@ def test_the_report_in_a_pipe(log: str) -> None:
     assert any(promise in line for line in rest)
     assert [line.strip() for line in rest[-3:]] == [
         "The scale: max_repeats: 2, max_repeats_changing: 6, max_weighted_calls: 39, no_news: 2, cycle: 2, "
-        "same_error: 4, failing_tool: 5, known_pairs: 4",
+        "same_error: 4, failing_tool: 5, known_pairs: 4, no_difference: 8, "
+        "repeat_with_notes: 10",
         "By length: max_calls: 39",
         "Recommended: the scale, which saves more than a line on the number of calls.",
     ]
@@ -179,7 +180,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
     [
         ([record_of("a", success=None)], "lab: no run says whether it succeeded"),
         (good(runs=37), "lab: 38 successful runs are needed for 5%: half to set a line, half to test it"),
-        ([LOOP], "would do as well; there are 0"),
+        ([LOOP], "a limit on the number of calls; there are 0"),
         ([record_of()], "no recorded run with a call in "),
     ],
 )

@@ -39,6 +39,8 @@ BEGINNINGS = (
     "<state_snapshot>\n<overall_goal>Find it.</overall_goal> ",
 )
 
+GO_ON = "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed."
+
 Turns = list[User | Round]
 Compact = Callable[[int, Round], Turns]
 """What stands in place of so many rounds, of which this is the last."""
@@ -60,6 +62,7 @@ WAYS: dict[str, Compact] = {
     "nothing else": lambda number, _: [in_known_words(number)],
     "any words": lambda number, _: [TASK, in_any_words(number)],
     "any words, newest kept": lambda number, last: [TASK, in_any_words(number), last],
+    "the model's own summary": lambda number, _: [User("What did we do so far?"), User(GO_ON)],
     "newest only": lambda _, last: [TASK, last],
 }
 
@@ -132,6 +135,18 @@ def test_a_summary_in_place_of_all(kit: DialectKit, ids: bool) -> None:
     was before the first compaction is lost, all since counts. Without a name nothing joins them."""
     counts = [
         Client(kit, "nothing else", SCHEDULES["every second"], ids=ids, named=named).executions()
+        for named in (True, False)
+    ]
+    assert counts == [4, MOST]
+
+
+@every_dialect
+@with_ids_and_without
+def test_the_same_words_behind_each_summary(kit: DialectKit, ids: bool) -> None:
+    """The model has summed up, and a harness tells it to go on. In a named session a shorter history behind these words
+    was compacted once more; without a name it may be another conversation that was."""
+    counts = [
+        Client(kit, "the model's own summary", SCHEDULES["every second"], ids=ids, named=named).executions()
         for named in (True, False)
     ]
     assert counts == [4, MOST]

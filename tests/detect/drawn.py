@@ -10,15 +10,15 @@ from callfuse.policy.sections import LIMITS
 from callfuse.policy.settings import LoopSettings
 from tests.detect.timelines import timeline
 
-TOOLS: Final = ("a", "b", "wait", "x", "")
-"""`x` is never declared, `wait` is a poller by its name, and a call may lack its name."""
+TOOLS: Final = ("a", "b", "wait", "think", "x", "")
+"""`x` is never declared, `wait` is a poller and `think` takes notes by its name, and a call may lack its name."""
 
 words: st.SearchStrategy[str] = st.builds(
     lambda marks, tool, waits, number, outcome: (
         f"{marks}{tool}{waits}{number or ('' if tool else 7)}{'' if '!' in marks else outcome}"
     ),
     st.sampled_from(["", "", "", "", "", "!", "!!", "-"]),
-    st.sampled_from([*"aaaabb", "wait", "x", ""]),
+    st.sampled_from([*"aaaabb", "wait", "think", "x", ""]),
     st.sampled_from(["", "", "", "@"]),
     st.sampled_from(["", "", "", "1", "2"]),
     st.sampled_from(["", "=x", "=x", "=x", "=y", "=!e", "=!e", "=!f", "=~x", "=^x", "=?", "=?"]),
@@ -53,7 +53,7 @@ def made(texts: Sequence[str], clock: Sequence[float | None], is_complete: bool)
     for step in clock[: len(texts)]:
         now += step or 1
         times.append(None if step is None else now)
-    return timeline(*texts, times=times, now=now + 1, tools={"a", "b", "wait"} if is_complete else None)
+    return timeline(*texts, times=times, now=now + 1, tools={"a", "b", "wait", "think"} if is_complete else None)
 
 
 _limits: Final[dict[str, list[Any]]] = {

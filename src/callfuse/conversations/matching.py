@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, Self
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
-from callfuse.harness import is_summary
+from callfuse.harness import is_summary, is_word_behind_summary
 from callfuse.model import NOWHERE, Round, ToolCall
 from callfuse.model.ids import bounded_id
 
@@ -140,9 +140,19 @@ def _anchor_behind_summary(view: RequestView, kept: Sequence[KeptRound], request
 
 
 def is_summed(view: RequestView, request: Request) -> bool:
-    """Whether the last user message is a summary in the words of a harness that has compacted its history."""
+    """Whether the last user message is a summary in the words of a harness that has compacted its history, or in a
+    session that the client has named, what one says behind the model's own summary."""
     typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
-    return typed is not None and bool(typed.texts) and all(is_summary(one.text) for one in typed.texts)
+    if typed is not None and typed.texts and all(is_summary(one.text) for one in typed.texts):
+        return True
+    return _is_told_to_go_on(view, request)
+
+
+def _is_told_to_go_on(view: RequestView, request: Request) -> bool:
+    """Whether a harness says behind each summary that the model has written the same: then a shorter history is another
+    compaction, and no try. Without the session's name nothing tells its conversations apart."""
+    typed = request.typed_message(view.turn_at) if view.named and view.turn_at >= 0 else None
+    return typed is not None and bool(typed.texts) and all(is_word_behind_summary(one.text) for one in typed.texts)
 
 
 def _anchor(view: RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
@@ -164,7 +174,7 @@ def _match_compacted(view: RequestView, kept: list[KeptRound], state: LaneState,
     summed = is_summed(view, request)
     if not kept and (summed or (is_shorter and view.named)):
         kept = _of_last_turn(state, view.turn)
-    elif not (kept and is_shorter) or view.turn_at == view.length - 1:
+    elif not (kept and is_shorter) or (view.turn_at == view.length - 1 and not _is_told_to_go_on(view, request)):
         return LedgerMatch(
             [one for one in kept if (summed or view.turn_at < one.position) and one.position < view.length],
             dropped_to=view.turn_at if summed else NOWHERE - 1,

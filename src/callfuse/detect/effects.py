@@ -75,8 +75,11 @@ _FIND_WRITERS: Final = _set_of("-delete -exec -execdir -ok")
 
 def effect_of(call: ToolCall, settings: Settings) -> Effect:
     """What a call does."""
-    if settings.for_tool(call.full_name).changes_state:
+    tool = settings.for_tool(call.full_name)
+    if tool.changes_state:
         return Effect.CHANGES
+    if tool.takes_notes:
+        return Effect.READS  # what the agent alone reads changes nothing
     words = _words(call.name)
     if words & _SQL:
         return _sql_effect(_text_of(call))

@@ -10,17 +10,27 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from itertools import chain, islice, takewhile
-from typing import Final
+from typing import Any, Final
 
+from callfuse.detect.shell import KEYS
 from callfuse.memo import remembered
 from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.facts import Facts
+from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.model.signature import Signature
 
 STALE: Final = 10
 """What a call counts in a weighted budget that brought nothing new."""
 WITHIN: Final = 20
 """Rounds in which one call with one error comes as often as the limit of `known_pairs` says."""
+LONGEST_DETAIL: Final = 4096
+"""Characters of arguments beyond which nobody looks for details."""
+TELLING: Final = 40
+"""Characters of a result from which on it is no mere yes or no, which many things have in common."""
+NOTES_BETWEEN: Final = 3
+"""Rounds of nothing but notes that may stand between two equal ones which are acted on."""
+_ONE_ARGUMENT: Final = re.compile(r'\s*+\{\s*+"([^"\\]*+)"\s*+:\s*+("[^"\\]*+"|[^"\[{,}\s]*+)\s*+\}\s*+')
+"""An object with one argument, a text or a plain value."""
 LOOKED_AT: Final = 4
 """Rounds in a row that are looked at for calls that have come before; more would cost more than they spare."""
 
@@ -123,6 +133,20 @@ def _keeps_to_tool(timeline: Timeline, at: int, least: int, reach: int) -> bool:
     return True
 
 
+def _returns_with_notes(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    """One call has come in all rounds of it but the pending one; all of them but the first return, and no more than a
+    few others stand before each."""
+    if not timeline.facts.memoized(_often, least - 1):  # as in most timelines
+        return False
+    returning, others = 0, 0
+    while returning < min(least - 2, LOOKED_AT):
+        if others > NOTES_BETWEEN or at >= len(timeline.rounds):
+            return False
+        is_back = timeline.returns(at, reach)
+        returning, others, at = returning + is_back, 0 if is_back else others + 1, at + 1
+    return True
+
+
 def _never(timeline: Timeline, at: int, least: int, reach: int) -> bool:
     return False
 
@@ -143,6 +167,8 @@ WEIGHT: Final = Fact(_weighs, Finds.ANY)
 """They weigh so much, if none has brought anything new."""
 SAME_TOOL: Final = Fact(_keeps_to_tool)
 """All rounds of it but the pending one have a call of one tool."""
+NOTED: Final = Fact(_returns_with_notes, Finds.EQUAL)
+"""One call has come in so many rounds but one, and the newest ones return, with a few others between them at most."""
 OTHERS: Final = Fact(_never)
 """The pending round has other calls: nothing is found in one that is alone."""
 
@@ -162,6 +188,19 @@ def _newest_may_have_failed(timeline: Timeline) -> bool:
 
 def _newest_has_failed(timeline: Timeline) -> bool:
     return True in [one.failed for one in timeline.rounds[0].calls if not one.withheld]
+
+
+def _newest_is_alike(timeline: Timeline) -> bool:
+    """Whether a call of the newest round may have brought what the one of its tool before it had brought."""
+    newest, *earlier = timeline.rounds
+    if len(newest.calls) > 1:
+        return True
+    one, name = newest.calls[0], newest.calls[0].call.full_name
+    for round_ in earlier:
+        for other in round_.calls:
+            if other.call.full_name == name and not other.withheld:
+                return len(round_.calls) > 1 or _may_be_alike(one, other)
+    return False
 
 
 def _newest_is_cut_off(timeline: Timeline) -> bool:
@@ -233,6 +272,52 @@ def _failing(facts: Facts, least: int) -> bool:
             if 1 + sum(1 for _ in islice(chain(later, earlier), least)) >= least:
                 return True
     return False
+
+
+def _alike(facts: Facts, least: int) -> bool:
+    """Of each tool's calls two in a row are looked at, one pair in so many that no streak fits between two of them, and
+    those around it."""
+    own: dict[str, list[PastCall]] = {}
+    for round_ in facts.rounds:
+        for one in round_.calls if len(round_.calls) == 1 else round_.distinct:
+            if not one.withheld:
+                own.setdefault(one.call.full_name, []).append(one)
+    for calls in own.values():
+        for at in range(0, len(calls) - 1 if len(calls) >= least else 0, max(1, least - 1)):
+            if not _may_be_alike(calls[at], calls[at + 1]):
+                continue
+            is_alike = partial(_may_be_alike, calls[at])
+            later = takewhile(is_alike, calls[at - 1 :: -1] if at else ())
+            earlier = takewhile(is_alike, islice(calls, at + 1, at + least))
+            if 1 + sum(1 for _ in islice(chain(later, earlier), least)) >= least:
+                return True
+    return False
+
+
+def _may_be_alike(one: PastCall, other: PastCall) -> bool:
+    """Whether two results are equal, or short and end alike, and no only argument tells the calls apart."""
+    mine, theirs = _only_argument(one.call.arguments), _only_argument(other.call.arguments)
+    if mine is not None and theirs is not None and mine != theirs:
+        return False  # as in most pairs, and cheaper than outcomes
+    came, before = one.outcome, other.outcome
+    if came is None or before is None:
+        return False
+    if came.digest == before.digest:
+        return True
+    return came.text[-TELLING:] == before.text[-TELLING:] and max(len(came.text), len(before.text)) < SHORT_TEXT
+
+
+def _only_argument(arguments: Any) -> str | None:
+    """The only argument without white space and capitals; None where there are others, where it is a command, and where
+    it is long, or not read at a glance."""
+    if type(arguments) is str and len(arguments) <= LONGEST_DETAIL:
+        found = _ONE_ARGUMENT.fullmatch(arguments)
+        key, text = found.groups() if found else ("", None)
+    elif type(arguments) is dict and len(arguments) == 1:
+        ((key, text),) = arguments.items()
+    else:
+        return None
+    return "".join(text.split()).casefold() if type(text) is str and key not in KEYS else None
 
 
 def _may_have_failed(call: PastCall) -> bool:
@@ -316,6 +401,8 @@ FAILING: Final = ResultFact(_failing, _newest_has_failed, any_arguments=True)
 """So many calls of one tool in a row have failed, whatever other tools did."""
 OFTEN: Final = ResultFact(_often, _newest_comes_again)
 """One call has come in so many rounds."""
+DETAILS: Final = ResultFact(_alike, _newest_is_alike)
+"""So many results of one tool in a row are equal, or end alike."""
 ERRORS: Final = ResultFact(_errors, _newest_has_failed)
 """So many calls have failed."""
 CUT_OFF: Final = ResultFact(_cut_off, _newest_is_cut_off)

@@ -96,12 +96,13 @@ class _Walk:
         self._rounds, self._known, self._failures = [], [0], {}
 
     def _tells(self, call: PastCall) -> bool:
-        """Whether a call counts: nothing is known of what waits, or is not looked at."""
-        own = self._settings.for_tool(call.full_name).settings
+        """Whether a call counts: nothing is known of what waits, or is not looked at, and a new note says nothing."""
+        tool = self._settings.for_tool(call.full_name)
+        own = tool.settings
         if not (own.enabled and _limit(own)) or polls(call.call, self._settings):
             return False
         if not self._pairs.has_lately(call):
-            return True
+            return not tool.takes_notes
         outcome = call.outcome
         return outcome is not None and not (outcome.pending or outcome.transient)
 

@@ -105,11 +105,11 @@ def least_lowered(settings: Settings, to: int) -> int:
     """How many rounds in a row, as `Facts.again` counts them, there are at least before a cap can lower what is done
     about a finding to this hardness; 0 where that cannot be said. Of rounds of several calls it says nothing."""
     least: list[int] = []
-    for detector, (soft, _, _) in enabled_detectors(settings, ANY_TOOL).items():
+    for detector, (soft, hard, _) in enabled_detectors(settings, ANY_TOOL).items():
         if detector.needs is OTHERS:
             continue
-        name = detector.kind.name
-        if any(one.hardest(name, hard=hard, waits=False) <= to for one in settings.caps for hard in (False, True)):
+        name, degrees = detector.kind.name, (True,) if soft == hard else (False, True)
+        if any(one.hardest(name, hard=is_hard, waits=False) <= to for one in settings.caps for is_hard in degrees):
             least.append(soft - 1 if detector.needs.in_a_row else 0)
         elif detector.kind.spares_pollers and not detector.needs.certain:
             lowered = min(soft * settings.poll_factor, on_screen(soft))

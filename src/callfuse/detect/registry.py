@@ -11,10 +11,12 @@ from callfuse.detect.failing_tool import FailingTool
 from callfuse.detect.in_answer import EqualCalls, Flood
 from callfuse.detect.kind import Kind
 from callfuse.detect.known_pairs import KnownPairs
+from callfuse.detect.no_difference import NoDifference
 from callfuse.detect.no_effect import NoEffect
 from callfuse.detect.no_news import NoNews
 from callfuse.detect.onward import onward
 from callfuse.detect.repeat import Repeat, RepeatChanging
+from callfuse.detect.repeat_with_notes import RepeatWithNotes
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
@@ -32,6 +34,8 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     FailingTool(),
     KnownPairs(),
     NoEffect(),
+    NoDifference(),
+    RepeatWithNotes(),
     UnknownTool(),
     UnknownToolResults(),
     Similar(),

@@ -154,6 +154,10 @@ class ForTool(Protocol):
         """Whether it acts on a screen: its result may not show what it has changed."""
 
     @property
+    def takes_notes(self) -> bool:
+        """Whether it only writes down what the agent thinks or plans: new text in it is no progress."""
+
+    @property
     def changes_state(self) -> bool:
         """Whether a successful call of it ends every streak but its own."""
 

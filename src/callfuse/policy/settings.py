@@ -110,6 +110,32 @@ PERSON_TOOLS = (
     "*user_input",
 )
 """Tools whose results are what a person says."""
+NOTE_TOOLS = (
+    "add_note",
+    "add_observations",
+    "manage_todo*",
+    "memory_add",
+    "memory_save",
+    "memory_store",
+    "memory_write",
+    "*report_progress",
+    "save_memory",
+    "save_note",
+    "*sequential*thinking",
+    "store_memory",
+    "take_note*",
+    "taskcreate",
+    "taskupdate",
+    "think",
+    "*todo_write",
+    "*todowrite",
+    "*update_plan",
+    "update_memory",
+    "*update_todo*",
+    "write_note*",
+    "*write_todos",
+)
+"""Tools by which an agent writes down what it thinks, plans or remembers."""
 NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 LONGEST_NAME = 256
@@ -129,6 +155,7 @@ class ForTool(NamedTuple):
     settings: "LoopSettings"
     poller: bool
     on_screen: bool
+    takes_notes: bool
     changes_state: bool
     is_progress: bool
     is_read_only: bool
@@ -194,6 +221,9 @@ class LoopSettings(Strict):
     stretch includes one, limits are five thirds as high, and findings below the hard limit warn at most."""
     person_tools: tuple[str, ...] = PERSON_TOOLS
     """Globs for names of tools that ask a person. Their calls never lead to findings."""
+    note_tools: tuple[str, ...] = NOTE_TOOLS
+    """Globs for names of tools that only write down what the agent thinks, plans or remembers. A call of such a tool
+    with new text does not count as progress."""
     state_changing: tuple[str, ...] = ()
     """Globs for names of tools whose successful calls are progress: they end every streak except their own."""
     per_tool: dict[str, ToolSettings] = Field(default_factory=dict)
@@ -380,7 +410,7 @@ class LoopSettings(Strict):
 
     def _for_tool(self, name: str) -> ForTool:
         if name == ANY_TOOL:
-            return ForTool(self._loosest(), False, False, False, False, False, frozenset(), {})
+            return ForTool(self._loosest(), False, False, False, False, False, False, frozenset(), {})
         values = merge_tiers(self, self.tiers("", self.derived.session, name))
         poller = values.pop("poller", None)
         changing = values.pop("changes_state", None)
@@ -391,6 +421,7 @@ class LoopSettings(Strict):
             self.model_copy(update=values) if values else self,
             matches(name, self.pollers) if poller is None else poller,
             matches(name, self.screen_tools),
+            matches(name, self.note_tools),
             matches(name, self.state_changing) if changing is None else changing,
             changing is True,
             changing is False,

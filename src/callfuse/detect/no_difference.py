@@ -1,0 +1,186 @@
+"""`no_difference`: calls of one tool that differ in a detail only, and bring the same result.
+
+A detail is white space, capitals, a comment in a command, an `echo` before it; or one argument among others, as a
+number of the attempt, a reason, a time: what differs in nothing else, and brings a result of some length that is the
+same each time, does not depend on it. Judged when results are known, among the calls of one tool, whatever others do in
+between. Of what changes something only the white space is a detail; what waits or acts on a screen says nothing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, Final, NamedTuple
+
+from callfuse.detect import facts
+from callfuse.detect.detector import NAMED, Evidence, Hindsight
+from callfuse.detect.effects import Effect, effect_of
+from callfuse.detect.facts import LONGEST_DETAIL, TELLING
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.pollers import polls
+from callfuse.detect.settings import Settings
+from callfuse.detect.shell import KEYS
+from callfuse.detect.streak import oldest_first
+from callfuse.memo import remembered
+from callfuse.model import PastCall, Round, Timeline
+from callfuse.model.outcomes import SHORT_TEXT, Outcome, OutcomeKind
+from callfuse.model.signature import canonical_value
+from callfuse.wire.jsontext import NotJSON, loads
+
+QUESTIONS: Final = frozenset((*KEYS, "input", "query", "sql", "statement"))
+"""Arguments that hold a command, a program or a question: what these are about is no detail."""
+
+_COMMENT: Final = re.compile(r"(?:^|(?<=[\s;&|]))#[^\n'\"]{0,200}+$", re.MULTILINE)
+_SAYS: Final = re.compile(
+    r"\s*(?:(?:echo|printf)\b(?P<said>[^\n;&|<>$`]{0,200})|(?:true|:)\s{0,8})(?:;|&&|\n)\s*",
+)
+"""A command at the beginning that only says something."""
+
+
+class NoDifference(Hindsight):
+    """The same result, whatever detail of the call is changed."""
+
+    kind = Kind(
+        "no_difference",
+        seen="call {count} of {tool} that differs from those before in a detail only, and brings the same result",
+        suggestion="What differs makes no difference: change what the result depends on, or go on from it.",
+        limit=SoftLimit(
+            "calls",
+            8,
+            "Calls of one tool with equal results that differ in white space, capitals, a comment or one argument "
+            "among others. Warns at most.",
+        ),
+        most="warn",
+    )
+    needs = facts.DETAILS
+
+    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
+        """The calls up to each round that brings one more; all of them cost one walk."""
+        walk = _ByTool(settings)
+        return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
+
+
+class _Streak:
+    """Calls of one tool that differ in a detail only, with equal results, oldest first.
+
+    `moved`: the argument that differs, if any does.
+    """
+
+    def __init__(self, call: PastCall, gist: Mapping[str, str], result: object) -> None:
+        self.calls = [call]
+        self.result = result
+        self.moved: Set[str] = frozenset()
+        self._gist = gist
+        self._signatures = {call.signature}
+
+    def __len__(self) -> int:
+        """The number of different calls."""
+        return len(self._signatures)
+
+    def moved_with(self, gist: Mapping[str, str]) -> Set[str]:
+        """The arguments that differ among these calls and another one."""
+        own = self._gist
+        return self.moved | {key for key in {**own, **gist} if own.get(key) != gist.get(key)}
+
+    def add(self, call: PastCall, moved: Set[str]) -> None:
+        """Add a call, with which these arguments differ."""
+        self.moved = moved
+        self._signatures.add(call.signature)
+        self.calls.append(call)
+
+
+class _ByTool:
+    """Takes the rounds of a timeline, oldest first, and keeps the newest streak of each tool."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._streaks: dict[str, _Streak] = {}
+
+    def take(self, round_: Round, paused: bool) -> Evidence | None:
+        """What a round completes. `paused`: there is a pause behind it."""
+        executed = [one for one in round_.distinct if not one.withheld]
+        of_tool = Counter([one.full_name for one in executed])
+        found = [evidence for one in executed if (evidence := self._add(one, is_batch=of_tool[one.full_name] > 1))]
+        if paused:
+            self._streaks.clear()
+        return max(found, key=lambda one: one.count, default=None)
+
+    def _add(self, call: PastCall, *, is_batch: bool) -> Evidence | None:
+        """Add a call with what it brought; returns what that completes. `is_batch`: its round has others of its tool,
+        which were made in ignorance of one another."""
+        name, outcome, gist = call.full_name, call.outcome, _gist_of(call)
+        if is_batch or gist is None or outcome is None:
+            self._streaks.pop(name, None)
+            return None
+        result, streak = _result_of(outcome, gist.said), self._streaks.get(name)
+        moved = streak.moved_with(gist.arguments) if streak and streak.result == result else None
+        if streak is None or moved is None or not self._is_detail(moved, call, outcome, gist):
+            self._streaks[name] = _Streak(call, gist.arguments, result)
+            return None
+        streak.add(call, moved)
+        own = self._settings.for_tool(name).settings
+        limit = own.limit_of(NoDifference.kind.name) if own.enabled else 0
+        return Evidence(len(streak), tuple(streak.calls[: -NAMED - 1 : -1])) if 0 < limit <= len(streak) else None
+
+    def _is_detail(self, moved: Set[str], call: PastCall, outcome: Outcome, gist: "_Gist") -> bool:
+        """Whether the arguments that differ, if any, make no difference, and the call does not bring the same for
+        another reason."""
+        if len(moved) > 1 or self._says_nothing(call, outcome):
+            return False
+        if not moved:
+            return True
+        says_much = outcome.kind is OutcomeKind.OK and len(outcome.text) >= TELLING and len(gist.arguments) > 1
+        return says_much and moved.isdisjoint(QUESTIONS) and effect_of(call.call, self._settings) is not Effect.CHANGES
+
+    def _says_nothing(self, call: PastCall, outcome: Outcome) -> bool:
+        """Whether a call may bring the same for another reason: it waits, or changes what no result shows."""
+        on_screen = self._settings.for_tool(call.full_name).on_screen
+        return on_screen or outcome.pending or outcome.transient or polls(call.call, self._settings)
+
+
+class _Gist(NamedTuple):
+    """The arguments without what is a detail in any of them, and what an `echo` before a command says."""
+
+    arguments: Mapping[str, str]
+    said: str
+
+
+def _gist_of(call: PastCall) -> _Gist | None:
+    """None where the arguments are too long, or gone, or no object."""
+    text = call.call.text if call.call.has_arguments else ""
+    return _read(text) if 0 < len(text) <= LONGEST_DETAIL else None
+
+
+@remembered(entries=256, longest=LONGEST_DETAIL)
+def _read(text: str) -> _Gist | None:
+    """A history comes again with each request of its session."""
+    try:
+        value = loads(text)
+    except NotJSON:
+        return None
+    if not isinstance(value, dict):
+        return None
+    said: list[str] = []
+    return _Gist({key: _plain(key, one, said) for key, one in value.items()}, "\n".join(said))
+
+
+def _plain(key: str, value: Any, said: list[str]) -> str:
+    """A value without white space, capitals and, if it is a command, what only says something."""
+    text = value if isinstance(value, str) else canonical_value(value).decode("utf-8", "replace")
+    if key in KEYS:
+        command, says = _COMMENT.sub("", text), []
+        while found := _SAYS.match(command):
+            says.append((found["said"] or "").strip(" \t'\""))
+            command = command[found.end() :]
+        if command.strip():
+            text = command
+            said += filter(None, says)
+    return " ".join(text.split()).casefold()
+
+
+def _result_of(outcome: Outcome, said: str) -> object:
+    """What tells a result from others; of one that is short enough to be kept, and says more, without what an `echo`
+    has written at its beginning."""
+    rest = outcome.text.removeprefix(said).lstrip()
+    if said and len(rest) >= TELLING and len(outcome.text) < SHORT_TEXT:
+        return outcome.kind, rest
+    return outcome.kind, outcome.digest, outcome.text

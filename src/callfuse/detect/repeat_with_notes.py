@@ -1,0 +1,81 @@
+"""`repeat_with_notes`: the same calls with the same results, and nothing but notes in between or beside.
+
+A list of tasks, a plan, a thought that is written down (`note_tools`) has new text each time, and yet is no progress.
+Rounds are compared without such calls, of which at least one stands among them; a round of nothing else is passed over.
+What waits, or acts on a screen, ends the streak, and so does each other call. Long before, `known_pairs` warns.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from callfuse.detect import facts
+from callfuse.detect.detector import Detector, Evidence
+from callfuse.detect.facts import NOTES_BETWEEN
+from callfuse.detect.kind import Kind, SoftLimit
+from callfuse.detect.pollers import polls
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.streak import recent
+from callfuse.model import PastCall, Round, Timeline, ToolCall
+from callfuse.model.outcomes import Outcome, same_outcome
+from callfuse.model.signature import Signature
+
+
+class RepeatWithNotes(Detector):
+    """The same call once more, whatever has been noted since."""
+
+    kind = Kind(
+        "repeat_with_notes",
+        seen="round {count} in a row with the same calls and results, and nothing but notes in between",
+        suggestion="To write down what is to be done does not do it: go on from what {tool} has returned.",
+        limit=SoftLimit(
+            "rounds",
+            10,
+            "Equal rounds in a row with equal results, with only calls of note-taking tools between or beside them. "
+            "Hard at once: `known_pairs` warns earlier.",
+        ),
+        most="warn",
+        most_hard="none",
+    )
+    needs = facts.NOTED
+
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """The kind's limit, and hard from there on."""
+        limit = tool.settings.limit_of(self.kind.name)
+        return limit, limit
+
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
+        """The calls of the newest equal rounds."""
+        return [one.call for round_ in timeline.memoized(_equal_rounds, settings)[:1] for one in round_.distinct]
+
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
+        """The equal rounds before this call, if they have it."""
+        streak = timeline.memoized(_equal_rounds, settings)
+        found = [one for round_ in streak if (one := round_.find(call.signature))]
+        return Evidence(1 + len(found), tuple(found)) if found else None
+
+
+def _equal_rounds(timeline: Timeline, settings: Settings) -> Sequence[Round]:
+    """The rounds that a pending call could go on, newest first; none without a note."""
+    streak: list[Round] = []
+    brought: dict[Signature, Outcome] = {}
+    is_noted, notes = False, 0  # rounds of nothing but notes since the last equal one
+    for round_ in recent(timeline, settings):
+        others = [one for one in round_.distinct if not settings.for_tool(one.full_name).takes_notes]
+        if not others and notes < NOTES_BETWEEN:
+            notes += 1
+            continue
+        is_equal = not streak or streak[0].signatures.issuperset([one.signature for one in others])
+        if not (others and is_equal) or False in [_brings_the_same(one, brought, settings) for one in others]:
+            break
+        is_noted |= bool(notes) or len(others) < len(round_.distinct)
+        streak.append(Round(tuple(others), round_.position, round_.time))
+        notes = 0
+    return streak if is_noted else ()
+
+
+def _brings_the_same(call: PastCall, brought: dict[Signature, Outcome], settings: Settings) -> bool:
+    """Whether a call has brought what the later ones have, which is kept, and for no other reason: it does not wait,
+    nor change what no result shows."""
+    tool, outcome = settings.for_tool(call.full_name), None if call.withheld else call.outcome
+    if tool.on_screen or polls(call.call, settings) or (outcome and (outcome.pending or outcome.transient)):
+        return False
+    return outcome is None or same_outcome(brought.setdefault(call.signature, outcome), outcome)
