@@ -179,7 +179,12 @@ async def test_a_setting_that_is_changed_holds_from_the_next_request_on() -> Non
         ({"tool-loop-mode": "brake"}, f"session={SESSION}", 400, "tool-loop-mode = 'brake': use observe, warn, block"),
         ({"tool-loop-max-repeats": "1"}, f"session={SESSION}", 400, "use 0 (off) or a whole number from 2"),
         ({"tool-lop-mode": "warn"}, f"session={SESSION}", 400, "did you mean tool-loop-mode?"),
-        ({"tool-loop-ttl": "9"}, f"session={SESSION}", 400, "tool-loop-ttl is set by whoever runs this server"),
+        (
+            {"tool-loop-ttl": "9"},
+            f"session={SESSION}",
+            400,
+            "tool-loop-ttl can only be set by the operator of this server",
+        ),
         ({}, f"session={SESSION}", 400, "name the keys to set"),
         ({"tool-loop-mode": 1}, f"session={SESSION}", 400, "send an object of keys with texts"),
         (b"[" * 4000, f"session={SESSION}", 400, "send an object of keys with texts"),

@@ -380,7 +380,7 @@ def test_locked_keys(kit: DialectKit, spelt: str) -> None:
     locked = {"locked": [spelt]}
     for typed in ("tool-loop-ttl=9", "tool_loop_ttl_seconds=9"):
         (said,) = told(kit, meet(typing(kit, f"!/set({typed})"), [], "block", commands=locked))
-        assert said == "Nothing was changed: tool-loop-ttl is set by whoever runs this server."
+        assert said == "Nothing was changed: tool-loop-ttl can only be set by the operator of this server."
 
 
 @every_dialect
@@ -413,7 +413,7 @@ def test_a_closed_key() -> None:
     """`keys` leaves some open: the others are not to be set."""
     (said,) = told(KITS[0], meet(typing(KITS[0], "!/set(tool-loop-detection=off)"), [], "block",
                                  commands={"keys": ["tool-loop-ttl"]}))  # fmt: skip
-    assert said == "Nothing was changed: tool-loop-detection is no key that can be set here; use tool-loop-ttl."
+    assert said == "Nothing was changed: tool-loop-detection is not a key that can be set here; use tool-loop-ttl."
 
 
 @pytest.mark.parametrize(

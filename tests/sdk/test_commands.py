@@ -24,7 +24,7 @@ MARK = "[callfuse]"
 LOOSE = "!/set(tool-loop-mode=observe)"
 TIGHT = "!/unset(tool-loop-mode)"
 SAID = "[callfuse] tool-loop-mode = observe for this session."
-UNSAID = "[callfuse] tool-loop-mode is what it was before this session changed it."
+UNSAID = "[callfuse] tool-loop-mode has its previous value again."
 
 every_way = pytest.mark.parametrize("way", WAYS)
 sync_and_async = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])

@@ -68,7 +68,7 @@ def run_commands(
     tier of each setting in effect with given overrides. A wrong command raises nothing: `failed` is set.
     """
     if len(commands) > MAX_COMMANDS:
-        text = f"{REFUSED}: these are more than {MAX_COMMANDS} commands; use at most {MAX_COMMANDS} in a message."
+        text = f"{REFUSED}: more than {MAX_COMMANDS} commands; use at most {MAX_COMMANDS} in a message."
         return CommandResult(before, text, failed=True)
     values = dict(before.values)
     lines: list[str] = []
@@ -96,7 +96,7 @@ def _action(
     if command.broken:
         raise _CommandError(f"{prefix}{command.name}(...) cannot be read; use {prefix}set(key=value, key=value)")
     if command.name not in actions:
-        raise _CommandError(f"{prefix}{command.name} is no command; {suggest(command.name, NAMES)}")
+        raise _CommandError(f"{prefix}{command.name} is not a command; {suggest(command.name, NAMES)}")
     return actions[command.name]
 
 
@@ -125,13 +125,13 @@ def _unset(command: Command, values: dict[str, Any], keys: Collection[str], lock
     for typed, _ in command.arguments:
         key = _key(typed, keys, locked)
         values.pop(KEYS[key], None)
-        lines.append(f"{key} is what it was before this session changed it.")
+        lines.append(f"{key} has its previous value again.")
     return lines
 
 
 def _help(keys: Collection[str], prefix: str) -> list[str]:
     return [
-        "Commands, in a message of yours:",
+        "Commands in a message:",
         f"{prefix}set(key=value, ...), {prefix}unset(key, ...), {prefix}status, {prefix}help",
         *(f"{key}: {ALLOWED[KEYS[key]]}" for key in keys),
     ]
@@ -140,8 +140,8 @@ def _help(keys: Collection[str], prefix: str) -> list[str]:
 def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
     key = command_key(typed)
     if key in locked:
-        raise _CommandError(f"{key} is set by whoever runs this server")
+        raise _CommandError(f"{key} can only be set by the operator of this server")
     if key not in keys:
         others = f"use {', '.join(keys)}" if key in KEYS else suggest(key, keys)  # a closed key is no slip of another
-        raise _CommandError(f"{typed} is no key that can be set here; {others if keys else 'none can be'}")
+        raise _CommandError(f"{typed} is not a key that can be set here; {others if keys else 'none can be'}")
     return key
