@@ -126,7 +126,7 @@ def test_an_upstream_whose_host_names_a_vendor_is_for_that_one() -> None:
 )
 def test_a_value_that_is_no_base_url_is_named(name: str, value: str) -> None:
     """The message names the variable, and not its value, which may hold a key."""
-    with pytest.raises(ConfigError, match=f"^{name}: this environment variable holds no base URL") as raised:
+    with pytest.raises(ConfigError, match=f"^{name}: this environment variable contains no base URL") as raised:
         wire({name: value})
     assert value not in str(raised.value)
 

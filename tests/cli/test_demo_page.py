@@ -133,7 +133,7 @@ def test_seconds_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -> No
     """Without it, or with a wrong number, they are an error."""
     assert demo.run_demo(seconds=3) == 2
     assert demo.run_demo(page=True, seconds=-1) == 2
-    assert capsys.readouterr().err.count("use it with --page, from 0 on") == 2
+    assert capsys.readouterr().err.count("use it with --page, and 0 or more") == 2
 
 
 def pictures(tmp_path: Path) -> Path:

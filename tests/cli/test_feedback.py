@@ -69,7 +69,7 @@ def test_what_a_finding_was(looping: str, tmp_path: Path) -> None:
             assert (ended.returncode, ended.stderr) == (0, "")
             assert ended.stdout == f"{said[0]} (repeat, search, 3/3): false_positive, {how}\n"
         other = callfuse("feedback", "0" * 16, *said[1:], CALLFUSE_ADMIN_TOKEN=TOKEN)
-        assert (other.returncode, "no finding of this id is known" in other.stderr) == (1, True)
+        assert (other.returncode, "no finding with this id is known" in other.stderr) == (1, True)
         stranger = callfuse("feedback", *said, CALLFUSE_ADMIN_TOKEN="another-token-than-that")
         assert (stranger.returncode, "the token in CALLFUSE_ADMIN_TOKEN" in stranger.stderr) == (1, True)
     assert [json.loads(line)["finding"] for line in kept.read_text().splitlines()] == [said[0]] * 2

@@ -176,7 +176,7 @@ def test_what_is_no_page(page: bytes) -> None:
     """Is refused, whatever it is."""
     with (
         serving(lambda below, _: (200, RATES if below == "rates" else page)) as server,
-        pytest.raises(PageRefused, match="sends what is no live page"),
+        pytest.raises(PageRefused, match="is not a live page"),
     ):
         asyncio.run(PageFollower(server).look())
 

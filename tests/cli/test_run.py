@@ -107,7 +107,7 @@ def test_a_command_that_asks_nobody_is_told() -> None:
     """Its own output stays alone on stdout; stderr says what it was given, without credentials."""
     done = callfuse("run", "--", "echo", "hello", ANTHROPIC_BASE_URL="https://me:s3cret@gateway.example/x")
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert "callfuse: the command has asked no model through callfuse." in done.stderr
+    assert "callfuse: the command did not use a model through callfuse." in done.stderr
     assert "/anthropic/x for https://***@gateway.example\n" in done.stderr
     assert "s3cret" not in done.stderr
 
@@ -170,7 +170,7 @@ def test_what_cannot_run_says_why(arguments: list[str], env: dict[str, str], cod
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
-    assert "asked no model" not in done.stderr
+    assert "did not use a model" not in done.stderr
 
 
 def test_settings_hold_and_a_log_is_written(stubborn: str, tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_a_store_that_is_down_stops_nobody(vendor: str) -> None:
         assert "tool-loop-ttl = 9 (session)" in typed(served, "!/status")
         code, printed = served.end(signal.SIGTERM)
     assert code == 0
-    assert printed.count("is down, callfuse goes on") == 1
+    assert printed.count("is down, callfuse continues") == 1
     assert "s3cret" not in served.greeting + printed
 
 
@@ -323,7 +323,7 @@ def test_a_port_in_use_is_one_line(vendor: str) -> None:
     """Where it cannot listen it says where and why and what to do, and exits with 1."""
     port = urlsplit(vendor).port
     ended = callfuse("serve", "--upstream", vendor, "--port", str(port))
-    why = f"{os.strerror(errno.EADDRINUSE)}; give another --port"
+    why = f"{os.strerror(errno.EADDRINUSE)}; use another --port"
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"callfuse: cannot listen on 127.0.0.1, port {port}: {why}")
     assert ended.stderr.count("\n") == 1

@@ -178,8 +178,8 @@ def says(status: int, body: bytes, **headers: str) -> Callable[[BaseHTTPRequestH
         (says(403, b'{"error": "\\u001b[31mno"}'), r"\x1b[31mno"),
         (says(404, b"nothing here"), "the server answered 404"),
         (says(302, b"", location="http://127.0.0.1:9/"), "the server answered 302"),
-        (says(200, b"<html>", content_type="text/html"), "sends what is no live page"),
-        (says(200, b"\x1b" * 10_000_000, content_type="text/event-stream"), "sends what is no live page"),
+        (says(200, b"<html>", content_type="text/html"), "is not a live page"),
+        (says(200, b"\x1b" * 10_000_000, content_type="text/event-stream"), "is not a live page"),
     ],
 )
 def test_what_is_no_page(answer: Callable[[BaseHTTPRequestHandler], None], why: str) -> None:

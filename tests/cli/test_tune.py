@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_told_and_changes_nothing(log: str) -> None:
     [
         ([record_of("a", success=None)], "lab: no run says whether it succeeded"),
         (good(runs=37), "lab: 38 successful runs are needed for 5%: half to set a line, half to test it"),
-        ([LOOP], "a limit on the number of calls; there are 0"),
+        ([LOOP], "number of calls; there are 0"),
         ([record_of()], "no recorded run with a call in "),
     ],
 )
