@@ -244,7 +244,7 @@ PRINTED: Mapping[tuple[str, str], Prints] = {
     ("docs/verdict.md", "kind=repeat"): _verdict,
     ("docs/verdict.md", "the vendor was asked"): _verdict,
     ("docs/verdict.md", "{'role'"): _verdict,
-    ("docs/operating.md", "2026-11-23 16:26:49,495 INFO"): _changed("mode: chance_then_block", "is read again"),
+    ("docs/operating.md", "2026-11-23 16:26:49,495 INFO"): _changed("mode: chance_then_block", "reloaded "),
     ("docs/operating.md", "2026-11-23 16:27:59,282 ERROR"): _changed("enabled: yess", "use true or false"),
 }
 """Blocks of output of these pages, by page and beginning: what prints it."""
