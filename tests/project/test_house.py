@@ -47,6 +47,7 @@ MOST_CORE_LINES = 34_900
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS: set[str] = set()
 UNDOCUMENTED: set[str] = set()
+MOST_LINES_OF_A_FILE = 500
 MOST_CATCHES = 3
 """Broad excepts outside `callfuse.boundary`."""
 WITHOUT_REASON: set[str] = set()
@@ -86,6 +87,11 @@ def test_the_core_does_not_grow() -> None:
     """Lines of the rooms that guard an exchange; what makes them fewer lowers the ceiling."""
     assert CORE_GOAL <= MOST_CORE_LINES
     assert core_lines(FILES) <= MOST_CORE_LINES
+
+
+def test_no_file_is_too_long() -> None:
+    """A longer one has two subjects."""
+    assert over({file.name: file.lines for file in FILES}, MOST_LINES_OF_A_FILE) == {}
 
 
 def test_no_function_is_too_long() -> None:

@@ -78,9 +78,7 @@ def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
         TOOL,
         {"query": LOOPING_QUERY},
         text="Let me search for that.",
-        after_guidance=Answer(
-            "That search will not find it. I try another one.", [Call(TOOL, {"query": OTHER_QUERY})]
-        ),
+        after_guidance=Answer("That search will not find it. I try another one.", [Call(TOOL, {"query": OTHER_QUERY})]),
         conclusion=CONCLUSION,
         stubborn=stubborn,
     )

@@ -27,6 +27,7 @@ from callfuse.policy.fields import (
     Threshold,
     Whole,
 )
+from callfuse.policy.known_tools import NOTE_TOOLS, PERSON_TOOLS, POLLERS, SCREEN_TOOLS
 from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.sections import (
@@ -66,76 +67,6 @@ __all__ = [
     "Strict",
 ]
 
-POLLERS = (
-    "*wait*",
-    "*poll*",
-    "*sleep*",
-    "*_job_status",
-    "get_task_status",
-    "write_stdin",
-    "bashoutput",
-    "taskoutput",
-    "monitor",
-)
-"""Tools that are called again and again by their nature. Not `*status*`, which names readers."""
-SCREEN_TOOLS = (
-    "computer",
-    "computer_*",
-    "*browser_*",
-    "*click*",
-    "drag*",
-    "*keypress*",
-    "*mouse*",
-    "*press_key*",
-    "redo",
-    "*screenshot*",
-    "*scroll*",
-    "*send_keys*",
-    "swipe*",
-    "tap",
-    "type_text",
-    "undo",
-    "volume_*",
-    "*zoom*",
-)
-"""Tools of computer use, browsers and phones."""
-PERSON_TOOLS = (
-    "*ask_followup*",
-    "*ask_human*",
-    "*ask_question*",
-    "*ask_user*",
-    "*askuser*",
-    "*human_input*",
-    "*request_user_input*",
-    "*user_input",
-)
-"""Tools whose results are what a person says."""
-NOTE_TOOLS = (
-    "add_note",
-    "add_observations",
-    "manage_todo*",
-    "memory_add",
-    "memory_save",
-    "memory_store",
-    "memory_write",
-    "*report_progress",
-    "save_memory",
-    "save_note",
-    "*sequential*thinking",
-    "store_memory",
-    "take_note*",
-    "taskcreate",
-    "taskupdate",
-    "think",
-    "*todo_write",
-    "*todowrite",
-    "*update_plan",
-    "update_memory",
-    "*update_todo*",
-    "write_note*",
-    "*write_todos",
-)
-"""Tools by which an agent writes down what it thinks, plans or remembers."""
 NAMES_KEPT = 1000
 """Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 LONGEST_NAME = 256
