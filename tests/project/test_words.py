@@ -51,7 +51,21 @@ PAGES: Final = [
     PROJECT / "README.md",
     *(page for page in sorted((PROJECT / "docs").rglob("*.md")) if page.name not in LATER),
 ]
-ROOMS: Final = ("admin", "cli", "commands", "config", "demo", "observe", "offline", "proxy", "reference", "stores")
+ROOMS: Final = (
+    "admin",
+    "asgi",
+    "cli",
+    "commands",
+    "config",
+    "demo",
+    "inprocess",
+    "mcp",
+    "observe",
+    "offline",
+    "proxy",
+    "reference",
+    "stores",
+)
 """Where messages are for people; what is written into conversations is for models."""
 BLOCK: Final = re.compile(r"^[ ]*```.*?^[ ]*```$", re.MULTILINE | re.DOTALL)
 
