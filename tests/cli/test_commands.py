@@ -98,7 +98,7 @@ def test_every_command_is_looked_at() -> None:
         ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),
         ("callfuse serve --log-format j", ["json"]),
-        ("callfuse replay --rule no_", ["no_news", "no_effect"]),
+        ("callfuse replay --rule no_", ["no_news", "no_effect", "no_difference"]),
     ],
 )
 def test_a_shell_completes(typed: str, expected: list[str]) -> None:
