@@ -131,6 +131,7 @@ def test_nothing_is_missed_on_the_fast_path(turns: list[list[list[str]]]) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(
     not TRAJECTORIES.is_dir(), reason=f"no recorded runs in {TRAJECTORIES} (name another in TRAJECTORIES)"
 )
