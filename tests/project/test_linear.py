@@ -37,6 +37,8 @@ ANCHORED = {
     "callfuse.commands.syntax._SPACE",
     "callfuse.conversations.identity._OTHER_VENDOR",
     "callfuse.detect.effects._SELECT",
+    "callfuse.detect.facts._ONE_ARGUMENT",
+    "callfuse.detect.no_difference._SAYS",
     "callfuse.dialects.gemini.parts._STEP",
     "callfuse.dialects.session_ids._IN_USER_ID",
     "callfuse.harness._REPORT",
@@ -50,6 +52,7 @@ ANCHORED = {
 """Only tried at one place of a text, by `match` or `fullmatch`."""
 
 SHORT = {
+    "callfuse.detect.no_difference._COMMENT": 4096,
     "callfuse.harness._MAY_BEGIN": 400,
     "callfuse.harness._OTHERS": 400,
     "callfuse.harness._WORD": 400,
