@@ -1,4 +1,4 @@
-"""`docs/detection.md` is true: every kind has its section, every example is replayed, tables are the code's."""
+"""`docs/detection.md` and `docs/kinds` are true: kinds have pages, examples are replayed, tables are the code's."""
 
 import re
 from pathlib import Path
@@ -15,11 +15,15 @@ from callfuse.offline.replay import Figures
 from callfuse.policy.settings import LoopSettings
 from tests.detect.known_answers import READ, answers_table, rules_table
 from tests.offline.reading import runs_in
-from tests.project.sources import document, quoted, rows
+from tests.project.sources import PROJECT, document, quoted, rows
 
 PAGE = document("docs/detection.md")
+PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((PROJECT / "docs/kinds").glob("*.md"))}
+"""The page of each kind."""
+ALL = "\n".join([PAGE, *PAGES.values()])
+HEADINGS = ["What it finds", "Why it is bad", "Example", "Limits and settings", "Figures", "False alarms"]
+"""The sections of a kind's page, in their order."""
 _EXAMPLE = re.compile(r"(?:^With `([^`\n]+)`:\n\n)?^```json\n(.*?)^```\n\n(Found: [^\n]+)$", re.MULTILINE | re.DOTALL)
-_SECTION = re.compile(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class Example(NamedTuple):
@@ -30,18 +34,13 @@ class Example(NamedTuple):
     found: str
 
 
-def sections(page: str) -> dict[str, str]:
-    """The text of each kind's section."""
-    return dict(_SECTION.findall(page))
-
-
 def examples(text: str) -> list[Example]:
     """The examples of a text."""
     return [Example(*groups) for groups in _EXAMPLE.findall(text)]
 
 
 def settings_shown(page: str) -> list[str]:
-    """Every setting of the block `tool_call_loop` that the page writes out with a value."""
+    """Every setting of the block `tool_call_loop` that a page writes out with a value."""
     pairs = [(text, text.partition(": ")) for text in quoted(page)]
     return [text for text, (key, _, value) in pairs if value and key in LoopSettings.model_fields]
 
@@ -60,40 +59,53 @@ def found(example: Example, folder: Path) -> str:
     return f"Found: {'; '.join(hits) or 'nothing'}."
 
 
-def test_every_kind_has_a_section() -> None:
-    """A new kind needs one, and a section of a kind that is gone goes, too."""
-    assert sorted(sections(PAGE)) == sorted(KINDS)
+def test_every_kind_has_a_page() -> None:
+    """A new kind needs one, and the page of a kind that is gone goes, too."""
+    assert sorted(PAGES) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_pages_have_one_form(kind: str) -> None:
+    """Its name, one sentence that lists can show, the same sections; it is not a treatise."""
+    title, summary, *_ = PAGES[kind].split("\n\n")
+    assert title == f"# `{kind}`"
+    assert re.fullmatch(r"[A-Z][^.\n]+\.", summary)
+    assert re.findall(r"^## (.+)$", PAGES[kind], re.MULTILINE) == HEADINGS
+    assert len(blockless(PAGES[kind]).split()) <= 360
+
+
+def blockless(page: str) -> str:
+    """A page without its examples."""
+    return re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_every_kind_has_an_example_in_which_it_is_found() -> None:
     """The smallest run that shows it; of a call that was cut off no run is recorded, because it never ran."""
-    missing = [
-        kind for kind, text in sections(PAGE).items() if not any(f"`{kind}`" in one.found for one in examples(text))
-    ]
+    missing = [kind for kind, page in PAGES.items() if not any(f"`{kind}`" in one.found for one in examples(page))]
     assert missing == ["truncated"]
 
 
-@pytest.mark.parametrize("example", examples(PAGE), ids=lambda example: example.found)
+@pytest.mark.parametrize("example", examples(ALL), ids=lambda example: example.found)
 def test_examples_are_found_as_the_page_says(example: Example, tmp_path: Path) -> None:
     """All findings of the run, with their calls and rungs."""
     assert found(example, tmp_path) == example.found
 
 
 def test_no_example_is_missed() -> None:
-    """Each block of JSON on the page is one."""
-    assert len(examples(PAGE)) == PAGE.count("```json\n") >= len(KINDS)
+    """Each block of JSON on the pages is one."""
+    assert len(examples(ALL)) == ALL.count("```json\n") >= len(KINDS)
 
 
 def test_another_finding_would_be_told(tmp_path: Path) -> None:
     """The page is compared with what is replayed, not with itself."""
-    [repeat] = examples(sections(PAGE)["repeat"])
+    [repeat] = examples(PAGES["repeat"])
     assert found(repeat._replace(settings="max_repeats: 0"), tmp_path) == "Found: nothing." != repeat.found
 
 
 def test_the_table_of_kinds_has_their_limits() -> None:
-    """In the order of their sections, each with the default of its soft limit, and whether it is on."""
+    """Each with a link to its page, the default of its soft limit, and whether it is on."""
     listed = rows(PAGE, "The kinds")
-    assert [quoted(row[0])[0] for row in listed] == [*sections(PAGE)]
+    assert sorted(row[0] for row in listed) == sorted(f"[`{kind}`](kinds/{kind}.md)" for kind in PAGES)
     for row in listed:
         kind = KINDS[quoted(row[0])[0]]
         if kind.limit is not None:
@@ -121,7 +133,7 @@ def test_the_known_answers_are_those_of_the_tests() -> None:
     assert READ in PAGE
 
 
-@pytest.mark.parametrize("text", settings_shown(PAGE))
+@pytest.mark.parametrize("text", settings_shown(ALL))
 def test_settings_can_be_set(text: str) -> None:
     """What the page says to set is accepted as it stands."""
     load_config({"tool_call_loop": yaml.safe_load(text)})

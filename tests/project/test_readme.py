@@ -33,11 +33,12 @@ def wrong_settings(block: str) -> list[str]:
 
 
 def test_the_table_of_kinds_names_all_that_are_on() -> None:
-    """Those in the table are on, those in the sentence below it are off, and there are no others."""
+    """Those in the table are on, those in the sentence below it are off; rows lead to the kinds' pages."""
     states = {quoted(kind)[0]: state for kind, *_, state in rows(document("docs/detection.md"), "The kinds")}
     on = {kind for kind, state in states.items() if state.startswith("on")}
     table = README.partition("## What a loop is")[2]
-    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)[: len(on)]) == on
+    listed = dict(re.findall(r"^\| \[`(\w+)`\]\(([\w./]+)\) \|", table, re.MULTILINE))
+    assert listed == {kind: f"docs/kinds/{kind}.md" for kind in on}
     [off] = re.findall(r"^Off by default: ([^.]+)\.", table, re.MULTILINE)
     assert set(quoted(off)) == states.keys() - on
 

@@ -45,12 +45,7 @@ HABITS: Final = {
     r"\bOff means\b": "If off, ...",
 }
 """Habits of a private English, each with what to write in its place."""
-LATER: Final = frozenset({"architecture.md", "detection.md"})
-"""Pages that are not looked at yet."""
-PAGES: Final = [
-    PROJECT / "README.md",
-    *(page for page in sorted((PROJECT / "docs").rglob("*.md")) if page.name not in LATER),
-]
+PAGES: Final = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 ROOMS: Final = (
     "admin",
     "asgi",
