@@ -24,6 +24,7 @@ from callfuse.model import ToolCall
 from callfuse.observe import events, feed
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import Where
+from callfuse.observe.pages import page_of
 from callfuse.stores import open_ledger
 from callfuse.testing import Answer, ScriptedVendor, VendorRequest, looping_model
 from tests.admin.asking import PATH, TOKEN, Guarded
@@ -183,6 +184,7 @@ async def test_a_loop_is_seen_while_it_happens(tmp_path: Path) -> None:
         said = await browser.run("document.querySelector('#details').innerText")
         for wanted in DETAILS:
             assert wanted in said
+        assert await browser.run("document.querySelector('#call a').href") == page_of("repeat")
         await look_at_all(browser, pictures(tmp_path))
 
 

@@ -12,6 +12,7 @@ from callfuse.cli.serve import log_config
 from callfuse.config.serve import ServeSettings
 from callfuse.observe.access import ACCESS
 from callfuse.observe.json_lines import JsonFormatter
+from callfuse.observe.pages import page_of
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
 from tests.support.config import settings
 from tests.support.kits import KITS
@@ -139,6 +140,7 @@ async def test_a_finding_as_json(access: pytest.LogCaptureFixture) -> None:
     assert (found["level"], found["gen_ai.tool.name"], found["callfuse.action"]) == ("WARNING", "search", "block")
     assert found["callfuse.finding.id"] == record.__dict__["finding_id"] != ""
     assert (found["callfuse.finding.kind"], found["callfuse.finding.count"]) == ("repeat", 3)
+    assert found["callfuse.finding.url"] == page_of("repeat")
 
 
 def test_any_record_is_one_line_of_ascii() -> None:

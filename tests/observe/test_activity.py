@@ -22,6 +22,7 @@ from callfuse.observe.events import Event, Where
 from callfuse.observe.kept import EventKeeper
 from callfuse.observe.labels import RESULTS
 from callfuse.observe.naming import CLASSES
+from callfuse.observe.pages import page_of
 from callfuse.observe.rates import BUCKET_S, BUCKETS, Rates
 from callfuse.observe.reading import read_fields
 from callfuse.policy.ladder import Verdict
@@ -129,6 +130,7 @@ def test_a_bead_gathers_all_that_came_of_its_call() -> None:
     assert (one["sign"], other["sign"], other["held"]) == (0, 1, None)
     assert one["arguments"] == '{"query": "zebra", "password": "***"}'
     assert one["finding"] | {"kinds": ["repeat"], "count": 3, "limit": 3, "rests_on": ["a", "b"]} == one["finding"]
+    assert one["finding"]["url"] == page_of("repeat")
     assert one["finding"]["previous"] == "nothing"
     assert one["told"].startswith("[callfuse] stop, ")
     assert one["outcome"] == {"kind": "error", "text": "no such page"}

@@ -24,6 +24,7 @@ from callfuse.observe.events import (
     new_finding_id,
 )
 from callfuse.observe.fields import fields_of
+from callfuse.observe.pages import page_of
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.settings import Rung
 
@@ -73,6 +74,7 @@ def test_a_finding_under_its_names() -> None:
         "callfuse.finding.confidence": 1.0,
         "callfuse.action": "block",
         "callfuse.first": True,
+        "callfuse.finding.url": page_of("repeat"),
         "callfuse.blocks": 2,
         "callfuse.again": False,
     }

@@ -468,7 +468,7 @@ function evidence(lane, found) {
   });
   return list(
     ["Seen", `This would be ${found.seen}.`],
-    ["Kinds", found.kinds.join(", ")],
+    ["Kinds", make("span", {}, `${found.kinds.join(", ")} (`, make("a", { href: found.url, target: "_blank", rel: "noreferrer" }, `what ${found.kind} means`), ")")],
     ["Count", `${found.count}, limit ${found.limit}${found.hard ? ", beyond the hard limit" : ""}`],
     ["Window", `pauses of at most ${seconds(found.window_s)}`],
     ["Confidence", found.confidence < 1 ? String(found.confidence) : null],

@@ -391,6 +391,7 @@ class Activity:
             "id": told.text(names.FINDING_ID),
             "kind": kind,
             "kinds": told.texts(names.KINDS) or [kind],
+            "url": told.text(names.URL),
             "count": told.number(names.COUNT),
             "limit": told.number(names.THRESHOLD),
             "window_s": told.number(names.WINDOW),

@@ -19,6 +19,7 @@ from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes import Outcome
 from callfuse.model.secrets import MARGIN, star_secrets
 from callfuse.observe.events import Event, FailedOpen, Where, action_of
+from callfuse.observe.pages import page_of
 from callfuse.observe.printable import plain
 from callfuse.policy.ladder import Verdict
 
@@ -60,6 +61,7 @@ LANE: Final = "callfuse.lane"
 FINDING_ID: Final = "callfuse.finding.id"
 KIND: Final = "callfuse.finding.kind"
 KINDS: Final = "callfuse.finding.kinds"
+URL: Final = "callfuse.finding.url"
 COUNT: Final = "callfuse.finding.count"
 THRESHOLD: Final = "callfuse.finding.threshold"
 WINDOW: Final = "callfuse.finding.window_seconds"
@@ -139,6 +141,7 @@ OF_LOG: Final[Mapping[str, str]] = {
     "ms": "callfuse.ms",
     "held_ms": "callfuse.held_ms",
     "signature": "callfuse.call",
+    "url": URL,
 }
 """The names of what stands beside log lines (`extra`), in order. `callfuse.call`: the beginning of tool and arguments,
 as in the line."""
@@ -233,6 +236,7 @@ def _of_verdict(verdict: Verdict) -> dict[str, Value]:
         CONFIDENCE: found.confidence,
         ACTION: action_of(verdict),
         FIRST: verdict.first,
+        URL: page_of(found.kind),
         **(_of_pattern(found) if found.pattern else {}),
     }
 

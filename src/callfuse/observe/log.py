@@ -19,6 +19,7 @@ from callfuse.observe.counts import bounded
 from callfuse.observe.events import CourseMended, Event, FeedbackGiven, FindingSeen, SettingsChanged, action_of
 from callfuse.observe.fields import text as shown
 from callfuse.observe.json_lines import only_handler
+from callfuse.observe.pages import page_of
 from callfuse.observe.printable import plain
 from callfuse.policy.ladder import OnLoopError, Verdict
 
@@ -111,6 +112,7 @@ def finding(
         "blocks": blocks,
         "arm": arm,
         "signature": plain(start),
+        "url": page_of(found.kind),
     }
     more = _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""

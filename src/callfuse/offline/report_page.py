@@ -10,6 +10,8 @@ from importlib.resources import files
 from string import Template
 
 from callfuse import __version__
+from callfuse.detect.registry import KINDS
+from callfuse.observe.pages import page_of
 from callfuse.offline.excerpts import Cell, Picture, describe_success, short
 from callfuse.offline.replay import ANY, Replay
 from callfuse.offline.report_data import NOTES, TextTable, table
@@ -41,7 +43,15 @@ def _summary(replay: Replay) -> str:
 def _rows(figures: TextTable) -> Iterator[str]:
     for at, cells in enumerate(figures.rows):
         kind = ' class="any"' if at in figures.marked else ""
-        yield f"<tr{kind}>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+        source, rule, *others = cells
+        texts = [escape(source), _linked(rule), *map(escape, others)]
+        yield f"<tr{kind}>{''.join(f'<td>{text}</td>' for text in texts)}</tr>"
+
+
+def _linked(rule: str) -> str:
+    """A kind as a link to its page; the row of all kinds has no page."""
+    name = escape(rule)
+    return f'<a href="{escape(page_of(rule))}">{name}</a>' if rule in KINDS else name
 
 
 def _faults(replay: Replay) -> Iterator[str]:
@@ -67,7 +77,7 @@ def _run(picture: Picture) -> Iterator[str]:
     yield f"<article><h3>{escape(picture.run)} <small>{escape(about)}</small></h3><ul class=findings>"
     for one in picture.findings:
         at = next(call.number for call in one.calls if call.found)
-        yield f"<li>{escape(one.summary)}, at call {at}</li>"
+        yield f"<li>{_linked(one.rule)}{escape(one.summary.removeprefix(one.rule))}, at call {at}</li>"
     label = f"{picture.calls} calls in {len(picture.turns)} turns"
     yield f'</ul><div class="strip" role="img" aria-label="{escape(label)}">'
     for rounds in picture.turns:
