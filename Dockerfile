@@ -8,6 +8,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
+COPY docs/kinds ./docs/kinds
 RUN pip wheel --no-deps --wheel-dir /dist .
 # At the path that it has in the image, because its scripts name it; it needs no pip.
 # hadolint ignore=DL3013

@@ -57,6 +57,7 @@ COMMANDS = [
     "tune",
     "feedback",
     "top",
+    "explain",
     "config",
     "config check",
     "config init",
@@ -93,12 +94,13 @@ def test_every_command_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("callfuse ", ["serve", "run", "doctor", "demo", "replay", "tune", "feedback", "top", "config"]),
+        ("callfuse ", ["serve", "run", "doctor", "demo", "replay", "tune", "feedback", "top", "explain", "config"]),
         ("callfuse config ex", ["explain"]),
         ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),
         ("callfuse serve --log-format j", ["json"]),
         ("callfuse replay --rule no_", ["no_news", "no_effect", "no_difference"]),
+        ("callfuse explain same", ["same_error"]),
     ],
 )
 def test_a_shell_completes(typed: str, expected: list[str]) -> None:

@@ -51,7 +51,8 @@ def context(project: Path, folder: Path) -> Path:
     for rule in named:
         source = project / rule.removeprefix("!")
         if source.is_dir():
-            shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+            target = folder / source.relative_to(project)
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, folder)
     return folder

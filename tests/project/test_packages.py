@@ -20,7 +20,7 @@ from tests.support.packages import CLEAN, PYTEST, build, copy_tests, environment
 pytestmark = pytest.mark.slow
 
 NAME = f"callfuse-{callfuse.__version__}"
-DATA = {".css", ".html", ".js", ".typed"}
+DATA = {".css", ".html", ".js", ".md", ".typed"}
 """What the package has beside modules."""
 
 
@@ -44,9 +44,10 @@ def metadata(wheel: Path) -> Message:
 
 
 def in_package() -> set[str]:
-    """The files of the package, as a wheel names them."""
+    """The files of the package, as a wheel names them, with the pages that it takes from `docs`."""
     files = (path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(SOURCE.parent).as_posix() for path in files}
+    pages = {f"callfuse/reference/kinds/{path.name}" for path in (PROJECT / "docs/kinds").iterdir()}
+    return pages | {path.relative_to(SOURCE.parent).as_posix() for path in files}
 
 
 def tracked() -> list[str]:
@@ -133,4 +134,5 @@ def test_the_installed_wheel_passes_tests(wheel: Path, tmp_path: Path) -> None:
     where = run(python, tmp_path, "-c", "import callfuse; print(callfuse.__file__)")
     assert Path(where.strip()).is_relative_to(tmp_path / "environment")
     assert run(python.with_name("callfuse"), tmp_path, "--version") == f"callfuse {callfuse.__version__}\n"
+    assert run(python.with_name("callfuse"), tmp_path, "explain", "repeat").startswith("# `repeat`\n")
     run(python, tmp_path, *PYTEST, *PARTS)

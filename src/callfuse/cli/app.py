@@ -1,4 +1,5 @@
-"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `feedback`, `top`, `config`.
+"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `feedback`, `top`, `explain`,
+`config`.
 
 Each command imports what it needs when it runs, so that help, version and completion answer at once. Defaults and words
 of settings stand in the help texts as they are in the settings' classes; a test compares them.
@@ -362,3 +363,17 @@ def top(
     from callfuse.cli.top import run_top
 
     raise typer.Exit(run_top(url, session, once=once))
+
+
+@app.command(cls=SwitchCommand)
+def explain(
+    kind: Annotated[str, typer.Argument(metavar="KIND", hidden=True, autocompletion=_kinds)] = "",
+    config: ConfigFile = None,
+) -> None:
+    """Explain a kind of finding: what it finds, an example, its settings, what to do about false alarms.
+
+    KIND is a name such as repeat or no_news, as findings have it. Without KIND, list all kinds and whether they are on.
+    """
+    from callfuse.cli.kinds import run_explain
+
+    raise typer.Exit(run_explain(kind, config))
