@@ -20,6 +20,7 @@ from tests.deploy.dockerfile import PLACES, Build, Image, context, instructions
 from tests.hosts.environments import asked_for, environment
 from tests.hosts.mounting import free_port
 from tests.project.sources import PROJECT, document
+from tests.project.test_building import METADATA
 
 DOCKERFILE = document("Dockerfile")
 START_S = 30
@@ -116,6 +117,15 @@ def check(image: Image) -> None:
     assert (status, prefix) == (0, str(image.root / "opt/callfuse"))
     assert module.startswith(prefix)
     assert user == (image.user.partition(":")[0] if IS_ROOT else str(os.getuid()))
+
+
+def test_what_the_wheel_takes_is_there() -> None:
+    """The wheel is built from what the context contains, and fails without what it includes from elsewhere."""
+    included = METADATA["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included
+    for path in included:
+        assert ("COPY", f"{path} ./{path}") in instructions(DOCKERFILE)
+        assert f"!{path}" in document(".dockerignore").splitlines()
 
 
 def test_where_steps_write() -> None:
