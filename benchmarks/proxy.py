@@ -2,7 +2,7 @@
 
     python -m benchmarks.proxy [--rounds 9] [--seconds 1.5] [--clients 32] [--only long]
 
-Both servers are the command itself; the other one has TOOL_LOOP_DETECTION_ENABLED=false. Each request begins a
+Both servers are the command itself; the other one has CALLFUSE_ENABLED=false. Each request begins a
 conversation of its own, of which nothing is known. Four rows:
 
     short answers      one message, one tool; a text in 10 events, which the network brings in 2 pieces
@@ -57,7 +57,7 @@ NUMBER: Final = b"00000000"
 READY: Final = re.compile(r"\bon (http://127\.0\.0\.1:\d+)\b")
 SETTINGS: Final = re.compile(r"(CALLFUSE|TOOL_LOOP)_|.*_proxy$", re.IGNORECASE)
 """Variables that would change what is measured."""
-SERVERS: Final[dict[str, dict[str, str]]] = {"disabled": {"TOOL_LOOP_DETECTION_ENABLED": "false"}, "guarded": {}}
+SERVERS: Final[dict[str, dict[str, str]]] = {"disabled": {"CALLFUSE_ENABLED": "false"}, "guarded": {}}
 
 
 class Row(NamedTuple):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from callfuse.config import Config, _warn_once, load_config, resolve
-from callfuse.config.environment import IN_FILES, admin_token, guardrail_key, variables
+from callfuse.config.environment import IN_FILES, SYNONYMS, admin_token, guardrail_key, variables
+from callfuse.config.model import KeyPath
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import MODES, Rung
 
@@ -68,7 +69,7 @@ def test_names_that_change_nothing(env: dict[str, str]) -> None:
         ("CALLFUSE_DETECTORS_CYCEL", "did you mean CALLFUSE_DETECTORS_CYCLE?"),
         ("TOOL_LOOP_MAX_REPEAT", "did you mean TOOL_LOOP_MAX_REPEATS?"),
         ("TOOL_LOOP_TTL_SECOND", "did you mean TOOL_LOOP_TTL_SECONDS?"),
-        ("CALLFUSE_MAX_REPEATS", "did you mean TOOL_LOOP_MAX_REPEATS?"),
+        ("CALLFUSE_MAX_REPEAT", "did you mean CALLFUSE_MAX_REPEATS?"),
         ("TOOL_LOOP_TTL", "did you mean TOOL_LOOP_TTL_SECONDS?"),
         ("TOOL_LOOP_ENABLED", "did you mean TOOL_LOOP_DETECTION_ENABLED?"),
         ("TOOL_LOOP_DETECTION", "did you mean TOOL_LOOP_DETECTION_ENABLED?"),
@@ -80,7 +81,8 @@ def test_names_that_change_nothing(env: dict[str, str]) -> None:
         ("callfuse_window", "did you mean CALLFUSE_WINDOW?"),
         ("CALLFUSE_MODELS", "tool_call_loop.models has no variable; set it in the file"),
         ("CALLFUSE_PER_TOOL", "tool_call_loop.per_tool has no variable; set it in the file"),
-        ("CALLFUSE_MODE", "did you mean TOOL_LOOP_MODE?"),
+        ("CALLFUSE_TTL", "did you mean CALLFUSE_TTL_SECONDS?"),
+        ("CALFUSE_MODE", "did you mean CALLFUSE_MODE?"),
         ("CALLFUSE_UPSTREAM", "did you mean CALLFUSE_SERVE_UPSTREAM?"),
         ("CALLFUSE_ADMIN_TOKN", "did you mean CALLFUSE_ADMIN_TOKEN?"),
         ("CALLFUSE_TOKEN", "did you mean CALLFUSE_ADMIN_TOKEN?"),
@@ -94,6 +96,20 @@ def test_an_unknown_name_is_told_the_right_one(name: str, right: str) -> None:
         load_config(env={name: "s3cret"})
     assert str(caught.value).startswith(f"{name}: unknown environment variable; {right}")
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("synonym", "path"), SYNONYMS.items())
+def test_a_synonym_sets_the_same(synonym: str, path: KeyPath) -> None:
+    """Each key has a `CALLFUSE_*` variable. Its synonym sets it, too; if both are set, to the same value only."""
+    name = f"CALLFUSE_{path[-1].upper()}"
+    value, other = {"enabled": ("false", "true"), "mode": ("warn", "block")}.get(path[-1], ("5", "7"))
+    set_by_name = load_config(env={name: value})
+    assert set_by_name != Config()
+    assert load_config(env={synonym: value}) == load_config(env={name: value, synonym: value}) == set_by_name
+    with pytest.raises(ConfigError) as caught:
+        load_config(env={name: value, synonym: other})
+    places = f"environment variable {name}; environment variable {synonym}"
+    assert str(caught.value) == f"tool_call_loop.{path[-1]}: given twice ({places}); keep one"
 
 
 @pytest.mark.parametrize("name", ["CALLFUSE_QQQQ", "CALLFUSE_IMAGE", "CALLFUSE_VERSION", "CALLFUSE_DOCKER_TAG"])

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from callfuse.config import Config, resolve
-from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, IN_FILES, variables
+from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, IN_FILES, SYNONYMS, variables
 from callfuse.observe.webhook import DRAIN_S
 from tests.hosts.environments import CACHE
 from tests.project.sources import PROJECT
@@ -34,7 +34,7 @@ def loaded(name: str) -> Any:
 def unknown(names: Mapping[str, Any]) -> set[str]:
     """The variables among these that look like callfuse's and are none."""
     ours = {name for name in names if name.startswith(("CALLFUSE_", "TOOL_LOOP_"))}
-    return ours - set(variables()) - set(IN_FILES) - NO_SETTINGS
+    return ours - set(variables()) - set(SYNONYMS) - set(IN_FILES) - NO_SETTINGS
 
 
 def settings(env: Mapping[str, str], text: str = "") -> Config:

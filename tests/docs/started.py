@@ -162,7 +162,7 @@ def _observed(*command: str) -> Prints:
     """What the admin page or a command tells after an agent has looped that was only observed."""
 
     def prints(block: Block, world: World, folder: Path) -> str:
-        with _guard(TOOL_LOOP_MODE="observe") as guard:
+        with _guard(CALLFUSE_MODE="observe") as guard:
             run_agent(f"http://127.0.0.1:{guard.port}")
             if not command:
                 with guard.asked("/_callfuse/metrics", {"authorization": f"Bearer {TOKEN}"}) as answer:

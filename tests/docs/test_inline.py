@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from callfuse.config import Config, load_config
-from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, IN_FILES, variables
+from callfuse.config.environment import ADMIN_TOKEN, CONFIG_FILE, GUARDRAIL_KEY, IN_FILES, SYNONYMS, variables
 from callfuse.config.secret_files import SUFFIX
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import LoopSettings
@@ -58,7 +58,15 @@ def test_commands_could_run(page: str) -> None:
 def test_variables_are_read(page: str) -> None:
     """Each that begins as callfuse's own, in blocks, too."""
     by_themselves = (ADMIN_TOKEN, GUARDRAIL_KEY)
-    known = {CONFIG_FILE, FLAG, *variables(), *IN_FILES, *by_themselves, *(name + SUFFIX for name in by_themselves)}
+    known = {
+        CONFIG_FILE,
+        FLAG,
+        *variables(),
+        *SYNONYMS,
+        *IN_FILES,
+        *by_themselves,
+        *(name + SUFFIX for name in by_themselves),
+    }
     assert sorted(set(_VARIABLE.findall(document(page))) - known) == []
 
 

@@ -51,7 +51,7 @@ def test_settings_are_the_defaults() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["max_repeats: 4", "window: 10  # TOOL_LOOP_WINDOW", "window: 10  # CALLFUSE_MAX_ROUNDS"],
+    ["max_repeats: 4", "window: 10  # CALLFUSE_WIDTH", "window: 10  # CALLFUSE_MAX_ROUNDS"],
 )
 def test_a_wrong_setting_is_found(line: str) -> None:
     """Another value than the default, and a variable that nobody reads or that sets another key, are told."""

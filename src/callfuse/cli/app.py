@@ -131,7 +131,7 @@ def serve(
     Give the agent http://HOST:PORT as its base URL instead of the vendor's, with the same path (such as /v1). Keys,
     models and answers pass unchanged. Only calls that would continue a loop are held back.
 
-    Options override environment variables (CALLFUSE_SERVE_PORT, TOOL_LOOP_MODE, ...), and those override the file. The
+    Options override environment variables (CALLFUSE_SERVE_PORT, CALLFUSE_MODE, ...), and those override the file. The
     file is read again when it changes and on SIGHUP.
 
     The admin page is at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN. If that is not set, a new

@@ -1,12 +1,13 @@
 """Read the environment into a layer of settings.
 
-Every leaf of the configuration has one variable: `TOOL_LOOP_...` for the four best known keys,
-`CALLFUSE_SERVE_<KEY>` for the `serve` block, and `CALLFUSE_<KEY>` for the rest (`CALLFUSE_ERROR_MESSAGES_BLOCK` for
-a key within a key). A list is written with commas. An empty variable counts as not set, as compose files and shells
-produce them. An unknown `CALLFUSE_*` variable that is near one of ours is a problem, and so is any that is one of ours
-with a typing error, or a `TOOL_LOOP_*` one that has only words of ours (`TOOL_LOOP_TTL`). Others may belong to other
-programs; a `CALLFUSE_*` one among them is worth a warning, and so is a `TOOL_LOOP_*` one that is near one of ours. What
-may be a secret can also stand in a file (`secret_files.py`).
+Every leaf of the configuration has one variable: `CALLFUSE_<KEY>` for those of the block `tool_call_loop`
+(`CALLFUSE_ERROR_MESSAGES_BLOCK` for a key within a key), and `CALLFUSE_<BLOCK>_<KEY>` for those of the other blocks.
+Four have a synonym, `TOOL_LOOP_...`; setting both to different values is a problem. A list is written with commas. An
+empty variable counts as not set, as compose files and shells produce them. An unknown `CALLFUSE_*` variable that is
+near one of ours is a problem, and so is any that is one of ours with a typing error, or a `TOOL_LOOP_*` one that has
+only words of ours (`TOOL_LOOP_TTL`). Others may belong to other programs; a `CALLFUSE_*` one among them is worth a
+warning, and so is a `TOOL_LOOP_*` one that is near one of ours. What may be a secret can also stand in a file
+(`secret_files.py`).
 """
 
 import re
@@ -27,13 +28,14 @@ TOKEN_HINT = "use 16 or more ASCII characters without spaces"  # noqa: S105 - a 
 
 _SETS_NOTHING = "unknown environment variable, ignored by callfuse"
 _PREFIX = "CALLFUSE_"
-_SHORT_PREFIX = "TOOL_LOOP_"
-_SHORT_NAMES: dict[KeyPath, str] = {
-    ("tool_call_loop", "enabled"): "TOOL_LOOP_DETECTION_ENABLED",
-    ("tool_call_loop", "max_repeats"): "TOOL_LOOP_MAX_REPEATS",
-    ("tool_call_loop", "ttl_seconds"): "TOOL_LOOP_TTL_SECONDS",
-    ("tool_call_loop", "mode"): "TOOL_LOOP_MODE",
+_SYNONYM_PREFIX = "TOOL_LOOP_"
+SYNONYMS: dict[str, KeyPath] = {
+    "TOOL_LOOP_DETECTION_ENABLED": ("tool_call_loop", "enabled"),
+    "TOOL_LOOP_MAX_REPEATS": ("tool_call_loop", "max_repeats"),
+    "TOOL_LOOP_TTL_SECONDS": ("tool_call_loop", "ttl_seconds"),
+    "TOOL_LOOP_MODE": ("tool_call_loop", "mode"),
 }
+"""Second names of variables, each with the path of the key that it sets."""
 _NOT_SETTINGS = frozenset({CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, "CALLFUSE_CAPTURES"})
 """The path of the file, token and key (no settings), and the folder of recorded bodies for the tests."""
 _SECRETS = (
@@ -55,8 +57,8 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 @cache
 def variables() -> dict[str, KeyPath]:
-    """All variables, each with the path of the key that it sets."""
-    return {_SHORT_NAMES.get(path, _regular_name(path)): path for path, _ in leaves()}
+    """All variables by their first names, each with the path of the key that it sets."""
+    return {_name_of(path): path for path, _ in leaves()}
 
 
 def from_environment(env: Mapping[str, str]) -> Layer:
@@ -67,7 +69,7 @@ def from_environment(env: Mapping[str, str]) -> Layer:
             continue
         if (secret := IN_FILES.get(name)) is not None:
             _put_from_file(layer, env, secret)
-        elif (path := variables().get(name)) is not None:
+        elif (path := variables().get(name) or SYNONYMS.get(name)) is not None:
             layer.put(path, _read_value(path, text), _source_of(name))
         elif name not in _NOT_SETTINGS:
             _tell_unknown(layer, name)
@@ -141,7 +143,7 @@ def _source_of(name: str) -> Callable[[KeyPath], str]:
     return lambda _: f"environment variable {name}"
 
 
-def _regular_name(path: KeyPath) -> str:
+def _name_of(path: KeyPath) -> str:
     below = path[1:] if path[0] == "tool_call_loop" else path
     return _PREFIX + "_".join(below).upper()
 
@@ -151,39 +153,37 @@ def _is_service_link(name: str, text: str) -> bool:
     return bool(addressed or _SERVICE_LINK.fullmatch(name))
 
 
-def _bare_short_names() -> dict[str, str]:
-    return {variable.removeprefix(_SHORT_PREFIX): variable for variable in _SHORT_NAMES.values()}
+def _bare_synonyms() -> dict[str, str]:
+    return {variable.removeprefix(_SYNONYM_PREFIX): variable for variable in SYNONYMS}
 
 
 def _find_near(name: str) -> str | None:
     """The `TOOL_LOOP_*` variable that may be meant by an unknown one of this prefix; None if there is none."""
-    if not name.startswith(_SHORT_PREFIX):
+    if not name.startswith(_SYNONYM_PREFIX):
         return None
-    four = _bare_short_names()
-    near = nearest(name.removeprefix(_SHORT_PREFIX), four)
+    four = _bare_synonyms()
+    near = nearest(name.removeprefix(_SYNONYM_PREFIX), four)
     return four[near] if near else None
 
 
 def _find_typo(name: str) -> str | None:
     """The variable of which an unknown name is probably a typing error; None if there is none."""
-    four = _bare_short_names()
-    if not name.startswith(_SHORT_PREFIX):
-        return nearest(name, variables(), typo_only=True)
-    bare = name.removeprefix(_SHORT_PREFIX)
+    four = _bare_synonyms()
+    if not name.startswith(_SYNONYM_PREFIX):
+        return nearest(name, (*variables(), *SYNONYMS), typo_only=True)
+    bare = name.removeprefix(_SYNONYM_PREFIX)
     ours = set(bare.split("_")) <= {word for one in four for word in one.split("_")}
     near = nearest(bare, four, typo_only=not ours)
     return four[near] if near else None
 
 
 def _suggest_variable(name: str) -> str | None:
-    """Suggest the nearest variable, for the regular spelling of a short name that short name; None if none is near."""
-    spellings = {_regular_name(path): variable for variable, path in variables().items()}
-    own = (CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *IN_FILES)
-    spellings |= {variable: variable for variable in (*own, *variables())}
+    """Suggest the nearest variable; None if none is near."""
+    names = (*variables(), CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *IN_FILES)
     # Compared without the prefix, which would make all of them similar.
-    bare = {spelling.removeprefix(_PREFIX): variable for spelling, variable in spellings.items()}
+    bare = {variable.removeprefix(_PREFIX): variable for variable in names}
     for path, field in keys():
-        if entry_of(field.annotation) and _regular_name(path) == name:
+        if entry_of(field.annotation) and _name_of(path) == name:
             return f"{dotted_name(path)} has no variable; set it in the file"
     near = nearest(name.removeprefix(_PREFIX), bare)
     return f"did you mean {bare[near]}?" if near else None
