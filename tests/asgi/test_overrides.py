@@ -5,7 +5,6 @@ import logging
 from typing import Any
 
 import pytest
-from starlette.applications import Starlette
 
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.asgi.overrides import KEYS, read_overrides
@@ -246,34 +245,3 @@ async def test_new_settings_hold_for_new_exchanges() -> None:
     assert MARK.encode() in (await drive(guard, looping())).body
     guard.configure({"tool_call_loop": {"enabled": False}})
     assert MARK.encode() not in (await drive(guard, looping())).body
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"config": {"tool_call_loop": {"mode": "blok"}}}, "tool_call_loop.mode = 'blok' (keyword): use one of"),
-        ({"store": "nowhere"}, "store = 'nowhere' (keyword): use memory://"),
-    ],
-    ids=["a setting", "the store"],
-)
-async def test_what_is_wrong_is_logged_where_a_framework_makes_it(
-    arguments: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It does so in the lifespan, whose exceptions uvicorn drops by default."""
-    app = Starlette()
-    app.add_middleware(CallFuseMiddleware, **arguments)
-    with pytest.raises(ConfigError):
-        await app({"type": "lifespan"}, receive, send)
-    [record] = caplog.records
-    assert record.levelname == "ERROR"
-    assert record.getMessage().startswith(f"callfuse cannot be mounted with these settings: {said}")
-
-
-async def receive() -> dict[str, Any]:
-    """The server starts the app."""
-    return {"type": "lifespan.startup"}
-
-
-async def send(message: Any) -> None:
-    """Nothing is sent."""
-    raise AssertionError(message)

@@ -66,7 +66,9 @@ def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
         ("tool_call_loop:\n  mode: warn: block\n", "callfuse.yaml, line 2, column 13: this is not valid YAML: "
          "mapping values are not allowed here"),
         ("tool_call_loop: [\n", "callfuse.yaml, line 2, column 1: this is not valid YAML: "),
-        ("tool_call_loop:\n\tmode: warn\n", "callfuse.yaml, line 2, column 1: this is not valid YAML: found character"),
+        ("tool_call_loop:\n\tmode: warn\n", "callfuse.yaml, line 2: indented with a tab; indent with spaces"),
+        ("serve:\r\n  port: 1\r\n  \thost: h\r\n", "callfuse.yaml, line 3: indented with a tab; indent with spaces"),
+        ("serve:\t{}\n", "callfuse.yaml, line 1, column 7: this is not valid YAML: found character"),
         ("serve: *nobody\n", "callfuse.yaml, line 1, column 8: this is not valid YAML: found undefined alias 'nobody'"),
         ("tool_call_loop:\n  per_tool:\n    *_status: {}\n", "callfuse.yaml, line 3, column 5: this is not valid YAML: "
          "found undefined alias '_status'; put text that begins with !, * or & in quotes"),

@@ -378,6 +378,35 @@ def test_a_variable_that_does_not_parse_is_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "right"),
+    [
+        ("tool_call_loop.mode", "blok", "block"),
+        ("tool_call_loop.mode", "chance-then-blok", "chance_then_block"),
+        ("tool_call_loop.mode", ["warn", "stear"], "steer"),
+        ("tool_call_loop.enabled", "ture", "true"),
+        ("tool_call_loop.similarity.algorithm", "levenstein", "levenshtein"),
+        ("tool_call_loop.detectors.cycle", "flase", "false"),
+        ("tool_call_loop.detectors.repeat", "ture", "true"),
+        ("tool_call_loop.detectors.same_error_most", "wran", "warn"),
+        ("serve.log_level", "wanring", "warning"),
+        ("otel.content", "shrot", "short"),
+    ],
+)
+def test_a_value_close_to_an_allowed_one(key: str, value: object, right: str) -> None:
+    """The message ends with that one; if none is close, it only lists them."""
+    block, *names = key.split(".")
+
+    def given(one: object) -> dict[str, object]:
+        for name in reversed(names):
+            one = {name: one}
+        return {block: one}
+
+    assert complaint(given(value)).startswith(f"{key} = ")
+    assert complaint(given(value)).endswith(f"; did you mean {right}?")
+    assert "did you mean" not in complaint(given("qqqq"))
+
+
 def test_all_problems_come_at_once() -> None:
     """Every problem of every source has its line."""
     message = complaint(
@@ -506,7 +535,7 @@ def test_every_field_can_say_what_it_takes() -> None:
         (
             {"detectors": {"same_error": {"most": "wern"}}},
             "tool_call_loop.detectors.same_error_most = 'wern' (keyword): use observe, warn, steer, force_text, "
-            "escalate, block, or none",
+            "escalate, block, or none; did you mean warn?",
         ),
         (
             {"detectors": {"cycle_most_hard": 3}},

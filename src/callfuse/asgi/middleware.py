@@ -17,6 +17,7 @@ from callfuse.asgi.closed import closed_reply
 from callfuse.asgi.commands import ChatCommands, SyntheticReply
 from callfuse.asgi.exchange import Exchange
 from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.failed_start import fails_at_start
 from callfuse.asgi.fuse import blown_reply
 from callfuse.asgi.last_requests import LastRequests
 from callfuse.asgi.prepare import Host, Prepared, prepare
@@ -25,7 +26,7 @@ from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.session_settings import ClientHeaders, session_overrides, write_session
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.config import Resolved, Source, logged_errors, resolve, with_store
+from callfuse.config import Resolved, Source, resolve, with_store
 from callfuse.conversations.ledger import TIMES_KEPT, Closable, FindingStore, Ledger, Startable
 from callfuse.dialects import Dialect, dialect_of, unread_api
 from callfuse.errors import ConfigError, install_hint
@@ -99,11 +100,11 @@ class CallFuseMiddleware:
     `bus` takes what happens (`callfuse.observe.events`); a sink that is added to it gets each event. `findings` are the
     newest ones, by id.
 
-    Raises `ConfigError` for a wrong setting, here and in `configure`; never while it serves. Does no IO before the
-    first request.
+    Raises `ConfigError` for a wrong setting, here and in `configure`; never while it serves. Where Starlette or FastAPI
+    builds it, the server's start fails instead. Does no IO before the first request.
     """
 
-    @logged_errors()
+    @fails_at_start
     def __init__(
         self,
         app: ASGIApp,

@@ -59,7 +59,7 @@ def _read_value(name: bytes, value: bytes) -> tuple[Any, str]:
     try:
         section = ModelSettings.model_validate({key: parts if key == "mode" and len(parts) > 1 else text})
     except ValidationError as error:
-        words = describe_fix(error.errors()[0], ModelSettings.model_fields[key])
+        words = describe_fix(error.errors()[0], ModelSettings.model_fields[key], text)
         return None, f"{format_value(text)}: {words}"
     return getattr(section, key), ""
 

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -32,7 +31,6 @@ __all__ = [
     "Resolved",
     "Source",
     "load_config",
-    "logged_errors",
     "model_problem",
     "resolve",
     "with_store",
@@ -97,17 +95,6 @@ def resolve(
     if problems:
         raise ConfigError("\n".join(problems))
     return Resolved(config, {**_preset_sources(values), **_sources(values)})
-
-
-@contextmanager
-def logged_errors() -> Iterator[None]:
-    """Log a ConfigError that passes, for what frameworks make when a server starts the app: uvicorn takes an app that
-    raises then for one without a lifespan, says nothing, and serves."""
-    try:
-        yield
-    except ConfigError as error:
-        logger.error("callfuse cannot be mounted with these settings: %s", error)  # noqa: TRY400 - it is raised, too
-        raise
 
 
 @cache
@@ -244,7 +231,8 @@ def _describe_errors(error: ValidationError, values: Mapping[KeyPath, SourcedVal
         found = _value_below(values[top].value, path[len(top) :])
         value = masked(found) if is_secret(path) else format_value(found)
         source = values[top].source if path == top else values[top].within(path)
-        problems.setdefault(path, f"{dotted_name(path)} = {value} ({source}): {describe_fix(wrong, field_at(path))}")
+        right = describe_fix(wrong, field_at(path), found)
+        problems.setdefault(path, f"{dotted_name(path)} = {value} ({source}): {right}")
     return list(problems.values())
 
 

@@ -79,7 +79,7 @@ def parse_yaml(text: str, name: str) -> Text:
         keys = list(_yaml_keys(root))  # before construct_document, which rewrites nodes with `<<`
         value = loader.construct_document(root) if root is not None else None
     except yaml.MarkedYAMLError as error:
-        return Text(problems=[_yaml_syntax(name, error)])
+        return Text(problems=[_yaml_syntax(name, text, error)])
     finally:
         loader.dispose()
     lines: dict[KeyPath, int] = {}
@@ -126,12 +126,20 @@ def _yaml_keys(
                 yield from _yaml_keys(value, (*path, key.value), (*above, node))
 
 
-def _yaml_syntax(name: str, error: yaml.MarkedYAMLError) -> str:
+def _yaml_syntax(name: str, text: str, error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
+    if mark and _is_indented_by_tab(text, mark.index):
+        return f"{name}, line {mark.line + 1}: indented with a tab; indent with spaces"
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     marked = any(word in f"{error.context} {error.problem}" for word in ("tag", "alias", "anchor"))
     hint = "; put text that begins with !, * or & in quotes" if marked else ""
     return f"{name}{place}: this is not valid YAML: {error.problem or error.context}{hint}"
+
+
+def _is_indented_by_tab(text: str, index: int) -> bool:
+    """Whether the character at an index is a tab with nothing but spaces before it in its line."""
+    before = text[:index].replace("\r", "\n").rpartition("\n")[2]
+    return text[index : index + 1] == "\t" and not before.strip(" ")
 
 
 def _yaml_place(name: str, text: str, error: yaml.reader.ReaderError) -> str:

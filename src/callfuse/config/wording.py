@@ -10,6 +10,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from callfuse.config.model import item_of, section_of
+from callfuse.policy.fields import SWITCH_NAMES
+from callfuse.policy.nearest import value_hint
 
 MAX_SHOWN = 120
 """Characters of a value that a message shows."""
@@ -61,10 +63,13 @@ def describe_allowed(field: FieldInfo) -> str:
     return _describe_type(field.annotation, list(field.metadata))
 
 
-def describe_fix(problem: Mapping[str, Any], field: FieldInfo) -> str:
+def describe_fix(problem: Mapping[str, Any], field: FieldInfo, value: object) -> str:
     """Describe what would be right in place of a refused value. `problem` is an error of pydantic's."""
     own_words = problem.get("ctx", {}).get("error")
-    return str(own_words) if own_words else f"use {describe_allowed(field)}"
+    if own_words:
+        return str(own_words)
+    names = SWITCH_NAMES if field.annotation is bool else [*map(str, _choices(field.annotation))]
+    return f"use {describe_allowed(field)}{value_hint(value, names)}"
 
 
 def _describe_type(annotation: Any, metadata: list[Any]) -> str:

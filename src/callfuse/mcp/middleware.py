@@ -10,8 +10,9 @@ from callfuse.asgi.answer import START, is_success
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.budget import ByteBudget
 from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.failed_start import fails_at_start
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
-from callfuse.config import Source, load_config, logged_errors
+from callfuse.config import Source, load_config
 from callfuse.conversations.identity import FINGERPRINT, Lane
 from callfuse.mcp.answer import JSON, STREAM, AppAnswer
 from callfuse.mcp.callers import Callers, KnownCaller
@@ -57,7 +58,7 @@ class MCPMiddleware:
     `bus` takes what happens (`callfuse.observe.events`), `counts` counts it, `settings` are those in force.
     """
 
-    @logged_errors()
+    @fails_at_start
     def __init__(self, app: ASGIApp, config: Source | None = None) -> None:
         loaded = load_config(config)
         self.app = app

@@ -17,6 +17,7 @@ from pydantic import (
     WrapValidator,
 )
 
+from callfuse.policy.nearest import value_hint
 from callfuse.policy.presets import MODES, Preset
 from callfuse.policy.rungs import HARDEST, NO_CAP, RUNG_NAMES, Ladder, Rung
 
@@ -36,6 +37,8 @@ _HEADER_CHARACTERS = frozenset(f"{ascii_lowercase}{digits}!#$%&'*+-.^_`|~")
 """https://www.rfc-editor.org/rfc/rfc9110#name-tokens"""
 SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 """Words for on and off, in lower case."""
+SWITCH_NAMES: Final = ("true", "false")
+"""Those that messages suggest."""
 SECRET: Final[dict[str, Any]] = {"writeOnly": True}
 """The `json_schema_extra` of a key whose value is never printed."""
 
@@ -59,11 +62,11 @@ def ladder(value: Any) -> Any:
         return MODES[name]
     if isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
         if bad := [rung for rung in value if _name(rung) not in RUNG_NAMES]:
-            raise ValueError(f"{bad[0]!r} is not a rung; use {rungs}")
+            raise ValueError(f"{bad[0]!r} is not a rung; use {rungs}{value_hint(bad[0], [*Rung])}")
         return tuple(RUNG_NAMES[_name(rung)] for rung in value)
     # YAML reads `mode: off` as false.
     switch = "; `enabled: false` turns callfuse off" if isinstance(value, bool) else ""
-    raise ValueError(f"use one of {', '.join(MODES)}, or a list of rungs ({rungs}){switch}")
+    raise ValueError(f"use one of {', '.join(MODES)}, or a list of rungs ({rungs}){switch or value_hint(value, MODES)}")
 
 
 def preset_of(mode: object) -> Preset | None:
@@ -126,7 +129,8 @@ class Limit:
             return self.default if value else 0
         if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or value >= 2):
             return value
-        raise ValueError(f"use false, true, a whole number from 2, or a mapping ({self.unit}, most, most_hard)")
+        hint = value_hint(value, SWITCH_NAMES)
+        raise ValueError(f"use false, true, a whole number from 2, or a mapping ({self.unit}, most, most_hard){hint}")
 
 
 def limit(unit: str, default: int) -> BeforeValidator:
@@ -145,7 +149,8 @@ class Switch:
         known = SWITCHES.get(value.strip().lower()) if isinstance(value, str) else value
         if isinstance(known, bool):
             return known
-        raise ValueError(f"use false, true, or a mapping (most, most_hard); the limit is {self.limited_by}")
+        hint = value_hint(value, SWITCH_NAMES)
+        raise ValueError(f"use false, true, or a mapping (most, most_hard); the limit is {self.limited_by}{hint}")
 
 
 def cap(value: Any) -> Any:
@@ -156,7 +161,7 @@ def cap(value: Any) -> Any:
             return HARDEST
         if name in RUNG_NAMES:
             return RUNG_NAMES[name]
-    raise ValueError(f"use {', '.join(Rung)}, or {NO_CAP}")
+    raise ValueError(f"use {', '.join(Rung)}, or {NO_CAP}{value_hint(value, [*Rung, NO_CAP])}")
 
 
 def _header_names(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Guess which of the known names was meant by an unknown one."""
+"""Guess which of the known names, or of the allowed values, was meant by an unknown one."""
 
 from collections.abc import Collection
 from typing import Final
@@ -9,6 +9,8 @@ SIMILAR: Final = 80
 """The least similarity (of 100) of two whole names for a suggestion."""
 PARTLY_SIMILAR: Final = 75
 """The least similarity (of 100) of parts of two names for a suggestion."""
+SIMILAR_VALUE: Final = 70
+"""The least similarity (of 100) of a value and an allowed one: `ture` and `true` have 75."""
 TYPO: Final = 90
 """The least similarity (of 100) at which a name is certainly another with a typing error."""
 
@@ -30,3 +32,12 @@ def suggest(name: str, names: Collection[str]) -> str:
     """A hint for the message about an unknown name: the most similar of `names`, else all of them."""
     near = nearest(name, names)
     return f"did you mean {near}?" if near else f"use {', '.join(names)}"
+
+
+def value_hint(value: object, allowed: Collection[str]) -> str:
+    """The end of a message about a wrong value, `; did you mean block?`; empty if no allowed value is close to it."""
+    if not isinstance(value, str):
+        return ""
+    scorer, least = fuzz.ratio, SIMILAR_VALUE
+    near = process.extractOne(value.strip(), list(allowed), processor=str.lower, scorer=scorer, score_cutoff=least)
+    return f"; did you mean {near[0]}?" if near else ""
