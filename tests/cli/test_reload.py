@@ -94,6 +94,11 @@ def test_a_signal_has_the_file_read_again(vendors: tuple[str, str], tmp_path: Pa
         served.process.send_signal(signal.SIGHUP)
         assert told(served, "serve.upstream is not set").startswith("  serve.upstream is not set; ")
         assert served.get("/") == b"other"
+        file.write_text(f"serve: {{upstream: {one}}}\n")
+        served.process.send_signal(signal.SIGHUP)
+        assert f"INFO    callfuse.serve: {file} has no errors any more" in told(served, "no errors")
+        assert "reloaded" in told(served, "reloaded")
+        assert served.get("/") == b"one"
         code, printed = served.end(signal.SIGTERM)
     assert code == 0
     assert "Traceback" not in printed

@@ -111,6 +111,13 @@ def test_the_lane_stands_where_there_may_be_several(caplog: pytest.LogCaptureFix
     assert nameless.getMessage().endswith(", kind=repeat")
 
 
+def test_the_id_stands_in_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    """By it people rate the finding, and find it on the page."""
+    (record,) = told(caplog, verdict(), logging.INFO, finding_id="f1", blocks=7)
+    assert record.getMessage().endswith(", kind=repeat, finding_id=f1, blocks=7")
+    assert record.__dict__["finding_id"] == "f1"
+
+
 def test_the_full_signature_is_for_debugging(caplog: pytest.LogCaptureFixture) -> None:
     """Digest and arguments stand in a DEBUG line and in no other."""
     line, detail = told(caplog, verdict())

@@ -17,7 +17,7 @@ from callfuse.observe import webhook as module
 from callfuse.observe.background import Background
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
-from callfuse.observe.events import NOWHERE, DeliveryDropped, Event, FailedOpen, FuseBlown, Refused
+from callfuse.observe.events import NOWHERE, ActionTaken, DeliveryDropped, Event, FailedOpen, FuseBlown, Refused
 from callfuse.observe.settings import EventsSettings
 from callfuse.observe.webhook import MOST_REFUSALS, MOST_WAITING, Webhook, read_retry_after
 from tests.observe.test_feed import finding
@@ -122,6 +122,19 @@ async def test_what_is_chosen_is_sent_and_signed(receiver: Receiver) -> None:
     assert (told["gen_ai.tool.name"], told["callfuse.finding.id"]) == ("search", "f1")
     assert told["time"] > 1e9
     assert not {"gen_ai.tool.call.arguments", "gen_ai.tool.call.result"} & set(told)
+
+
+async def test_a_block_is_one_post(receiver: Receiver) -> None:
+    """The finding, which says what was done; the event of the action would say it again."""
+    seen = finding()
+    async with receiver.up(), sending(receiver) as (bus, webhook, _):
+        bus.emit(seen)
+        bus.emit(ActionTaken(NOWHERE, "f1", "block", first=True))
+        bus.emit(FuseBlown(NOWHERE, 1))
+        await receiver.until(2)
+        assert webhook.waiting <= 1
+    assert [one["callfuse.event"] for one in receiver.taken] == ["finding", "blown"]
+    assert receiver.taken[0]["callfuse.action"] == seen.action
 
 
 async def test_without_a_secret_nothing_is_signed(receiver: Receiver) -> None:

@@ -79,6 +79,7 @@ class ReloadingApp:
         self._config = resolved.config
         self._origin = origin
         self._version = origin.version
+        self._is_refused = False
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one ASGI connection."""
@@ -109,9 +110,12 @@ class ReloadingApp:
             kept = keep_fixed(resolved, self._start)
             self._proxy.configure(kept.config.serve)
             self._app.configure(kept)
+        was_refused, self._is_refused = self._is_refused, boundary.error is not None
         if boundary.error is not None:
             self._log_refusal(boundary.error)
             return
+        if was_refused:
+            logger.info("%s has no errors any more, its settings are used again", self._origin.file)
         changed, self._config = list(differences(self._config, config)), config
         now = [path for path in changed if not _is_fixed(path)]
         logger.info("reloaded %s; changed: %s", self._origin.file, _join(now) or "nothing")

@@ -39,6 +39,7 @@ _LINE: Final = (
     "window=%(ttl)ss, model=%(model)s, backend=%(backend)s, action=%(action)s, signature=%(signature)s..., "
     "kind=%(kind)s"
 )
+_ID: Final = ", finding_id=%(finding_id)s"
 _BLOCKS: Final = ", blocks=%(blocks)d"
 _LANE: Final = ", lane=%(lane)s, named by %(session_source)s"
 _ARM: Final = ", arm=%(arm)s"
@@ -114,7 +115,8 @@ def finding(
         "signature": plain(start),
         "url": page_of(found.kind),
     }
-    more = _BLOCKS if blocks and verdict.blocks else ""
+    more = _ID if finding_id else ""
+    more += _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""
     more += _ARM if arm else ""
     write(logger, level, _LINE + more, fields)

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from callfuse.observe.naming import check_names
 from callfuse.policy.fields import SECRET, Strict, lower
 
-DEFAULT_KINDS: Final = ("finding", "action", "blown", "fail_open", "store_down")
+DEFAULT_KINDS: Final = ("finding", "blown", "fail_open", "store_down")
 SHORTEST_SECRET: Final = 16
 """Characters."""
 WEBHOOK_HINT: Final = "use http:// or https:// with a host, as in https://alerts.example.com/callfuse"
