@@ -45,7 +45,10 @@ HABITS: Final = {
     r"\bOff means\b": "If off, ...",
 }
 """Habits of a private English, each with what to write in its place."""
-PAGES: Final = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+PAGES: Final = [
+    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((PROJECT / "docs").rglob("*.md")),
+]
 ROOMS: Final = (
     "admin",
     "asgi",
