@@ -558,7 +558,8 @@ async def test_a_person_types_the_token(host: str, tmp_path: Path) -> None:
     assert (told["alerts"], told["elements"]) == (0, [0, 0])
     assert told["given"] == ["tool_call_loop.mode", "warn", "server: keyword"]
     assert told["bold"] == "600"
-    assert told["labels"] == ["Model, with its backend", "Tool", "Session, as the log names it"]
+    fields = ["Model, with its backend", "Tool", "Session, as the log names it"]
+    assert told["labels"] == [*fields, "Changed settings only"]
     assert told["colours"] == ["rgb(27, 31, 36)", "rgb(255, 255, 255)"]
     assert (told["wide"], told["stacked"]) == (True, False)
 
@@ -581,7 +582,7 @@ PLAIN = """(() => {
     cookie: document.cookie, alerts: document.querySelectorAll('[role=alert]').length,
     elements: [document.images.length, document.scripts.length],
     given: row && [...row.cells].map((cell) => cell.innerText.trim()), bold: row && style(row.cells[1]).fontWeight,
-    labels: [...document.querySelectorAll('input')].map((one) => one.labels[0].innerText),
+    labels: [...document.querySelectorAll('input')].map((one) => one.labels[0].innerText.trim()),
     wide: document.documentElement.scrollWidth <= innerWidth,
     stacked: style(document.querySelector('tbody tr')).display === 'block',
     colours: [style(document.body).color, style(document.body).backgroundColor],

@@ -78,6 +78,21 @@ async def test_settings_are_what_explain_prints(file: Path, model: str, tool: st
         assert "s3cret" not in text
 
 
+async def test_only_what_differs_from_the_defaults(file: Path) -> None:
+    """As JSON and on the page, where a box for it is ticked; without any such setting a sentence says so."""
+    guarded = Guarded(resolve(file, {}))
+    every = await guarded.told("settings")
+    changed = [row for row in every if row["tier"] != "default"]
+    assert 0 < len(changed) < len(every)
+    assert await guarded.told("settings", "changed=1") == changed
+    page = await guarded.page("changed=1")
+    assert [row[0] for row in cells(page)] == [row["key"] for row in changed]
+    assert 'name="changed" value="1" checked>' in page
+    assert 'href="settings?changed=1"' in page
+    assert 'name="changed" value="1">' in await guarded.page()
+    assert "Every setting is its default." in await Guarded(resolve({}, {})).page("changed=1")
+
+
 async def test_what_a_session_has_set_is_shown() -> None:
     """With its tier and source, under its name in the log; it holds for that session alone."""
     guarded = Guarded()
@@ -186,7 +201,7 @@ async def test_two_clients_with_one_name_for_their_sessions() -> None:
         ("model=gpt-4o", "model 'gpt-4o': there is no such backend; use backend and model, as in openai:gpt-4o"),
         ("model=opnai:x", "model 'opnai:x': there is no such backend; did you mean openai:x?"),
         ("modle=openai:x", "there is no parameter 'modle'; did you mean model?"),
-        ("q=x", "there is no parameter 'q'; use model, tool, session, client"),
+        ("q=x", "there is no parameter 'q'; use model, tool, session, client, changed"),
         ("tool=a&tool=b", "tool is given twice; keep one"),
     ],
 )

@@ -70,6 +70,7 @@ def settings(
         model=_escape(query.model),
         tool=_escape(query.tool),
         session=_escape(query.session),
+        changed=" checked" if query.changed else "",
         settings=_table(query, rows, sessions or (), is_known=is_known) if rows is not None else "",
         sessions="".join(_sessions(query, sessions, unlisted)),
     )
@@ -92,6 +93,7 @@ def _table(
     unset = query.session and not any(one.name.startswith(names) for one in sessions)
     note = f"<p>This session has no settings of its own here.{'' if is_known else _UNKNOWN}</p>\n" if unset else ""
     what = _escape(", ".join(about) or "every model and tool")
+    note += "" if rows else "<p>Every setting is its default.</p>\n"
     body = "\n".join(_row(row) for row in rows)
     return (
         f'{note}<table class="settings">\n<caption>Settings for {what}</caption>\n'
@@ -117,7 +119,7 @@ def _sessions(query: Query, sessions: Sequence[SessionSettings] | None, unlisted
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("Session", "Client", "Has set", "Last used"))
     yield f'<table aria-labelledby="sessions">\n<thead><tr>{heads}</tr></thead>\n<tbody>\n'
     for one in sessions[:SESSIONS_SHOWN]:
-        link = _query(Query(query.model, query.tool, one.name, one.client))
+        link = _query(Query(query.model, query.tool, one.name, one.client, query.changed))
         said = "<br>".join(f"<code>{_escape(text)}</code>" for text in _settings_of(one))
         name = f'<a href="plain{link}">{_escape(one.name)}</a>'
         yield (

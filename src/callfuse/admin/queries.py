@@ -28,7 +28,7 @@ from callfuse.observe.events import FuseReset, SettingsChanged
 from callfuse.policy.nearest import suggest
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
-from callfuse.reference.effective import EffectiveSetting, as_plain_masked, as_text, effective_rows
+from callfuse.reference.effective import DEFAULT, EffectiveSetting, as_plain_masked, as_text, effective_rows
 from callfuse.wire.jsontext import loads
 
 UNLISTED = "the store that is in use cannot list its sessions"
@@ -59,13 +59,14 @@ class Query:
     """The parameters of the page; each may be empty.
 
     `model` is backend and model as one text, `session` the id that a client uses or the name of a session in logs,
-    `client` tells apart sessions of the same name.
+    `client` tells apart sessions of the same name. `changed`, if not empty, leaves out what is a default.
     """
 
     model: str = ""
     tool: str = ""
     session: str = ""
     client: str = ""
+    changed: str = ""
 
     @classmethod
     def read(cls, query: Iterable[tuple[str, str]]) -> "Query":
@@ -141,7 +142,7 @@ def _in_force(state: SessionState, closed: frozenset[str]) -> Overrides:
 
 
 async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) -> tuple[list[EffectiveSetting], bool]:
-    """List every setting in effect for a query, and say whether its session is known (or none is named). Raises
+    """List the settings in effect for a query, and say whether its session is known (or none is named). Raises
     BadQuery."""
     resolved = middleware.resolved
     if query.model and (wrong := model_problem(query.model, resolved.config)):
@@ -151,7 +152,8 @@ async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) 
     set_ = [one for one in found if _in_force(one.state, closed)]
     _check_is_one_client(query, set_, access)
     overrides = _in_force(set_[0].state, closed) if set_ else NO_OVERRIDES
-    rows = list(effective_rows(resolved, query.model, query.tool or None, overrides))
+    every = effective_rows(resolved, query.model, query.tool or None, overrides)
+    rows = [row for row in every if row.tier != DEFAULT or not query.changed]
     return rows, not query.session or bool(found)
 
 
