@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from callfuse.dialects.base import OpenCall
 from callfuse.guard import template as templates
 from callfuse.guard.assembly import Assembly
+from callfuse.guard.growing import GrowingCalls
 from callfuse.guard.template import MAX_CALLS, TRIES, ChunkTemplate, count_pieces, template_of
 from callfuse.wire import EVENTS
 from tests.guard.driving import play, record_of, scene
@@ -137,7 +138,7 @@ def learned(made: bytes, *pieces: str, closed: bool = False) -> tuple[ChunkTempl
     for call, piece in zip(calls, pieces, strict=False):
         call.pieces.append(piece)
     calls[0].closed = closed
-    return template_of(made, calls, before, EVENTS.payload), calls[0].pieces
+    return template_of(made, calls, before, EVENTS.payload, GrowingCalls()), calls[0].pieces
 
 
 @pytest.mark.parametrize("piece", ["", "zebra", 'a "quoted" word', "\\", "é\u2028\n", ", ", "0", "x" * 10_000])
@@ -245,7 +246,7 @@ def test_nor_from_one_that_sets_all_anew() -> None:
     call = OpenCall(0, 0, "call_a", "search")
     before = count_pieces([call])
     call.pieces = [PIECE]
-    assert template_of(grown(PIECE), [call], before, EVENTS.payload) is None
+    assert template_of(grown(PIECE), [call], before, EVENTS.payload, GrowingCalls()) is None
 
 
 class Counted:

@@ -4,6 +4,7 @@ import logging
 import tracemalloc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -583,7 +584,8 @@ def test_memory_is_bounded() -> None:
 def test_long_arguments_are_told_apart_by_all_of_them() -> None:
     """Although only their beginning is kept."""
     one = detector()
-    calls = [ToolCall("", "write", {"text": "x" * 50_000 + end}) for end in "aaaba"]
+    text = "".join([sha256(bytes([at % 256, at // 256])).hexdigest() for at in range(800)])
+    calls = [ToolCall("", "write", {"text": text + end}) for end in "aaaba"]
     assert [bool(one.check(call)) for call in calls] == [False, False, True, False, False]
 
 

@@ -39,6 +39,7 @@ ANCHORED = {
     "callfuse.detect.effects._SELECT",
     "callfuse.detect.facts._ONE_ARGUMENT",
     "callfuse.detect.no_difference._SAYS",
+    "callfuse.detect.runaway._BLANK",
     "callfuse.dialects.gemini.parts._STEP",
     "callfuse.dialects.session_ids._IN_USER_ID",
     "callfuse.harness._REPORT",

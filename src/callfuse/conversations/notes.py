@@ -132,7 +132,7 @@ def _warnings(conversation: Conversation, histories: Sequence[Timeline]) -> Iter
     for whole in histories:
         for at in _places_to_look(whole.facts, settings):
             round_ = whole.rounds[at]
-            if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, len(round_.calls)):
+            if round_.position == NOWHERE or not can_fire(whole, settings, at + 1, round_):
                 continue
             executed = [one for one in round_.calls if not one.withheld]
             came = {id(one.call): one for one in executed}

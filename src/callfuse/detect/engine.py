@@ -6,7 +6,7 @@ A round with a new call is progress: findings that end on news are void in it, s
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 
-from callfuse.detect import registry
+from callfuse.detect import facts, registry
 from callfuse.detect.detector import (
     ANY_TOOL,
     NAMED,
@@ -30,6 +30,7 @@ from callfuse.detect.pre_checks import (
     room_of,
     settings_in_force,
 )
+from callfuse.detect.runaway_call import is_long
 from callfuse.detect.settings import Detectors, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
 from callfuse.model import Finding, PastCall, Timeline, ToolCall
@@ -225,7 +226,8 @@ class Engine:
     def _hits_of_round(self, calls: Sequence[ToolCall]) -> tuple[Sequence[ToolCall], list[tuple[ToolCall, list[Hit]]]]:
         """The calls of a round that are judged, and the hits on each that has any, by those before it, too."""
         if not self.may_find_inside(len(calls)):
-            return calls, [(call, hits) for call in calls if (hits := self._hits_of(call))] if self.can_fire else []
+            judged = calls if self.can_fire else filter(is_long, calls)
+            return calls, [(call, hits) for call in judged if (hits := self._hits_of(call))]
         siblings, found = Siblings(), []
         for at, call in enumerate(calls):
             if hits := self._hits_of(call, siblings):
@@ -240,6 +242,9 @@ class Engine:
         if not call.name:
             return []
         limits = self._limits(call.full_name)
+        if is_long(call):
+            enabled = enabled_detectors(self.settings, call.full_name)
+            limits = {**limits, **{one: own for one, own in enabled.items() if one.needs is facts.ALONE}}
         if not (siblings and siblings.calls):
             return [hit for detector, own in limits.items() if (hit := self._hit_on(call, detector, own))]
         alone = [(one, own) for one, own in limits.items() if not isinstance(one, RoundDetector)]

@@ -171,6 +171,8 @@ NOTED: Final = Fact(_returns_with_notes, Finds.EQUAL)
 """One call has come in so many rounds but one, and the newest ones return, with a few others between them at most."""
 OTHERS: Final = Fact(_never)
 """The pending round has other calls: nothing is found in one that is alone."""
+ALONE: Final = Fact(_never)
+"""The call itself, with its arguments: no timeline tells anything of it before."""
 
 
 def succeeded(call: PastCall) -> bool:

@@ -42,7 +42,7 @@ class Kind:
     after its block, not in a row; empty: the same. `suggestion` is a sentence on what to try.
 
     `limit`: its soft limit in the section `detectors`; None for a kind whose limits are settings of their own:
-    `limited_by` names these, and `about` is the text of its switch there.
+    `limited_by` names these (empty: its limits are fixed), and `about` is the text of its switch there.
 
     `specific`: its sentence says more: of several kinds that hit equally hard, this one is shown. `spares_pollers`: its
     limits are `poll_factor` times as high where a call of the stretch waits for something, and five thirds as high

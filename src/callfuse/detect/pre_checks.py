@@ -10,9 +10,10 @@ from callfuse.detect import registry
 from callfuse.detect.budget import weight
 from callfuse.detect.detector import ANY_TOOL, Detector, Hindsight, RoundDetector, on_screen
 from callfuse.detect.facts import OTHERS
+from callfuse.detect.runaway_call import RunawayCall, is_long
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Room
-from callfuse.model import Timeline
+from callfuse.model import Round, Timeline
 
 
 class Limits(NamedTuple):
@@ -23,11 +24,14 @@ class Limits(NamedTuple):
     settings: Settings
 
 
-def can_fire(timeline: Timeline, settings: Settings, at: int = 0, calls: int = 1) -> bool:
+def can_fire(timeline: Timeline, settings: Settings, at: int = 0, round_: Round | None = None) -> bool:
     """Cheap pre-check, like `Engine.can_fire`: whether any call at all could be a loop right after round `at` (0 is the
-    newest), in a round of so many calls. False is certain."""
+    newest); or any of this `round_`. False is certain."""
     in_force = settings.late if settings.no_repeats_after else settings
-    return next(awake_detectors(timeline, in_force, at), None) is not None or exceeds_room(timeline, in_force, calls)
+    if next(awake_detectors(timeline, in_force, at), None) is not None:
+        return True
+    calls = () if round_ is None else round_.calls
+    return exceeds_room(timeline, in_force, len(calls)) or True in [is_long(one.call) for one in calls]
 
 
 def hindsight_can_fire(timeline: Timeline, settings: Settings) -> bool:
@@ -66,6 +70,11 @@ def room_of(timeline: Timeline, settings: Settings) -> Room:
             own = one.room(timeline, loosest)
             room = Room(min(room.calls, own.calls), min(room.equal, own.equal))
     return room
+
+
+def finds_runaways(settings: Settings) -> bool:
+    """Whether arguments that run away are found in calls of any tool."""
+    return settings.for_tool(ANY_TOOL).settings.detectors.finds(RunawayCall.kind.name)
 
 
 def enabled_detectors(settings: Settings, name: str) -> Mapping[Detector, Limits]:

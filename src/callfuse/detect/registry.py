@@ -17,6 +17,7 @@ from callfuse.detect.no_news import NoNews
 from callfuse.detect.onward import onward
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.repeat_with_notes import RepeatWithNotes
+from callfuse.detect.runaway_call import RunawayCall
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
 from callfuse.detect.stagnation import Stagnation
@@ -43,6 +44,7 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     ErrorRate(),
     Truncated(),
     Flood(),
+    RunawayCall(),
     Budget(),
     ToolBudget(),
     WeightedBudget(),

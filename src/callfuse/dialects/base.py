@@ -34,7 +34,8 @@ class OpenCall:
 
     `index`: its place among the calls (or content blocks) of its choice. `numbered`: the wire has an index for it.
     `pieces`: the arguments as text so far. `value`: arguments that came whole, as a value; then there are no `pieces`.
-    `extra`: what the vendor added to the call and wants back; replace it, never change it, as calls share an empty one.
+    `grown`: the characters of a value that comes piece by piece, so far. `extra`: what the vendor added to the call and
+    wants back; replace it, never change it, as calls share an empty one.
     `name_grows`: the name may go on in a later frame. `namespace`, `kind`: see `ToolCall`.
     """
 
@@ -42,6 +43,7 @@ class OpenCall:
         "choice",
         "closed",
         "extra",
+        "grown",
         "id",
         "index",
         "kind",
@@ -73,6 +75,7 @@ class OpenCall:
         self.closed = closed
         self.numbered = numbered
         self.extra = _NOTHING
+        self.grown = 0
         self.name_grows = False
         self.namespace = ""
         self.kind = kind
@@ -215,9 +218,10 @@ class Writer(Protocol):
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """A frame of the next answer, rewritten for this stream; empty if the client must not see it."""
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """End the stream: the blocks' texts, the finish, the terminal event. `called`: the client has calls of the only
-        choice, which is no block's, so that it ends as with calls."""
+        choice, which is no block's, so that it ends as with calls. `cut`: the client has the beginning of this call; it
+        ends as at the vendor's length limit, so that nobody takes that for a whole one."""
 
 
 class AnswerWriter(Writer, Protocol):

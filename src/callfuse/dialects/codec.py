@@ -8,6 +8,7 @@ the guard need not know which of the two it handles.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from callfuse.detect.runaway_call import runs_away
 from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.base import (
     Block,
@@ -187,14 +188,15 @@ class WholeReader(Reader):
         self._read_whole = read_whole
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """Each call opens and closes (not one that may be incomplete or has no name), each choice finishes, and the
-        answer ends."""
+        """Each call opens and closes (not one that may be incomplete, unless its arguments run away, or has no name),
+        each choice finishes, and the answer ends."""
         events: list[Event] = []
         choices = self._read_whole(payload)
         for at, choice in enumerate(choices):
             evidence = choice.whole
             for place, made in enumerate(choice.calls):
-                call = WholeCall(at, place, made, closed=place < evidence and bool(made.name))
+                is_told = place < evidence or runs_away(made)
+                call = WholeCall(at, place, made, closed=is_told and bool(made.name))
                 self.calls.append(call)
                 self.entries.append(Entry((at, place), call))
                 if call.closed:
@@ -258,7 +260,7 @@ class WholeWriter(Writer):
         writer = self._request.writer(usage=self._usage)
         return writer.splice_whole(self._first, as_utf8(frame), foreign=self._foreign)
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """The kept body with the blocks' texts. An answer of callfuse's own if there is none, or if this is the second
         try after the kept body could not be changed."""
         taken, self._taken = self._taken, None

@@ -76,13 +76,14 @@ class FinishReasons(NamedTuple):
 
     `place`: in the event that ends a stream, the key of the object with the reason. `key`: that of the reason, in this
     object and in a whole answer. `stopped`, `called`: the reason of an answer without and with calls. `own`: those that
-    a block replaces; others, such as that of a limit, stay.
+    a block replaces; others, such as that of a limit, stay. `cut`: that of the vendor's length limit.
     """
 
     place: str
     key: str
     stopped: str
     called: str
+    cut: str
     own: tuple[str | None, ...]
 
 
@@ -140,6 +141,10 @@ class NumberedWriter(AnswerWriter, ABC):
     def _end(self, reason: str) -> bytes:
         """The finish with this reason and the usage of all answers, and the end."""
 
+    @abstractmethod
+    def _stop(self, number: int) -> bytes:
+        """The event that ends the call with this number."""
+
     @property
     def may_continue(self) -> bool:
         """False once text has left that must fit a schema: a second text would break it."""
@@ -167,7 +172,10 @@ class NumberedWriter(AnswerWriter, ABC):
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The events without withheld calls. A block's text is written before the end."""
-        return self._thin(frames, sorted({call.index for call in withheld}), blocks.get(0))
+        gone = sorted({call.index for call in withheld})
+        if gone:  # the client has every part before the first of them, also those that passed unread
+            self._next[self.calls] = max(self._next[self.calls], gone[0])
+        return self._thin(frames, gone, blocks.get(0))
 
     def _thin(self, frames: Iterable[Frame], gone: Sequence[int], block: Block | None) -> bytes:
         """As `thin`, with the numbers of the calls, and of blocks beside them, that are removed, sorted."""
@@ -259,8 +267,11 @@ class NumberedWriter(AnswerWriter, ABC):
             self._allotted[part.series] += not is_left_out
         return self._numbers.get(key)
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
-        """The blocks' texts, the finish with the usage of all answers, and the end."""
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
+        """The blocks' texts, the finish with the usage of all answers, and the end. Nothing is said behind a call that
+        is cut off: in a turn of these vendors, calls come last."""
+        if cut is not None:
+            return self._stop(self._next[self.calls] - 1) + self._end(self.finish.cut)
         pieces = [self._text(block.text) for block in blocks.values()]
         reason = self.finish.called if called else self.finish.stopped
         if blocks:

@@ -60,12 +60,17 @@ class VerdictActions:
         self.recorded = self.unjudged = False
 
     def verdicts(self, choices: Iterable[int]) -> list[Verdict]:
-        """The verdicts on choices, without those that would withhold a call that has left already."""
+        """The verdicts on choices, without those that would withhold a call that has left already; one whose arguments
+        run away is observed then, unless the answer ends in the middle of it."""
         found: list[Verdict] = []
+        holds = self._queue.holds_call
         for calls in self._calls.of_choices(sorted(choices)):
-            gone = {complete for call, complete in calls.items() if not self._queue.holds_call(call)}
-            verdicts = self._loop.judge.verdicts(list(calls.values()))
-            found += [verdict for verdict in verdicts if not (verdict.withholds and verdict.call in gone)]
+            gone = {whole: call for call, whole in calls.items() if not (holds(call) or call is self._calls.endless)}
+            for verdict in self._loop.judge.verdicts(list(calls.values())):
+                if not (verdict.withholds and verdict.call in gone):
+                    found.append(verdict)
+                elif gone[verdict.call] in self._calls.finder.growing.found:
+                    found.append(verdict.observed())
         return found
 
     def plan(self, verdicts: Sequence[Verdict]) -> Plan:
@@ -80,6 +85,8 @@ class VerdictActions:
             if not self._may_lose(verdicts):
                 verdicts = [replace(verdict, rung=None) for verdict in verdicts]
                 withheld = set()
+        elif self._calls.endless is not None:
+            verdicts = self._as_blocks(verdicts)
         self.recorded = True
         self._keep(calls.values(), verdicts)
         if withheld:
@@ -105,11 +112,13 @@ class VerdictActions:
         return {call for call in self._calls.beyond if call.choice in over}
 
     def _hardest(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts for a round that loses all its calls. Nobody is asked again if the turn was cut short, for it
-        cannot be answered; or if it has several choices that nobody asked for: another answer goes on with choice 0."""
+        """The verdicts for a round that loses all its calls. Nobody is asked again where nobody can be: if the turn was
+        cut short, for it cannot be answered; or if it has several choices that nobody asked for, as another answer goes
+        on with choice 0; or if the model's call has been left to itself."""
         verdicts = self._loop.apply_hardest_rung(verdicts)
         has_more = self._loop.record.choices == 1 and not self._calls.choices_known <= {0}
-        return self._as_blocks(verdicts) if self._calls.is_cut or has_more else verdicts
+        is_last = self._calls.is_cut or has_more or not self._loop.may_ask
+        return self._as_blocks(verdicts) if is_last else verdicts
 
     def _nameless(self, lost: Collection[int]) -> set[OpenCall]:
         """The calls without a name in these choices, as far as they can still be withheld."""
@@ -129,8 +138,10 @@ class VerdictActions:
         where = {whole: call.choice for call, whole in calls.items()}
         for verdict in verdicts:
             of_choice.setdefault(where[verdict.call], []).append(verdict)
-        ends = self._calls.is_cut
+        ends, endless = self._calls.is_cut, self._calls.endless
         write = self._rewriter.cut_short if ends else self._rewriter.thin
+        if endless is not None and not self._queue.holds_call(endless):
+            write = partial(self._rewriter.break_off, endless)
         return Step(write(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost}), ends=ends)
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall], lost: Iterable[int]) -> Plan:
@@ -166,6 +177,13 @@ class VerdictActions:
     def keep_delivered(self, verdicts: Sequence[Verdict]) -> None:
         """Record the round of an answer that was delivered."""
         self._keep(self._calls.of_choices((0,))[0].values(), verdicts)
+
+    def keep_cut_off(self) -> None:
+        """Record what is found in calls whose arguments run away, and that were cut off."""
+        calls = self._calls.cut_off_endless()
+        if calls:
+            verdicts = self._loop.judge.verdicts(calls)
+            self._loop.record.observe(calls, [one.observed() if one.withholds else one for one in verdicts])
 
     def _as_blocks(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         return [self._loop.judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]

@@ -5,22 +5,23 @@ of its answer, the frame that opens it is the last one that is read here: the gu
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
+from callfuse.detect.pre_checks import finds_runaways
+from callfuse.detect.runaway_call import is_long, runs_away
 from callfuse.detect.siblings import Room
-from callfuse.dialects.base import Dialect, Entry, Event, Reader
+from callfuse.dialects.base import Dialect, Entry, Event, OpenCall, Reader
 from callfuse.dialects.codec import codec_of
 from callfuse.dialects.stateful import StoredAnswer
 from callfuse.guard.calls import Ending
 from callfuse.guard.foresight import Foresight
+from callfuse.guard.growing import GrowingCalls
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.template import TemplateFinder
 from callfuse.model import ToolCall
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import Verdict
-from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire import EVENTS, Format, Framer, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON
@@ -29,7 +30,8 @@ NO_LIMIT: Final = Room()
 
 
 class Opening(NamedTuple):
-    """The frame that opens a call which could be one too many, as the reader has read it."""
+    """The frame that opens a call which could be one too many, or by which arguments run away, as the reader has read
+    it."""
 
     raw: bytes
     payload: Payload
@@ -38,38 +40,41 @@ class Opening(NamedTuple):
 
 
 class _Judging(NamedTuple):
-    """Who judges the calls at the end of the answer. `judge_of` makes a judge where there is none."""
+    """Who judges the calls at the end of the answer. `judge_of` makes a judge where there is none. `growing`: one whose
+    arguments run away would have been found before."""
 
     choices: int
     settings: LoopSettings
     judge: Judge | None
     judge_of: Callable[[], Judge] | None
     room: Room
+    growing: bool
 
     def verdicts(self, calls: Sequence[ToolCall]) -> Sequence[Verdict]:
         """The verdicts on a round, none of which withholds: calls that no guard could go on from have left, which uses
         up no rung."""
         judge = self.judge
-        if judge is None and self.judge_of is not None and self.room.is_passed_by(calls):
-            judge = self.judge_of()
+        if judge is None and self.judge_of is not None:
+            is_due = self.room.is_passed_by(calls) or (not self.growing and True in map(is_long, calls))
+            judge = self.judge_of() if is_due else None
         found = judge.verdicts(calls) if judge else ()
-        return [
-            replace(one, rung=Rung.OBSERVE, step=one.step - 1, lowered=True) if one.withholds else one for one in found
-        ]
+        return [one.observed() if one.withholds else one for one in found]
 
 
 class Sent:
     """What a guard must know of an answer, if it ever has to hold a call of it, and what the client has not got yet.
 
     `before`: the first frame that the client has, those that open and close calls, those with the dialect's mark, and
-    the newest one, by which a writer knows where the stream is. `opening`: the frame that opens a call which could be
-    one too many. `unsent`: the bytes that wait for the end of their frame.
+    the newest one, by which a writer knows where the stream is. `growing` looks at the arguments of calls. `opening`:
+    the frame that opens a call which could be one too many, or by which arguments run away. `unsent`: the bytes that
+    wait for the end of their frame.
     """
 
-    __slots__ = ("_mark", "_newest", "before", "foresight", "opening", "unsent")
+    __slots__ = ("_mark", "_newest", "before", "foresight", "growing", "opening", "unsent")
 
-    def __init__(self, foresight: Foresight, mark: bytes) -> None:
+    def __init__(self, foresight: Foresight, growing: GrowingCalls | None, mark: bytes) -> None:
         self.foresight = foresight
+        self.growing = growing
         self.before: list[bytes] = []
         self.opening: Opening | None = None
         self.unsent = bytearray()
@@ -82,12 +87,14 @@ class Sent:
             self.before.append(raw)
 
     def foresees(self, frame: bytes, payload: Payload | None, events: Sequence[Event], reader: Reader) -> bool:
-        """Whether a call that this frame opens could be one too many; then the guard must follow from it."""
-        if not events:
+        """Whether a call that this frame opens could be one too many, or arguments run away by it; then the guard must
+        follow from it."""
+        is_endless = self.growing is not None and self.growing.read(events)
+        if not (events or is_endless):
             if self._newest is not None and self._newest is self.before[-1]:
                 self.before.pop()
             self._newest = frame if self.before and not self._marks(frame) else None
-        elif payload is not None and self.foresight.foresees(events):
+        elif payload is not None and (self.foresight.foresees(events) or is_endless):
             self.opening = Opening(frame, payload, events, tuple(reader.entries))
             return True
         self.before.append(frame)
@@ -139,18 +146,19 @@ class Assembly:
         judge_of: Callable[[], Judge] | None = None,
         may_hold: bool = False,
     ) -> None:
-        self._judging = _Judging(choices, settings, judge, judge_of, room)
         self.codec = codec_of(dialect, form)
         self.framer: Framer = form.framer()
         self.sent: Sent | None = None
-        if may_hold and room != NO_LIMIT:
-            self.sent = Sent(Foresight(room, settings), self.codec.kept_mark)
+        growing, finds = GrowingCalls(), may_hold and finds_runaways(settings)
+        self._judging = _Judging(choices, settings, judge, judge_of, room, finds)
+        if finds or (may_hold and room != NO_LIMIT):
+            self.sent = Sent(Foresight(room, settings), growing if finds else None, self.codec.kept_mark)
         self.reader: Reader = self.codec.reader(trace=self.sent is not None)
         self.rest: Sequence[bytes] = ()
         self.ending = Ending()
         self._answer_id = ""
         self._left = settings.max_response_bytes
-        self._finder = TemplateFinder(self.reader.calls, form.payload)
+        self._finder = TemplateFinder(self.reader.calls, form.payload, growing)
         self.frame_end = form.frame_end
         self.idle = self.framer.empty
         self.is_suspect = False
@@ -158,8 +166,12 @@ class Assembly:
 
     @property
     def may_judge(self) -> bool:
-        """Whether `settle` may have to make a judge, for there are many calls."""
-        return self._judging.judge is None and len(self.reader.calls) > min(self._judging.room)
+        """Whether `settle` may have to make a judge, for there are many calls, or long ones."""
+        calls, judging = self.reader.calls, self._judging
+        if judging.judge is not None:
+            return False
+        has_long = not judging.growing and True in [is_long(one.complete()) for one in calls]
+        return len(calls) > min(judging.room) or has_long
 
     def grows(self, chunk: bytes) -> bool:
         """Read a chunk that only brings more pieces of a call, as most do behind its beginning; False if it has to be
@@ -272,6 +284,14 @@ class Assembly:
             of_choice.setdefault(call.choice, []).append(made)
         for choice in sorted(of_choice):
             self._keep(record, of_choice[choice])
+        if record.is_incomplete:
+            self._observe(record, set(self.reader.calls).difference(whole))
+
+    def _observe(self, record: ExchangeRecord, cut_off: Iterable[OpenCall]) -> None:
+        """Record what is found in calls that were cut off: whether their arguments have run away."""
+        made = [call.complete() for call in cut_off if call.has_name]
+        if endless := [call for call in made if runs_away(call)]:
+            record.observe(endless, self._judging.verdicts(endless))
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
         """Record a delivered round with its verdicts, none of which withholds."""

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from callfuse.detect.siblings import UNNAMED, Siblings
 from callfuse.dialects.base import Entry, Event, OpenCall, Reader, What
+from callfuse.guard.growing import GrowingCalls
 from callfuse.guard.hold import Input
 from callfuse.guard.judge import Judge
 from callfuse.guard.prefixes import HeldPrefixes
@@ -68,7 +69,8 @@ class AnswerCalls:
 
     `over`: the answer has ended. `complete`: it ended properly. `is_cut`: it was ended before its end. `beyond`: calls
     behind one too many, which are not judged: they share what becomes of that one. `finder`: of frames that only add to
-    a call; `prefixes`: compares the calls that wait, after the events of each frame.
+    a call, whose arguments `growing` looks at; `prefixes`: compares the calls that wait, after the events of each
+    frame.
     """
 
     def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue, payload_of: PayloadOf) -> None:
@@ -77,7 +79,7 @@ class AnswerCalls:
         self.is_cut = False
         self.beyond: set[OpenCall] = set()
         self._reader = reader
-        self.finder = TemplateFinder(reader.calls, payload_of)
+        self.finder = TemplateFinder(reader.calls, payload_of, GrowingCalls())
         self._judge = judge
         self._queue = queue
         self._ending = Ending()
@@ -96,6 +98,11 @@ class AnswerCalls:
     def broke(self) -> bool:
         """Whether the stream has carried an error."""
         return self._ending.broke
+
+    @property
+    def endless(self) -> OpenCall | None:
+        """The call because of which the answer was ended: its arguments run away."""
+        return self.finder.growing.endless
 
     @property
     def choices(self) -> set[int]:
@@ -124,11 +131,12 @@ class AnswerCalls:
         finished = self._ending.finished
         return bool(finished) and finished >= self._queue.choices and not self._ending.broke
 
-    def adopt(self, reader: Reader, ending: Ending, unread: Sequence[Event]) -> None:
+    def adopt(self, reader: Reader, ending: Ending, unread: Sequence[Event], growing: GrowingCalls | None) -> None:
         """Go on with a reader whose calls so far have left, except for these events of its last frame. `ending`: what
         the others have told; some choices may have finished."""
         self._reader = reader
         self._ending = ending
+        self.finder.growing = growing or self.finder.growing
         self.finder.calls = reader.calls
         opened = {event.call for event in unread if event.what is What.OPENED}
         closed = {event.call for event in unread if event.what is What.CLOSED}
@@ -148,6 +156,7 @@ class AnswerCalls:
         """The events of a frame with this payload, and where the parts of calls stand in it."""
         self.finder.begin()
         events = self._reader.read(payload)
+        self.finder.growing.read(events)
         self.finder.find(frame)
         return events, self._reader.entries
 
@@ -185,7 +194,7 @@ class AnswerCalls:
             return
         beside = self._is_suspect_beside(call, siblings)
         alone = not (beside or siblings.growing)
-        self._queue.open_call(call, suspect=beside or self._is_suspect(call))
+        self._queue.open_call(call, suspect=beside or self._is_suspect(call) or self._is_endless(call))
         self._begin_growing(siblings, call)
         if self._queue.is_holding(choice):
             self.prefixes.begin(call, alone=alone)
@@ -206,6 +215,18 @@ class AnswerCalls:
         return judge.must_hold_beside(call.name, call.namespace, siblings) or (
             call.name_grows and judge.must_hold_beginning_beside(call.name, siblings)
         )
+
+    def _is_endless(self, call: OpenCall) -> bool:
+        """Whether the arguments of a call run away, and it would be withheld for that."""
+        return call in self.finder.growing.found and call.has_name and self._judge.stops(self._complete(call))
+
+    def find_endless(self) -> OpenCall | None:
+        """The call for which the answer is not worth waiting for: its arguments run away, and it grows, or has left in
+        part."""
+        for call in self.finder.growing.take():
+            if not (call.closed and self._queue.holds_call(call)) and self._is_endless(call):
+                return call
+        return None
 
     def _stop_growing(self, siblings: Siblings, call: OpenCall) -> None:
         tool = self._growing.pop(call, None)
@@ -253,9 +274,11 @@ class AnswerCalls:
         elif looping:
             round_.condemned.append(complete)
 
-    def cut_short(self) -> None:
-        """End the answer before the model does: what is still to come is not worth waiting for."""
+    def cut_short(self, endless: OpenCall | None = None) -> None:
+        """End the answer before the model does: what is still to come is not worth waiting for. `endless`: because of
+        this call."""
         self.is_cut = True
+        self.finder.growing.endless = endless
         self.end(complete=True)
 
     def end(self, *, complete: bool | None = None) -> None:
@@ -279,8 +302,14 @@ class AnswerCalls:
         calls = sorted(self._reader.calls, key=attrgetter("choice"))
         return {call: self._complete(call) for call in calls if self._is_evidence(call)}
 
+    def cut_off_endless(self) -> list[ToolCall]:
+        """The calls whose arguments run away, and that are no evidence otherwise, for they were cut off."""
+        found = self.finder.growing.found
+        calls = [call for call in self._reader.calls if call in found] if found else ()
+        return [self._complete(call) for call in calls if call.has_name and not self._is_evidence(call)]
+
     def _is_evidence(self, call: OpenCall) -> bool:
-        return self._ending.is_evidence(call) and call not in self.beyond
+        return call is self.endless or (self._ending.is_evidence(call) and call not in self.beyond)
 
     def choices_beside(self, calls: set[OpenCall]) -> set[int]:
         """The choices that have calls other than these, complete or not. A call without a name is none."""
@@ -292,8 +321,8 @@ class AnswerCalls:
 
     def _complete(self, call: OpenCall) -> ToolCall:
         """The call as a `ToolCall`: one object per call, made again only if more pieces have come."""
-        known = self._made.get(call)
-        if known is None or known[0] != len(call.pieces):
+        known, size = self._made.get(call), len(call.pieces) + call.grown + call.closed
+        if known is None or known[0] != size:
             (complete,) = self._judge.apply_ignored_arguments([call.complete()])
-            known = self._made[call] = (len(call.pieces), complete)
+            known = self._made[call] = (size, complete)
         return known[1]

@@ -15,6 +15,7 @@ from callfuse.dialects.codec import Codec
 from callfuse.guard.acting import Blocks, VerdictActions
 from callfuse.guard.assembly import Assembly
 from callfuse.guard.calls import AnswerCalls
+from callfuse.guard.hold import Input
 from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
 from callfuse.guard.rewriter import Rewriter
 from callfuse.guard.state import Mode
@@ -88,7 +89,7 @@ class AnswerFrames:
         unread.at_work = raw
         for frame in sent.before:
             self.kept.add(frame)
-        self.calls.adopt(assembly.reader, assembly.ending, events)
+        self.calls.adopt(assembly.reader, assembly.ending, events, sent.growing)
         self.kept.add(raw)
         self._process(raw, events, entries, self._codec.choices_of(payload))
         unread.at_work = None
@@ -384,6 +385,8 @@ class AnswerFrames:
             if cause := self._end_of_hold(event):
                 self._fail_before_verdict(raw, cause)
                 return
+        if self.calls.finder.growing.found and self._ends_endless(raw, events, entries, choices):
+            return
         self.calls.prefixes.compare(choices)
         queue.put(raw, choices, entries)
         if not events:
@@ -395,6 +398,24 @@ class AnswerFrames:
             self.calls.end()
             if not self.queue.to_judge:
                 self.pass_rest()
+
+    def _ends_endless(
+        self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry], choices: Sequence[int]
+    ) -> bool:
+        """Whether this frame makes known that the arguments of a call run away: then the answer ends here. The frame
+        waits for the verdict, unless it only adds to a call that the client has seen begin."""
+        queue = self.queue
+        call = self.calls.find_endless()
+        if call is None or self.calls.over or self._codec.whole or not self._loop.may_cut:
+            return False
+        if not events:
+            queue.put(raw, choices, entries)
+        queue.step(call.choice, Input.SUSPECT)
+        queue.step(call.choice, Input.LOOPING)
+        if events:
+            queue.put(raw, choices or (call.choice,), entries)
+        self.calls.cut_short(call)
+        return True
 
     @property
     def _may_end(self) -> bool:

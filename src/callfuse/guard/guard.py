@@ -47,11 +47,13 @@ things:
   client's answer;
 - thin: some calls are withheld, or all are blocked. The writer sends the queue without them, with the block's text.
   CLOSED;
-- cut short: the answer was `flooded` and has not ended. As thin, and the writer ends the stream. The step says that
-  it `ends`: the driver leaves the model. SILENT.
+- cut short: the answer was `flooded`, or the arguments of a call run away, and it has not ended. As thin, and the
+  writer ends the stream. The step says that it `ends`: the driver leaves the model. SILENT. Where part of the endless
+  call has left, it stays as it is, and the stream ends as at the vendor's length limit.
 
-A verdict is also due before the end, once an answer is flooded: so many calls are too many whatever comes. Not if it
-has several choices, which would lose theirs, nor if the vendor stores it, for a request may continue it by its id.
+A verdict is also due before the end, once an answer is flooded (so many calls are too many whatever comes), and once
+the arguments of a call run away, be it held or not. Not if it has several choices, which would lose theirs, nor if the
+vendor stores it, for a request may continue it by its id.
 
 While an asked answer is `pending` (nothing of it has left), an error or a limit drops it (SILENT) and `escalate` takes
 the next rung. Once part of it has left, rule 1 holds again.
@@ -93,12 +95,12 @@ class Guard:
         self, request: Request, judge: Judge, trace: Trace | None = None, assembly: Assembly | None = None
     ) -> bytes:
         """Hold calls from now on that could be loops; returns what may leave of what has come of a suspect answer.
-        `assembly` has read that so far.
+        `assembly` has read that so far; the model cannot be asked again then.
 
         `trace` gets one line for each change of the mode, and one for each transition of a hold (choice, state, input,
         new state, effect, bytes waiting); it must not raise."""
         self._trace = trace
-        self._loop = SteerLoop(self._codec.dialect, request, judge, self.record)
+        self._loop = SteerLoop(self._codec.dialect, request, judge, self.record, may_ask=assembly is None)
         self._rewriter = Rewriter(self._codec, request, usage=judge.settings.usage)
         self._begin()
         if assembly is None:
@@ -221,6 +223,7 @@ class Guard:
             return
         verdicts = answer.attempt(lambda: acts.verdicts(calls.choices)) or []
         answer.attempt(lambda: acts.keep_delivered(verdicts))
+        answer.attempt(acts.keep_cut_off)
 
     def close(self) -> None:
         """The exchange is over, in whatever way: drop all bytes and calls, which an exception's traceback could keep

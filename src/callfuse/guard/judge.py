@@ -173,8 +173,15 @@ class Judge:
 
     def cuts(self, call: ToolCall, finding: Finding) -> bool:
         """Whether the rest of an answer is not worth waiting for: so much of it is too much, and would be withheld."""
-        if not (finding.in_answer and finding.hard):
-            return False
+        return finding.in_answer and finding.hard and self._withholds(call, finding)
+
+    def stops(self, call: ToolCall) -> bool:
+        """Whether what is found in a call, as far as it has come, keeps it from the client. It has not ended, so
+        nothing can be found that is told by all of its arguments, but that they run away."""
+        finding = self.finding(call, news=False)
+        return finding is not None and self._withholds(call, finding)
+
+    def _withholds(self, call: ToolCall, finding: Finding) -> bool:
         return decide(self.timeline, call, finding, self.ladder(call.full_name, finding)).withholds
 
     def ends_round(self, finding: Finding) -> bool:

@@ -63,6 +63,15 @@ class Rewriter:
         self._queue.clear()
         return out + writer.close(blocks, called=not blocks)
 
+    def break_off(self, call: OpenCall, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """The end of the client's answer in the middle of a call, as at a length limit. Of what waits nothing leaves
+        but text: the numbers of calls behind that one could not be told from its own."""
+        writer, frames = self._get_writer(), self._frames()
+        withheld = withheld.union(self._queue.held)
+        self._queue.clear()
+        out = writer.before_asking(frames, withheld) if frames else b""
+        return out + writer.close(blocks, cut=call)
+
     def before_asking(self, withheld: set[OpenCall]) -> bytes:
         """The part of what waits that leaves before the next answer comes."""
         out = self._get_writer().before_asking(self._frames(), withheld)

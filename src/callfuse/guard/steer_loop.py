@@ -29,11 +29,14 @@ class SteerLoop:
     """The policy half of a guard.
 
     `asked`: the verdicts for which a model is being asked again; empty once part of its answer has gone out. `record`:
-    that of the exchange.
+    that of the exchange. `may_ask`: whoever calls the model can ask it again.
     """
 
-    def __init__(self, dialect: Dialect, request: Request, judge: Judge, record: ExchangeRecord) -> None:
+    def __init__(
+        self, dialect: Dialect, request: Request, judge: Judge, record: ExchangeRecord, *, may_ask: bool = True
+    ) -> None:
         self.record = record
+        self.may_ask = may_ask
         self.asked: list[Verdict] = []
         self.judge = judge
         self._stateful = stateful_vendor(dialect)

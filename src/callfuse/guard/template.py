@@ -12,9 +12,12 @@ from typing import Any, Final
 import orjson
 
 from callfuse.dialects.base import OpenCall
+from callfuse.guard.growing import GrowingArguments, GrowingCalls
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps
 
+_ANY: Final = 1 << 62
+"""Room in arguments at which nobody looks."""
 _PROBE: Final = "\x00callfuse"
 """A text that no vendor sends: it stands for any other piece when a template is tested."""
 
@@ -33,22 +36,25 @@ MAX_CALLS: Final = 64
 class ChunkTemplate:
     """The bytes around the piece of arguments in a frame. A chunk of such frames only appends their pieces.
 
-    `before` ends with the piece's opening quote and `after` begins with its closing one: so the piece has no line end
-    beside it, which would end a frame. No piece holds the end of one frame and the beginning of the next (`_between`):
+    `room`: the characters that may be appended before somebody looks at the `arguments`, if anybody does. `before` ends
+    with the piece's opening quote and `after` begins with its closing one: so the piece has no line end beside it,
+    which would end a frame. No piece holds the end of one frame and the beginning of the next (`_between`):
     these hold quotes that are not escaped.
     """
 
-    __slots__ = ("_after", "_before", "_between", "_end", "_known", "_least", "_pieces", "_start")
+    __slots__ = ("_after", "_arguments", "_before", "_between", "_end", "_known", "_least", "_start", "pieces", "room")
 
-    def __init__(self, before: bytes, after: bytes, pieces: list[str]) -> None:
+    def __init__(self, before: bytes, after: bytes, pieces: list[str], arguments: GrowingArguments | None) -> None:
         self._before = before
         self._after = after
         self._between = after + before
         self._least = len(before) + len(after)
         self._start = len(before)
         self._end = -len(after)
-        self._pieces = pieces
         self._known = len(pieces)
+        self.pieces = pieces
+        self.room = _ANY if arguments is None else arguments.room
+        self._arguments = arguments
 
     def append(self, chunk: bytes, *, once: bool = False) -> bool:
         """Append the pieces of a chunk of whole frames that all fit; False, with nothing appended, if the chunk has to
@@ -58,33 +64,44 @@ class ChunkTemplate:
         inside = chunk[self._start : self._end]
         try:
             if inside.find(self._between) < 0:
-                self._pieces.append(orjson.loads(b'"' + inside + b'"'))
+                piece = orjson.loads(b'"' + inside + b'"')
+                room = self.room - len(piece)
+                if room < 0 and self._arguments is not None:
+                    if not self._arguments.fits(piece):
+                        return False
+                    room = self._arguments.room
+                self.pieces.append(piece)
             elif once:
                 return False
             else:
-                self._pieces += [orjson.loads(b'"' + piece + b'"') for piece in inside.split(self._between)]
+                new = [orjson.loads(b'"' + piece + b'"') for piece in inside.split(self._between)]
+                if (room := self.room - sum(map(len, new))) < 0:  # each may be the one by which the call is found
+                    return False
+                self.pieces += new
         except orjson.JSONDecodeError:
             return False
+        self.room = room
         return True
 
     @property
     def was_used(self) -> bool:
         """Whether any frame has fitted."""
-        return len(self._pieces) > self._known
+        return len(self.pieces) > self._known
 
 
 class TemplateFinder:
     """Finds the templates of the frames of one answer; gives up after `TRIES` frames in a row without a match. `calls`:
-    those of the answer so far.
+    those of the answer so far; `growing` looks at their arguments.
 
     Call `append` for each frame, or that of its `template` if there is one; where it returns False, `begin` before the
     frame is parsed, and `find` after that.
     """
 
-    __slots__ = ("_before", "_payload_of", "_tries", "calls", "template")
+    __slots__ = ("_before", "_payload_of", "_tries", "calls", "growing", "template")
 
-    def __init__(self, calls: Sequence[OpenCall], payload_of: PayloadOf) -> None:
+    def __init__(self, calls: Sequence[OpenCall], payload_of: PayloadOf, growing: GrowingCalls) -> None:
         self.calls = calls
+        self.growing = growing
         self._payload_of = payload_of
         self.template: ChunkTemplate | None = None
         self._before: PieceCounts | None = None
@@ -106,7 +123,7 @@ class TemplateFinder:
     def find(self, frame: bytes) -> None:
         """This frame has been parsed. The next ones may fit it."""
         if self._before is not None:
-            self.template = template_of(frame, self.calls, self._before, self._payload_of)
+            self.template = template_of(frame, self.calls, self._before, self._payload_of, self.growing)
 
 
 def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:
@@ -115,7 +132,7 @@ def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:
 
 
 def template_of(
-    frame: bytes, calls: Sequence[OpenCall], before: PieceCounts, payload_of: PayloadOf
+    frame: bytes, calls: Sequence[OpenCall], before: PieceCounts, payload_of: PayloadOf, growing: GrowingCalls
 ) -> ChunkTemplate | None:
     """The template of a frame that has just been parsed. None unless it appended one piece to one open call and did
     nothing else."""
@@ -131,10 +148,10 @@ def template_of(
     ((call, pieces, length),) = changed
     if call.closed or call.pieces is not pieces or len(pieces) != length + 1:
         return None
-    return _cut_out(frame, pieces, payload_of)
+    return _cut_out(frame, pieces, payload_of, growing)
 
 
-def _cut_out(frame: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTemplate | None:
+def _cut_out(frame: bytes, pieces: list[str], payload_of: PayloadOf, growing: GrowingCalls) -> ChunkTemplate | None:
     """The template around the last piece. Safe only if the piece occurs once in the frame, encoded as `dumps` does, and
     replacing it changes nothing else in the payload."""
     piece = pieces[-1]
@@ -150,7 +167,11 @@ def _cut_out(frame: bytes, pieces: list[str], payload_of: PayloadOf) -> ChunkTem
         if holder[key] != _PROBE:  # of equal keys only the last counts, and this was another
             return None
         holder[key] = piece
-        return ChunkTemplate(before + b'"', b'"' + after, pieces) if probed == payload else None
+        return (
+            ChunkTemplate(before + b'"', b'"' + after, pieces, growing.arguments_of(pieces))
+            if probed == payload
+            else None
+        )
     except (NotJSON, RecursionError):
         return None
 

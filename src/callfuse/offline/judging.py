@@ -70,7 +70,7 @@ def _judge_turn(
         if at < begin:
             yield _recalled(known[at], turn, at, round_)
             continue
-        if can_fire(whole, settings, len(rounds) - at, len(round_.calls)):
+        if can_fire(whole, settings, len(rounds) - at, round_):
             found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
         else:
             found = [Judged(turn, at, past) for past in round_.calls]

@@ -149,8 +149,9 @@ class Switch:
         known = SWITCHES.get(value.strip().lower()) if isinstance(value, str) else value
         if isinstance(known, bool):
             return known
+        limit = f"; the limit is {self.limited_by}" if self.limited_by else ""
         hint = value_hint(value, SWITCH_NAMES)
-        raise ValueError(f"use false, true, or a mapping (most, most_hard); the limit is {self.limited_by}{hint}")
+        raise ValueError(f"use false, true, or a mapping (most, most_hard){limit}{hint}")
 
 
 def cap(value: Any) -> Any:

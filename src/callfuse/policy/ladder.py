@@ -10,7 +10,7 @@ before count for the rungs that let a call through, so that a restarted guard st
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from callfuse.detect.registry import KINDS
@@ -132,6 +132,10 @@ class Verdict:
     def blocks(self) -> bool:
         """Whether the call is withheld for good."""
         return self.rung is not None and self.rung.blocks
+
+    def observed(self) -> "Verdict":
+        """The same where the call has left all the same, which uses up no rung."""
+        return replace(self, rung=Rung.OBSERVE, step=self.step - 1, lowered=True)
 
     @property
     def description(self) -> str:

@@ -153,7 +153,12 @@ class MessagesWriter(BlocksWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
     finish = FinishReasons(
-        place="delta", key="stop_reason", stopped="end_turn", called="tool_use", own=("tool_use", "end_turn", None)
+        place="delta",
+        key="stop_reason",
+        stopped="end_turn",
+        called="tool_use",
+        cut="max_tokens",
+        own=("tool_use", "end_turn", None),
     )
     must_begin = True
     reasons_once = True
@@ -205,6 +210,9 @@ class MessagesWriter(BlocksWriter):
 
     def _end(self, reason: str) -> bytes:
         return self._delta(reason) + self._write({"type": "message_stop"})
+
+    def _stop(self, number: int) -> bytes:
+        return self._write({"type": "content_block_stop", "index": number})
 
     def _delta(self, reason: str) -> bytes:
         """A `message_delta` with the stop reason and the usage of all answers."""

@@ -24,7 +24,12 @@ class ConverseWriter(BlocksWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
     finish = FinishReasons(
-        place="messageStop", key="stopReason", stopped="end_turn", called="tool_use", own=("tool_use", "end_turn")
+        place="messageStop",
+        key="stopReason",
+        stopped="end_turn",
+        called="tool_use",
+        cut="max_tokens",
+        own=("tool_use", "end_turn"),
     )
     reasons_once = True
     parts = CONTENT
@@ -62,6 +67,9 @@ class ConverseWriter(BlocksWriter):
         finish = event({"messageStop": {"stopReason": reason}})
         usage = _NO_TOKENS | self._usage.total()
         return finish + event({"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}})
+
+    def _stop(self, number: int) -> bytes:
+        return event({"contentBlockStop": {_INDEX: number}})
 
     def _text(self, text: str) -> bytes:
         at = {_INDEX: self._take_number()}

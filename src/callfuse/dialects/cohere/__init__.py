@@ -17,6 +17,7 @@ class Cohere(EventDialect):
     backend: Final = "cohere"
     usual_path: Final = "/v2/chat"
     call_mark: Final = b"tool_calls"
+    kept_mark = b"content-start"
     reader: ClassVar = CohereReader
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)

@@ -139,7 +139,12 @@ class CohereWriter(NumberedWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
     finish = FinishReasons(
-        place="delta", key="finish_reason", stopped="COMPLETE", called="TOOL_CALL", own=("TOOL_CALL", "COMPLETE")
+        place="delta",
+        key="finish_reason",
+        stopped="COMPLETE",
+        called="TOOL_CALL",
+        cut="MAX_TOKENS",
+        own=("TOOL_CALL", "COMPLETE"),
     )
     calls = _CALLS
 
@@ -223,6 +228,9 @@ class CohereWriter(NumberedWriter):
         usage = self._usage.total()
         delta = {"finish_reason": reason} | ({"usage": usage} if usage else {})
         return typed_event({"type": "message-end", "delta": delta}) + sse.event(sse.DONE)
+
+    def _stop(self, number: int) -> bytes:
+        return typed_event({"type": "tool-call-end", "index": number})
 
     def _text(self, text: str) -> bytes:
         index = self._take_number(_CONTENT)

@@ -53,6 +53,24 @@ def parts_path(place: int) -> Path:
     return ("candidates", place, "content", "parts")
 
 
+class _PartialCall(OpenCall):
+    """A call whose arguments come as `parts`, until it is closed."""
+
+    __slots__ = ("parts",)
+
+    parts: list[Payload]
+
+    @property
+    def arguments(self) -> Any:
+        """The value so far."""
+        return super().arguments if self.closed else join_or_keep(self.value, self.parts)
+
+    def add(self, parts: Sequence[Any]) -> None:
+        """Add the parts of a chunk."""
+        self.parts += parts
+        self.grown += sum([len(text_of(object_of(part).get("stringValue"))) for part in parts])
+
+
 class GeminiReader(Reader):
     """Assembles the calls of one answer. OPENED and CLOSED events, and entries, only with `trace`."""
 
@@ -62,7 +80,7 @@ class GeminiReader(Reader):
         super().__init__()
         self._trace = trace
         self._last: dict[int, OpenCall] = {}
-        self._growing: dict[int, tuple[OpenCall, list[Payload]]] = {}
+        self._growing: dict[int, _PartialCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
         """The events in one chunk."""
@@ -91,9 +109,8 @@ class GeminiReader(Reader):
             grows = bool(function.get("willContinue"))
             value = arguments_of(function) if "partialArgs" in function and not grows else function.get("args")
             last = self._last.get(choice)
-            call = OpenCall(
-                choice, last.index + 1 if last else 0, str(function.get("id") or ""), name, value, not grows
-            )
+            index, id_ = last.index + 1 if last else 0, str(function.get("id") or "")
+            call: OpenCall = (_PartialCall if grows else OpenCall)(choice, index, id_, name, value, not grows)
             self._last[choice] = call
             if SIGNATURE in part:
                 call.extra = {SIGNATURE: part[SIGNATURE]}
@@ -102,24 +119,25 @@ class GeminiReader(Reader):
                 events.append(Event(What.OPENED, choice, call))
                 if not grows:
                     events.append(Event(What.CLOSED, choice, call))
-            if not grows:
+            if not isinstance(call, _PartialCall):
                 return call
-            self._growing[choice] = (call, [])
+            call.parts = []
+            self._growing[choice] = call
         elif choice not in self._growing:
             return self._last.get(choice)  # a terminator may come twice
-        call, pieces = self._growing[choice]
-        pieces += list_of(function.get("partialArgs"))
+        partial = self._growing[choice]
+        partial.add(list_of(function.get("partialArgs")))
         if not function.get("willContinue"):
             self._close(events, choice)
-        return call
+        return partial
 
     def _close(self, events: list[Event], choice: int) -> None:
         """Close the growing call of a choice, if there is one."""
-        if choice not in self._growing:
+        call = self._growing.pop(choice, None)
+        if call is None:
             return
-        call, pieces = self._growing.pop(choice)
-        if pieces:
-            call.value = join_or_keep(call.value, pieces)
+        if call.parts:
+            call.value = join_or_keep(call.value, call.parts)
         call.closed = True
         if self._trace:
             events.append(Event(What.CLOSED, choice, call))
@@ -129,8 +147,7 @@ class GeminiReader(Reader):
             self._close(events, choice)
             events.append(Event(What.FINISHED, choice))
         elif reason != _NO_REASON:
-            cut = self._growing.pop(choice, None)
-            events.append(Event(What.CUT, choice, cut[0] if cut else None))
+            events.append(Event(What.CUT, choice, self._growing.pop(choice, None)))
 
 
 def calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[OpenCall]]:

@@ -230,8 +230,11 @@ class GeminiWriter(AnswerWriter):
                 edits.append(Edit((*parts_path(place), at, "text"), break_before))
         return edits, hollow
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """The blocks' texts, the finish with the usage of all answers, and the end. Calls end with `STOP`, too."""
+        if cut is not None:
+            text = "".join([f"\n\n{block.text}" for block in blocks.values()])  # text may have passed unread
+            return self._finish(0, text, "MAX_TOKENS") + self._channel.end()
         ends = [self._end(choice, block) for choice, block in blocks.items()]
         if called:
             ends.append(self._finish(0, "", "STOP"))

@@ -25,7 +25,9 @@ _COUNTS = ("total_input_tokens", "total_output_tokens", "total_thought_tokens", 
 class InteractionsWriter(BlocksWriter):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`."""
 
-    finish = FinishReasons(place="interaction", key="status", stopped=COMPLETED, called=CALLED, own=(CALLED,))
+    finish = FinishReasons(
+        place="interaction", key="status", stopped=COMPLETED, called=CALLED, cut="incomplete", own=(CALLED,)
+    )
     parts = ("steps",)
     identity = ("id", "model")
     own_part = staticmethod(own_step)
@@ -84,6 +86,9 @@ class InteractionsWriter(BlocksWriter):
         usage = self._usage.total()
         interaction = self._head | {"status": reason} | ({"usage": usage} if usage else {})
         return event({"event_type": _END, "interaction": interaction})
+
+    def _stop(self, number: int) -> bytes:
+        return event({"event_type": "step.stop", "index": number})
 
     def _text(self, text: str) -> bytes:
         at = {"index": self._take_number()}

@@ -229,10 +229,11 @@ class OllamaWriter(AnswerWriter):
                 self._break_due.discard(key)
                 yield Edit(("message", key), break_before)
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """The blocks' texts and the last line with the counts of all answers. Calls end with `stop`, too."""
         pieces = [self._text(block.text) for block in blocks.values()]
         finish = next((block.finish for block in blocks.values() if block.finish), "stop")
+        finish = finish if cut is None else "length"
         end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": finish}
         return b"".join((*pieces, self._line(end | self._usage.total())))
 

@@ -172,13 +172,15 @@ class ChatWriter(AnswerWriter):
             return b""
         return self._editor.edit(frame, edits)
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """The text, the finish and the end, where no further answer comes."""
         pieces = []
+        self._texts.update(() if cut is None else blocks)  # what stands before a call may have passed unread
         for choice, block in blocks.items():
-            pieces += [self._text(choice, block.text), self._finish(choice, block.finish or "stop")]
-        if called:
-            pieces.append(self._finish(0, "tool_calls"))
+            finish = "length" if cut else block.finish or "stop"
+            pieces += [self._text(choice, block.text), self._finish(choice, finish)]
+        if called or (cut and not blocks):
+            pieces.append(self._finish(0, "length" if cut else "tool_calls"))
         usage = self._usage.total()
         if usage and self._wants_usage:
             pieces.append(sse.event(dumps(self._head | {"choices": [], "usage": usage})))

@@ -103,6 +103,7 @@ class ResponsesWriter(AnswerWriter):
         self._number = 0
         self._next = 0
         self._items: dict[int, Payload] = {}
+        self._begun: dict[int, Payload] = {}
         self._spoke = False
         self._splice = _Splice()
 
@@ -117,6 +118,7 @@ class ResponsesWriter(AnswerWriter):
         number = payload.get("sequence_number")
         self._number = (number if isinstance(number, int) else self._number) + 1
         if kind == "response.output_item.added":
+            self._begun[index_of(payload.get("output_index"))] = object_of(payload.get("item"))
             self._next = max(self._next, index_of(payload.get("output_index")) + 1)
         elif kind == "response.output_item.done":
             self._items[index_of(payload.get("output_index"))] = object_of(payload.get("item"))
@@ -268,18 +270,28 @@ class ResponsesWriter(AnswerWriter):
 
         return [*edits, Edit((*path, "output"), join)]
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """The blocks' messages, and a terminal event with everything that was streamed."""
-        pieces = []
+        pieces = [] if cut is None else [self._write(self._broken_item(cut))]
         for block in blocks.values():
             message, at = self._message(block.text)
             pieces += [self._write(event) for event in message.events(at)]
-        done = {"status": "completed", "error": None, "incomplete_details": None}
-        if "completed_at" in self._response:
+        done: Payload = {"status": "completed", "error": None, "incomplete_details": None}
+        if cut is not None:
+            done |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+        elif "completed_at" in self._response:
             done["completed_at"] = self._response.get("created_at")
         response = self._response | done | {"output": self._delivered_items(), "usage": self._usage.total() or None}
-        pieces.append(self._write({"type": "response.completed", "response": response | self._head}))
+        kind = f"response.{done['status']}"
+        pieces.append(self._write({"type": kind, "response": response | self._head}))
         return b"".join(pieces)
+
+    def _broken_item(self, call: OpenCall) -> Payload:
+        """The event that ends the item of a call that is not whole, the last one that has begun."""
+        index = max(self._begun)
+        key = "input" if call.kind == "custom_tool_call" else "arguments"
+        item = self._begun[index] | {key: call.arguments, "status": "incomplete"}
+        return {"type": "response.output_item.done", "output_index": index, "item": item}
 
     def _delivered_items(self) -> list[Payload]:
         """The items that the client got, in order."""

@@ -72,13 +72,13 @@ class JotWriter(AnswerWriter):
         """The line as it is."""
         return frame
 
-    def close(self, blocks: Mapping[int, Block], *, called: bool = False) -> bytes:
+    def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """The text and the end."""
         if called:
             return dumps({"end": "calls"}) + b"\n"
         said = "\n\n".join(block.text for block in blocks.values())
         text = {"text": f"\n\n{said}" if self._has_text else said}
-        return dumps(text) + b"\n" + dumps({"end": "stop"}) + b"\n"
+        return dumps(text) + b"\n" + dumps({"end": "stop" if cut is None else "limit"}) + b"\n"
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """A whole answer without the calls at these places."""

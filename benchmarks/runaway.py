@@ -1,0 +1,209 @@
+"""What the rule on texts that run away finds, how late, and what of healthy texts it would cut.
+
+    python -m benchmarks.runaway [--texts FILE] [--runs FOLDER] [--files FOLDER] [--look 512]
+
+Workload. `texts`: recorded answers, a JSON object a line (`label`: runaway or healthy, `text`, `from`: where the
+repetition begins). Most were cut by a limit of about 1,000 tokens, long before anybody should act on them, so each that
+runs away is also made to go on for `GOES_ON` characters: its last lap comes again, and numbers that count go on by
+their last step. `runs`: the arguments of recorded agents' calls. `files`: texts that programs come with, as the
+arguments of calls that write files may be (default: Python and its packages); the largest are left out.
+
+Few of the recorded texts are long enough for the rule to find anything, which the table says; with `--look 512` all its
+lengths are a quarter, so that they say more. What goes on does so by a rule of the same shape as the one that is
+measured: it shows how late texts are found rather than which.
+
+Printed: the share that is found, with the 95 % interval (Wilson) in brackets, and for texts that run away how many
+characters come from the first repeated one on until they are found; what was found of healthy texts, of all and of
+those that are long enough; and the cost of what is added in pieces of 4 characters, the median of 5 rounds.
+"""
+
+import argparse
+import json
+import lzma
+import re
+import statistics
+import sysconfig
+import time
+from collections.abc import Iterable, Iterator
+from itertools import compress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from benchmarks.quality import DEFAULT_FOLDER, Share
+from callfuse.detect import runaway
+from callfuse.detect.runaway import LOOK, GrowingText, Runaway
+
+DEFAULT_TEXTS: Final = Path("../shared/runaway/mint.jsonl.xz")
+GOES_ON: Final = 100_000
+"""Characters; a recorded agent's model wrote 79,222."""
+LARGEST: Final = 1_000_000
+PIECE: Final = 4
+ROUNDS: Final = 5
+_NUMBER: Final = re.compile("[0-9]+")
+
+
+class Text(NamedTuple):
+    """A text, its name, and where it begins to repeat itself; healthy ones do not."""
+
+    name: str
+    text: str
+    begin: int = 0
+
+
+def found_in(text: str) -> Runaway | None:
+    """What is found in a whole text."""
+    return GrowingText().add(text)
+
+
+def going_on(one: Text) -> Text:
+    """A text that runs away, as it would have gone on. Blanks at its end, which the recording added, are dropped."""
+    text = one.text if not one.text[one.begin :].strip() else one.text.rstrip()
+    tail = text[one.begin :]
+    if rest := exact_rest(tail):
+        return one._replace(text=text + rest)
+    return one._replace(text=text.rstrip("0123456789") + counting_rest(tail))
+
+
+def exact_rest(tail: str) -> str:
+    """How a tail of equal laps goes on; of white space, as it is. Empty if its laps differ."""
+    if not tail.strip():
+        return tail * (GOES_ON // len(tail) + 1)
+    period = period_of(tail)
+    return tail[-period:] * (GOES_ON // period + 1) if period else ""
+
+
+def counting_rest(tail: str) -> str:
+    """How a tail goes on of whose laps only the numbers differ; empty if it is none."""
+    tail = tail.rstrip("0123456789")
+    masked = _NUMBER.sub("0", tail)
+    period = period_of(masked)
+    each = masked[:period].count("0")
+    numbers = [int(number) for number in _NUMBER.findall(tail)]
+    if not each or len(numbers) < 2 * each:
+        return ""
+    at = len(masked) % period
+    lap = masked[at:period] + masked[:at]
+    rest: list[str] = []
+    for _ in range(GOES_ON // len(lap) + 1):
+        for part in re.split("(0)", lap):
+            if part == "0":
+                numbers.append(abs(2 * numbers[-each] - numbers[-2 * each]))
+                part = str(numbers[-1])
+            rest.append(part)
+    return "".join(rest)
+
+
+def period_of(text: str) -> int:
+    """The shortest period of a text, of at most half of it; 0 if there is none."""
+    return next((at for at in range(1, len(text) // 2 + 1) if text[at:] == text[:-at]), 0)
+
+
+def recorded_texts(path: Path) -> Iterator[tuple[Text, bool]]:
+    """Every recorded text, and whether it runs away."""
+    with lzma.open(path, "rt") as lines:
+        for record in map(json.loads, lines):
+            runs_away = record["label"] == "runaway"
+            yield Text(record["id"], record["text"], record["from"] if runs_away else 0), runs_away
+
+
+def arguments_of(folder: Path) -> Iterator[Text]:
+    """The arguments of every recorded call."""
+    for path in sorted(folder.glob("*.jsonl.xz")):
+        with lzma.open(path, "rt") as lines:
+            for record in map(json.loads, lines):
+                for call in record["calls"]:
+                    yield Text(f"{record['id']}, {call['name']}", _text_of(call["arguments"]))
+
+
+def _text_of(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def files_of(folder: Path) -> Iterator[Text]:
+    """The texts of a folder and of those in it."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and runaway.LEAST <= path.stat().st_size <= LARGEST:
+            text = path.read_bytes().decode("utf-8", "ignore")
+            if "\0" not in text:
+                yield Text(str(path.relative_to(folder)), text)
+
+
+def print_runaway(name: str, texts: Iterable[Text]) -> None:
+    """Print what is found of texts that run away, and after how many characters."""
+    taken = list(texts)
+    found = [(one, found_in(one.text)) for one in taken]
+    until = sorted(what.end - one.begin for one, what in found if what)
+    late = f"{statistics.median(until):8,.0f} {until[len(until) * 9 // 10]:8,}" if until else f"{'-':>8} {'-':>8}"
+    print(f"{name:44} {len(taken):8,} {Share(len(until), len(taken)).text():>24} {late}")
+
+
+def print_healthy(name: str, texts: Iterable[Text]) -> None:
+    """Print what is found of healthy texts, and of which."""
+    count, long, characters, found = 0, 0, 0, []
+    for one in texts:
+        count += 1
+        long += len(one.text) >= runaway.LEAST
+        characters += len(one.text)
+        if what := found_in(one.text):
+            found.append((one, what))
+    of_long = f"{Share(len(found), long).text()} of {long:,} long enough; {characters:,} characters"
+    print(f"{name:44} {count:8,} {Share(len(found), count).text():>24}   {of_long}")
+    for one, what in found:
+        how = "exactly" if what.exact else "nearly"
+        print(f"    {one.name}: {what.laps} laps {how} of {what.unit[:60]!r}, from {what.begin:,} to {what.end:,}")
+
+
+def print_cost() -> None:
+    """Print what a piece costs, in the files of `asyncio`; that of the looks is measured by adding all at once."""
+    text = "".join(path.read_text() for path in sorted((Path(sysconfig.get_path("stdlib")) / "asyncio").glob("*.py")))
+    pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+    taken = []
+    for _ in range(ROUNDS):
+        add = GrowingText().add
+        begun = time.process_time()
+        for piece in pieces:
+            add(piece)
+        each = time.process_time()
+        found_in(text)
+        taken.append(((each - begun) / len(pieces) * 1e6, (time.process_time() - each) / len(pieces) * 1e6))
+    each_us, at_once_us = (statistics.median(column) for column in zip(*taken, strict=True))
+    print(f"\na piece of {PIECE} characters: {each_us:.3f} us, of which {at_once_us:.3f} us for the looks")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, default=DEFAULT_TEXTS)
+    parser.add_argument("--runs", type=Path, default=DEFAULT_FOLDER)
+    parser.add_argument("--files", type=Path, default=Path(sysconfig.get_path("stdlib")))
+    parser.add_argument("--look", type=int, default=LOOK, help="characters from one look to the next")
+    options = parser.parse_args(arguments)
+    look: int = options.look
+    with patch.multiple(runaway, LOOK=look, WINDOW=2 * look, LEAST=2 * look):
+        print_tables(options.texts, options.runs, options.files)
+        print_cost()
+
+
+def print_tables(texts: Path, runs: Path, files: Path) -> None:
+    """Print a row for each sort of texts that are there."""
+    print(f"{'':44} {'texts':>8} {'found, %':>24} {'median':>8} {'90 %':>8}")
+    if texts.is_file():
+        recorded = list(recorded_texts(texts))
+        away = [one for one, runs_away in recorded if runs_away]
+        on = [going_on(one) for one in away]
+        long = [one for one in away if len(one.text) - one.begin >= 3 * runaway.LOOK]
+        print_runaway("run away, as recorded", away)
+        print_runaway("  long enough for a unit of several words", long)
+        print_runaway("run away, go on", on)
+        for name, equal in (("  equal laps", True), ("  laps with numbers that count", False)):
+            of_name = [bool(exact_rest(one.text[one.begin :].rstrip() or " ")) is equal for one in away]
+            print_runaway(name, compress(on, of_name))
+        print_healthy("healthy, recorded answers", [one for one, runs_away in recorded if not runs_away])
+    if runs.is_dir():
+        print_healthy("healthy, recorded arguments", arguments_of(runs))
+    print_healthy("healthy, files", files_of(files))
+
+
+if __name__ == "__main__":
+    main()

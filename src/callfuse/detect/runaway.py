@@ -1,0 +1,227 @@
+"""Finds a text that repeats itself while it grows: arguments, text or reasoning of one answer.
+
+In: the pieces of a text, in any cut. Out: at most one `Runaway`. A text is looked at after each `LOOK` characters,
+never at the ends of its pieces, so that the cut does not matter. Between two looks pieces are only counted, and of what
+was before only the last `LOOK` characters are kept.
+
+1. A look says whether the last `WINDOW` characters go in laps (`lap_of`): one unit again and again, exactly; but for
+   numbers that count; or but for small edits that bring no new word. Its work has a bound, so that all of it is linear
+   in the text.
+2. Windows overlap by half, and a unit is at most half a window: laps in windows that follow each other are one
+   repetition, which may be longer than what is kept.
+3. Length decides, not the number of laps: healthy texts reach 21. `LEAST` characters are enough for a unit of several
+   words that comes again exactly. A unit of few words may be data (a grid of zeros, the base64 of a blank image), and
+   laps that differ may be rows that somebody wants: each of the two needs `DOUBT` times as much.
+
+The figures behind the limits: `python -m benchmarks.runaway`.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import AnyStr, Final, NamedTuple
+
+from rapidfuzz.distance import Levenshtein
+
+LOOK: Final = 2048
+"""Characters from one look to the next, and the longest unit."""
+WINDOW: Final = 2 * LOOK
+LEAST: Final = WINDOW
+"""Characters of the shortest repetition that is too long. No such exact laps of several words are in 12,495 files that
+programs come with, nor in 179,971 recorded arguments; of 160 recorded answers that repeat a unit 157 pass 4,000."""
+LEAST_LAPS: Final = 5
+DOUBT: Final = 4
+"""Times as long as `LEAST`. At 4, four of those files are found, all of them rows of numbers; at 1, 79, and two
+arguments, one of which is 4,096 characters of base64."""
+FEW_WORDS: Final = 2
+"""Different words up to which a unit may be data: `0, 1, `, `null, `, `AAAA`, `=`."""
+LONGEST_WORD: Final = 40
+"""Characters of a word; more are data."""
+STEADY: Final = 0.8
+"""Part of the steps of a number, from lap to lap, that go in one direction if it counts. Others start again."""
+EDITED: Final = 0.1
+"""Part of its characters in which a lap may differ from the one before it."""
+FEW_DIGITS: Final = 0.05
+"""Part of its characters that may be digits where laps have edits: tables have more."""
+PROBE: Final = 32
+"""Characters that are looked for further up, at `PROBES` places of a window, to learn how long a lap with edits is."""
+PROBES: Final = 6
+FOUND: Final = 3
+"""Probes that must come again, at distances that differ by the part `EDITED` at most."""
+
+_DIGITS: Final = "0123456789"
+_NUMBER: Final = re.compile("[0-9]+")
+_WORD: Final = re.compile(r"\b[A-Za-z_][\w+/=-]*|[^\W0-9A-Za-z_]")
+"""A word; a letter of scripts that do not part words. Numbers are none, and no word ends within base64."""
+_TOKEN: Final = re.compile(r"\w+")
+_ESCAPED: Final = re.compile(r"\\[nrt]")
+"""White space as it stands in a JSON string."""
+_BLANK: Final = re.compile(r"[nrt]?(?:\s|\\[nrt]?)*+")
+"""White space and backslashes before it, of strings within strings; an escape may be cut at both ends."""
+
+
+class Lap(NamedTuple):
+    """The unit that a window repeats, as it stands at the window's end. `exact`: it is the same in every lap."""
+
+    unit: str
+    exact: bool
+
+
+class Runaway(NamedTuple):
+    """A repetition that is too long.
+
+    `begin`: the place in the text from which on all has been seen to repeat; it may have begun up to `LOOK` characters
+    earlier. `end`: where the text was looked at last. `unit`: the newest lap.
+    """
+
+    begin: int
+    end: int
+    unit: str
+    exact: bool
+
+    @property
+    def laps(self) -> int:
+        """How often the unit has come, at least."""
+        return (self.end - self.begin) // len(self.unit)
+
+
+class GrowingText:
+    """One text while it comes. `found`: that it runs away; what comes behind that is not looked at. `missing`: how many
+    characters must come up to the next look."""
+
+    __slots__ = ("_begin", "_begin_exact", "_end", "_new", "_period", "_tail", "found", "missing")
+
+    def __init__(self) -> None:
+        self.found: Runaway | None = None
+        self.missing = LOOK
+        self._tail = ""
+        self._new: list[str] = []
+        self._end = 0
+        self._begin: int | None = None
+        self._begin_exact: int | None = None
+        self._period = 0
+
+    def add(self, piece: str) -> Runaway | None:
+        """Add what has come, or many pieces as one; returns what is found by now."""
+        if piece and self.found is None:
+            self._new.append(piece)
+            self.missing -= len(piece)
+            if self.missing <= 0:
+                self._look()
+        return self.found
+
+    def _look(self) -> None:
+        """Look at each window that is complete by now, and keep what the next one needs."""
+        text = self._tail + "".join(self._new)
+        end = len(self._tail) + LOOK
+        while end <= len(text) and self.found is None:
+            self._end += LOOK
+            if end >= WINDOW:
+                self._continue(lap_of(text[end - WINDOW : end]))
+            end += LOOK
+        seen = end - LOOK
+        self._tail = text[max(0, seen - LOOK) : seen]
+        self._new = [text[seen:]]
+        self.missing = LOOK - (len(text) - seen)
+        if self.found is not None:
+            self._tail, self._new = "", []
+
+    def _continue(self, lap: Lap | None) -> None:
+        """The newest window goes in such laps, or in none."""
+        if lap is None:
+            self._begin = self._begin_exact = None
+            return
+        begin, period = self._end - WINDOW, len(lap.unit)
+        if self._begin is None:
+            self._begin = begin
+        if not lap.exact:
+            self._begin_exact = None
+        elif self._begin_exact is None or period != self._period:
+            self._begin_exact = begin
+        self._period = period
+        least = max(LEAST * (DOUBT if may_be_data(lap.unit) else 1), LEAST_LAPS * period)
+        if self._begin_exact is not None and self._end - self._begin_exact >= least:
+            self.found = Runaway(self._begin_exact, self._end, *lap)
+        elif self._end - self._begin >= DOUBT * least:
+            self.found = Runaway(self._begin, self._end, lap.unit, False)
+
+
+def may_be_data(unit: str) -> bool:
+    """Whether a unit has so few words that programs and data repeat it, too. White space is no data."""
+    if _BLANK.fullmatch(unit):
+        return False
+    words = _WORD.findall(_ESCAPED.sub(" ", 2 * unit))[1:-1]  # of two laps, so that each is whole once
+    return len({word for word in words if len(word) <= LONGEST_WORD}) <= FEW_WORDS
+
+
+def end_of_first_lap(text: str, found: Runaway) -> int:
+    """Where the first lap of a repetition ends in the whole text: what stands before that is worth keeping. Where laps
+    differ, the end of a line."""
+    start, period = found.begin, len(found.unit)
+    if found.exact:
+        while start and text[start - 1] == text[start - 1 + period]:
+            start -= 1
+        return start + period
+    line = text.find("\n", start + period, start + 2 * period)
+    return start + period if line < 0 else line + 1
+
+
+def lap_of(window: str) -> Lap | None:
+    """What a window repeats from its beginning to its end; None if nothing."""
+    if period := _exact_period(window):
+        return Lap(window[-period:], exact=True)
+    if _BLANK.fullmatch(window):
+        return Lap(window[-1:], exact=True)
+    period = _counting_period(window) or _edited_period(window)
+    return Lap(window[-period:], exact=False) if period else None
+
+
+def _exact_period(window: AnyStr) -> int:
+    """The shortest period, of at most half the window; 0 if there is none.
+
+    Where there is one, the first half comes again for the first time one period later: half a window is a whole unit,
+    which stands in its repetition nowhere else."""
+    at = window.find(window[: (len(window) + 1) // 2], 1)
+    return at if at > 0 and window[at:] == window[:-at] else 0
+
+
+def _counting_period(window: str) -> int:
+    """The period of a window in which only numbers change, each in one direction; 0 if there is none."""
+    if not _exact_period(window.encode("utf-8", "surrogatepass").translate(None, _DIGITS.encode())):
+        return 0
+    masked = _NUMBER.sub("0", window)
+    period = _exact_period(masked)
+    if not period or len(masked) < LEAST_LAPS * period:
+        return 0
+    each = masked[:period].count("0")
+    numbers = [int(number) for number in _NUMBER.findall(window)[1:-1]]  # without those at the ends, which may be cut
+    if not each or not all(_is_counting(numbers[first::each]) for first in range(each)):
+        return 0
+    return len(window) * period // len(masked)
+
+
+def _is_counting(numbers: Sequence[int]) -> bool:
+    """Whether nearly all of these numbers are at least as large as the one before, or at most."""
+    steps = [new - old for old, new in pairwise(numbers)]
+    return max(sum(step >= 0 for step in steps), sum(step <= 0 for step in steps)) >= STEADY * len(steps)
+
+
+def _edited_period(window: str) -> int:
+    """The period of a window of which each lap is the one before it with small edits, and none brings a new word or
+    number; 0 if there is none."""
+    half = len(window) // 2
+    distances = []
+    for at in range(len(window) - PROBE, half, -(half // PROBES)):
+        before = window.rfind(window[at : at + PROBE], max(0, at - half), at + PROBE - 1)
+        if before >= 0:
+            distances.append(at - before)
+    distances.sort()
+    if len(distances) < FOUND or distances[FOUND - 1] * (1 - EDITED) > distances[0]:
+        return 0
+    period = distances[FOUND // 2]
+    if sum(map(window.count, _DIGITS)) > FEW_DIGITS * len(window):
+        return 0
+    if not set(_TOKEN.findall(window[half:])[1:-1]) <= set(_TOKEN.findall(window[:half])):  # without what may be cut
+        return 0
+    most = int(EDITED * (len(window) - period))
+    return period if Levenshtein.distance(window[period:], window[:-period], score_cutoff=most) <= most else 0
