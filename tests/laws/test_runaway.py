@@ -302,3 +302,16 @@ def test_a_second_answer_runs_away(kit: DialectKit) -> None:
         assert LENGTH_LIMIT[kit.name] in met.body.replace(b": ", b":")
     if kit.name in ("openai-responses", "anthropic"):  # its faults know the length limit, but for the reason itself
         assert [fault for fault in kit.faults(met.body) if "max_tokens" not in fault] == []
+
+
+@every_dialect
+def test_a_warning_stands_in_its_result(kit: DialectKit) -> None:
+    """By the history alone, as that of any other kind; where a cap makes it one, too."""
+    history = FRESH.and_then(Round((ENDLESS,), (RESULT,)))
+    for ladder, caps in (("warn", {}), ("block", {"detectors": {"runaway_most": "warn"}})):
+        met = meet(ask(kit, history, stream=True), [framewise(kit, saying("Ok."))], ladder, **caps)
+        [heard] = met.app.heard
+        [(_, result)] = kit.results(heard.body)
+        assert result.startswith(RESULT)
+        assert MARK in result
+        assert violations(kit.name, json.loads(heard.body)) == []
