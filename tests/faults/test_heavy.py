@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.asgi import Request
 from tests.support.kits import KITS, DialectKit, stream_of
+from tests.support.longtext import text_of
 from tests.support.meeting import MARK, ask, every_dialect, meet, reply
 from tests.support.model import Answer, Call, History, Round, User
 from tests.support.plain import again, new_call, saying, spin
@@ -13,7 +14,7 @@ from tests.support.scripted import Reply
 from tests.support.wire import quiet
 
 MEGABYTE = 1024 * 1024
-LONG = json.dumps({"query": "zebra " * (MEGABYTE // 6)})
+LONG = json.dumps({"query": text_of(MEGABYTE)})
 ROOM = 64 * MEGABYTE
 
 

@@ -4,7 +4,6 @@ import logging
 import tracemalloc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from callfuse.policy.settings import Rung
 from tests.detect import timelines
 from tests.inprocess.agents import go, settings
 from tests.support.examples import more_examples
+from tests.support.longtext import text_of
 
 A = ToolCall("", "search", {"q": "llamas"})
 
@@ -567,10 +567,10 @@ def test_an_error_inside_lets_calls_run(monkeypatch: pytest.MonkeyPatch, caplog:
 @pytest.mark.slow
 def test_memory_is_bounded() -> None:
     """A long run of long calls keeps what its limits say, and still finds the loop at its end."""
-    one = detector(max_rounds=20)
+    one, text = detector(max_rounds=20), text_of(100_000)
     tracemalloc.start()
     for at in range(300):
-        call = ToolCall("", "write", {"at": at, "text": "x" * 100_000})
+        call = ToolCall("", "write", {"at": at, "text": text})
         one.check(call)
         one.record("y" * 100_000)
     kept, _ = tracemalloc.get_traced_memory()
@@ -584,7 +584,7 @@ def test_memory_is_bounded() -> None:
 def test_long_arguments_are_told_apart_by_all_of_them() -> None:
     """Although only their beginning is kept."""
     one = detector()
-    text = "".join([sha256(bytes([at % 256, at // 256])).hexdigest() for at in range(800)])
+    text = text_of(50_000)
     calls = [ToolCall("", "write", {"text": text + end}) for end in "aaaba"]
     assert [bool(one.check(call)) for call in calls] == [False, False, True, False, False]
 
