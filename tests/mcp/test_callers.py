@@ -17,6 +17,7 @@ from callfuse.observe.events import NOWHERE, LedgerDropped
 from tests.mcp.server import META, NEW, OLD, ToolServer, call, call_message, dumps, guarded, notices, post, text
 from tests.mcp.server import with_header as having
 from tests.support.asgi import Headers, Request, drive, run, run_all
+from tests.support.longtext import text_of
 from tests.support.observing import Observed
 
 BEARER: Headers = (*NEW, (b"authorization", b"Bearer one"))
@@ -442,7 +443,7 @@ def test_the_memory_of_a_caller_is_bounded() -> None:
     one = caller()
     sizes = []
     for at in range(200):
-        (request,) = requests({"at": at, "text": "x" * 30_000})
+        (request,) = requests({"at": at, "text": text_of(30_000)})
         make(one, request, f"{at} " + "y" * 50_000)
         sizes.append(one.size)
     assert max(sizes[140:]) == max(sizes)
