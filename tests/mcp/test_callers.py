@@ -449,7 +449,7 @@ def test_the_memory_of_a_caller_is_bounded() -> None:
     assert max(sizes[140:]) == max(sizes)
     assert sizes[-1] < 1.02 * sizes[150]
     assert sizes[-1] < 5 * RESULTS_BYTES
-    (request,) = requests({"at": 199, "text": "x" * 30_000})
+    (request,) = requests({"at": 199, "text": text_of(30_000)})
     (pending,) = one.begin([request], b"")
     assert one.previous(pending) is not None
 
