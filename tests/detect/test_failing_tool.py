@@ -103,3 +103,12 @@ def test_it_is_read_in_linear_time() -> None:
 
     work(10)
     assert work(400) < 5 * work(100)
+
+
+def test_of_two_errors_in_one_round_the_known_one_counts() -> None:
+    """Whatever their order."""
+    known = [f"edit{at}=!broken" for at in range(4)]
+    assert counts(*known, "edit8=!broken edit9=!other_words") == [0, 0, 0, 0, 5]
+    assert counts(*known, "edit9=!other_words edit8=!broken") == [0, 0, 0, 0, 5]
+    mixed = [" ".join([f"edit{at}=!broken", f"edit{at + 9}=!other_words"][:: 1 - at % 2 * 2]) for at in range(5)]
+    assert counts(*mixed) == [0, 0, 0, 0, 5]

@@ -73,13 +73,15 @@ class _FailuresByTool:
             self._failures.pop(name, None)
             return None
         limit = self._settings.for_tool(name).settings.limit_of(FailingTool.kind.name)
-        failed = next((one for one in calls if (outcome := one.outcome) and outcome.error), None)
-        if failed is None or not limit:
+        failed = sorted([one for one in calls if _error_of(one)], key=_order)
+        if not (failed and limit):
             return None
         failures = self._failures.setdefault(name, [])
-        if failures and _error_of(failures[0]) != _error_of(failed):
+        known = _error_of(failures[0]) if failures else b""
+        newest = next((one for one in failed if _error_of(one) == known), None)
+        if newest is None:
             failures.clear()
-        failures.append(failed)
+        failures.append(newest or failed[0])
         factor = 2 if _is_guessing(failures[-2 * limit :]) else 1
         if len(failures) < factor * limit:
             return None
@@ -91,6 +93,11 @@ def _is_guessing(failures: Sequence[PastCall]) -> bool:
     said = [outcome for one in failures if (outcome := one.outcome) and len(outcome.text) < SHORT_TEXT]
     named = {outcome.digest for outcome in said}
     return len(named) > 1 and 2 * len(named) > len(failures)
+
+
+def _order(call: PastCall) -> tuple[bytes, ...]:
+    """The order of failed calls of one round, whatever order the model made them in."""
+    return _error_of(call), call.outcome.digest if call.outcome else b"", call.signature
 
 
 def _error_of(call: PastCall) -> bytes:
