@@ -392,7 +392,11 @@ def _law_3(case: Case, met: Met) -> list[Failure]:
     leaked = [
         one.call
         for one in met.verdicts
-        if one.withholds and _tells(one.call.id) and one.call.id not in given and one.call.id.encode() in body
+        if one.withholds
+        and "runaway" not in (one.finding.kinds or (one.finding.kind,))  # what has left of it stays
+        and _tells(one.call.id)
+        and one.call.id not in given
+        and one.call.id.encode() in body
     ]
     sent = [met.replies[min(at, len(met.replies) - 1)].body for at in range(len(met.heard))]
     leaked = [
