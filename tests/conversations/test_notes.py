@@ -75,6 +75,14 @@ def test_a_long_loop_costs_no_more_a_round(monkeypatch: pytest.MonkeyPatch) -> N
     assert work[1] < 2.6 * work[0]
 
 
+@pytest.mark.slow
+def test_a_loop_of_short_rounds_has_a_ceiling() -> None:
+    """Each of 300 equal rounds looks at those before it, but no detector that nothing in the history concerns does."""
+    rounds = 300
+    work = lines_run(partial(notes_for, fresh(HELLO, *["a=x"] * rounds)))
+    assert work < 16_000 * rounds
+
+
 IN_A_ROW = "call {} of a in a row with the same arguments"
 
 

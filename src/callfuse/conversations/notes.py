@@ -10,7 +10,7 @@ from typing import Final
 
 from callfuse.conversations.ledger import CallKey
 from callfuse.conversations.timeline import Conversation
-from callfuse.detect import Engine, can_fire, hindsight_can_fire
+from callfuse.detect import Engine, can_fire, hindsight_can_fire, most_counted
 from callfuse.dialects.base import Note
 from callfuse.model import NOWHERE, PastCall, Round, Timeline, ToolCall
 from callfuse.model.facts import Facts
@@ -22,8 +22,8 @@ from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 
 MAX_ROUNDS_BEFORE: Final = 1000
-"""At most this many rounds before a call count for its warning, so that a long history costs linear time. The longest
-streak of a default limit is 100 rounds."""
+"""At most this many rounds before a call count for its warning, so that a long history costs linear time; fewer where
+no limit looks so far. The longest streak of a default limit is 100 rounds."""
 
 
 def notes_for(conversation: Conversation) -> list[Note]:
@@ -129,6 +129,7 @@ def _histories(conversation: Conversation) -> list[Timeline]:
 def _warnings(conversation: Conversation, histories: Sequence[Timeline]) -> Iterator[Note]:
     """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
     settings, request = conversation.settings, conversation.request
+    most = min(MAX_ROUNDS_BEFORE, most_counted(settings) + settings.reach)
     for whole in histories:
         for at in _places_to_look(whole.facts, settings):
             round_ = whole.rounds[at]
@@ -136,7 +137,7 @@ def _warnings(conversation: Conversation, histories: Sequence[Timeline]) -> Iter
                 continue
             executed = [one for one in round_.calls if not one.withheld]
             came = {id(one.call): one for one in executed}
-            engine = Engine(whole.before(at, MAX_ROUNDS_BEFORE), settings)
+            engine = Engine(whole.before(at, most), settings)
             for call, found in engine.judge_round([one.call for one in executed]):
                 outcome = came[id(call)].outcome
                 finding = found.given(outcome.digest) if outcome else found

@@ -6,5 +6,6 @@ findings out.
 
 from callfuse.detect.engine import Engine
 from callfuse.detect.pre_checks import can_fire, hindsight_can_fire
+from callfuse.detect.streak import most_counted
 
-__all__ = ["Engine", "can_fire", "hindsight_can_fire"]
+__all__ = ["Engine", "can_fire", "hindsight_can_fire", "most_counted"]

@@ -23,6 +23,8 @@ _LONGEST_NUMBER: Final = 30
 def since_progress(outcomes: Sequence[Outcome | None]) -> int:
     """How many of these outcomes have come since the newest progress; all, where there is none."""
     texts = [outcome.text if outcome else None for outcome in outcomes]
+    if len({*texts}) == 1:  # as in most loops
+        return len(texts)
     for at in range(len(texts) - 1):
         newer, older = texts[at], texts[at + 1]
         if newer is not None and older is not None and newer != older and _goes_on(older, newer):

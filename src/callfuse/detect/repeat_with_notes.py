@@ -55,10 +55,14 @@ class RepeatWithNotes(Detector):
 
 def _equal_rounds(timeline: Timeline, settings: Settings) -> Sequence[Round]:
     """The rounds that a pending call could go on, newest first; none without a note."""
+    rounds = recent(timeline, settings)
+    names = {one.call.full_name for round_ in rounds for one in round_.calls}
+    if True not in [settings.for_tool(name).takes_notes for name in names]:  # as in most loops
+        return ()
     streak: list[Round] = []
     brought: dict[Signature, Outcome] = {}
     is_noted, notes = False, 0  # rounds of nothing but notes since the last equal one
-    for round_ in recent(timeline, settings):
+    for round_ in rounds:
         others = [one for one in round_.distinct if not settings.for_tool(one.full_name).takes_notes]
         if not others and notes < NOTES_BETWEEN:
             notes += 1

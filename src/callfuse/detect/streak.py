@@ -9,6 +9,11 @@ COUNTED = 250
 """Rounds of a streak are counted this far, or as far as a limit reaches: a higher count says nothing more."""
 
 
+def most_counted(settings: Settings) -> int:
+    """How many rounds of a streak are counted at most."""
+    return max(COUNTED, settings.highest_limit)
+
+
 def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], bool] | None = None) -> Sequence[Round]:
     """The rounds of the timeline, newest first, up to a pause or a successful call that has changed something.
 
@@ -47,7 +52,7 @@ def _pauses(timeline: Timeline, settings: Settings) -> Set[int]:
 
 def _unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
     """The newest rounds up to a pause, as many as are counted at most."""
-    most = max(COUNTED, settings.highest_limit)
+    most = most_counted(settings)
     return timeline.rounds[: min(pauses(timeline, settings), default=most)][:most]
 
 

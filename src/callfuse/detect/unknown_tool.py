@@ -12,7 +12,7 @@ from callfuse.detect import facts
 from callfuse.detect.detector import NAMED, Detector, Evidence, Hindsight, any_call
 from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import Settings
-from callfuse.detect.streak import COUNTED, changes_of, oldest_first, recent
+from callfuse.detect.streak import changes_of, most_counted, oldest_first, recent
 from callfuse.model import PastCall, Round, Timeline, ToolCall
 
 
@@ -104,7 +104,7 @@ class _Telling:
             self.streak.clear()
             return None
         self.streak.append(unknown)
-        del self.streak[: -max(COUNTED, self.settings.highest_limit)]
+        del self.streak[: -most_counted(self.settings)]
         return self._evidence() if telling else None
 
     def _learn(self, succeeded: set[str]) -> None:
