@@ -6,6 +6,7 @@ import pytest
 
 from callfuse.detect import Engine, effects, known_pairs
 from callfuse.detect.effects import Effect
+from callfuse.detect.registry import KINDS
 from callfuse.detect.settings import Settings
 from callfuse.model import Finding, ToolCall
 from callfuse.policy.settings import LoopSettings
@@ -158,3 +159,11 @@ def test_its_cost_is_linear_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looks(*[f"read{at}=x" for at in range(200)]) == 0
     again = [f"search{at}=x" if at % 12 else "read=x" for at in range(200)]
     assert looks(*again) == 0
+
+
+@pytest.mark.parametrize("round_", ["a=!e b=!e", "b=!e a=!e"])
+def test_calls_that_fail_equally_often_all_count(round_: str) -> None:
+    """Whatever their order in a round: where such calls are withheld, each of them is a suspect."""
+    only = {**dict.fromkeys(KINDS, False), "known_pairs": {"limit": 3, "most": "block"}}
+    settings = LoopSettings.model_validate({"detectors": only})
+    assert {*Engine(timeline(*[round_] * 3, tools={"a", "b"}), settings).suspects()} == {"a", "b"}

@@ -15,17 +15,21 @@ from callfuse.model import Finding, PastCall, Round, Timeline, ToolCall
 from callfuse.model.facts import Facts
 from callfuse.model.signature import Signature
 from callfuse.policy.settings import LoopSettings
-from tests.detect.drawn import clocks, made, rounds, settings, timelines, words, written
+from tests.detect.drawn import TOOLS, clocks, made, rounds, settings, timelines, words, written
 from tests.detect.timelines import call, calls, found
 from tests.support.examples import more_examples
 
 pendings = st.lists(words, min_size=1, max_size=6)
 
 
+_DRAWN = [call(f"{tool}{waits}{number}") for tool in TOOLS for waits in ("", "@") for number in ("", "1", "2", "7")]
+_ARGUMENTS = {one.signature: one.arguments for one in _DRAWN}
+
+
 def of_past(past: Timeline) -> list[ToolCall]:
-    """Its calls, as they would be if they came again."""
+    """Its calls, as they would be if they came again: with their arguments, also where those of the past are gone."""
     return [
-        ToolCall("again", one.name, one.call.arguments, signature=one.signature)
+        ToolCall("again", one.name, _ARGUMENTS[one.signature], signature=one.signature)
         for round_ in past
         for one in round_.calls
     ]

@@ -8,7 +8,8 @@ pause begins anew, too. What waits, was withheld or is not known says nothing.
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
+from operator import itemgetter
 
 from callfuse.detect import facts
 from callfuse.detect.detector import NAMED, Evidence, Hindsight
@@ -114,19 +115,25 @@ class _Walk:
         self._known.append(self._known[-1] + is_known)
         limit = max([_limit(self._settings.for_tool(one.full_name).settings) for one in calls])
         known = self._known[-1] - self._known[max(0, len(self._rounds) - 2 * limit)]
-        most = max([self._failed_again(one) for one in again if one.failed], key=len, default=[])
+        failed = [self._failed_again(one) for one in again if one.failed]
+        most = max(map(len, failed), default=0)
         if is_known and known > limit:
             return Evidence(known, self._newest(known))
-        return Evidence(len(most) + 1, tuple(most[: -NAMED - 1 : -1])) if len(most) + 1 >= limit else None
+        if most + 1 < limit:
+            return None
+        by_round = chain.from_iterable([one for one in failed if len(one) == most])
+        newest_first = sorted(by_round, key=itemgetter(0), reverse=True)
+        return Evidence(most + 1, tuple([one for _, one in newest_first[:NAMED]]))
 
-    def _failed_again(self, call: PastCall) -> Sequence[PastCall]:
-        """The calls near the newest round, itself included, that failed again as it did."""
+    def _failed_again(self, call: PastCall) -> Sequence[tuple[int, PastCall]]:
+        """The calls near the newest round, itself included, that failed again as it did, with the numbers of their
+        rounds."""
         outcome, at = call.outcome, len(self._rounds)
         failed = self._failures.setdefault((call.signature, outcome.digest if outcome else b""), deque())
         failed.append((at, call))
         while failed[0][0] <= at - WITHIN:
             failed.popleft()
-        return [one for _, one in failed]
+        return failed
 
     def _newest(self, count: int) -> tuple[PastCall, ...]:
         """The calls of the newest known rounds, so many of them, newest first."""
