@@ -13,7 +13,6 @@ from callfuse.harness import (
     is_tool_report,
     strip_additions,
     strip_wrapping,
-    typed_start,
     typed_starts,
 )
 from callfuse.model.outcomes import Outcome, OutcomeKind, outcome_of
@@ -110,14 +109,14 @@ def test_reports_of_tools() -> None:
 )
 def test_where_typing_begins(text: str, typed: str) -> None:
     """Behind the elements that a text begins with, up to the last closing tag."""
-    start = typed_start(text)
+    (start,) = typed_starts([text])
     assert start is None if text.startswith("<a") and not typed else start == len(text) - len(typed)
 
 
 def test_an_open_element_has_no_end() -> None:
     """It is not known where it was to end."""
-    assert typed_start("<a>x</a>\n<b>\nLook") is None
-    assert typed_start("<a>\n<b></b>\nLook") is None
+    assert typed_starts(["<a>x</a>\n<b>\nLook"]) == [None]
+    assert typed_starts(["<a>\n<b></b>\nLook"]) == [None]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ _SUMMARIES: Final = (
     "<state_snapshot>",  # Gemini CLI, Qwen Code
 )
 """Beginnings of summaries: the harness has compacted its history, and goes on from there."""
+_BEGINNING: Final = 512
+"""Bytes of a text in which its first words stand."""
 _GO_ON: Final = "Continue if you have next steps"
 """The beginning of what OpenCode says behind a summary that the model has written: the same each time."""
 _AUTOMATIC: Final = (MARKER, *_REMINDERS.values(), *_RETRIES)
@@ -79,6 +81,11 @@ def is_summary(text: str) -> bool:
     return text.lstrip().startswith(_SUMMARIES)
 
 
+def begins_summary(text: bytes) -> bool:
+    """As `is_summary`, of a text in UTF-8."""
+    return is_summary(text[:_BEGINNING].decode("utf-8", "replace"))
+
+
 def is_word_behind_summary(text: str) -> bool:
     """Whether a text in a user message is what a harness says behind the summary that the model has written."""
     return text.lstrip().startswith(_GO_ON)
@@ -92,14 +99,6 @@ def is_tool_report(text: str) -> bool:
 def has_own_words(text: str) -> bool:
     """Whether an automatic text is more than a reminder: then its whole message is callfuse's or a harness's."""
     return is_automatic(text) and not text.lstrip().startswith(tuple(_REMINDERS.values()))
-
-
-def typed_start(text: str) -> int | None:
-    """Where the words of a person begin in a text of a user message: behind the elements that it begins with.
-
-    None if nobody can tell; see `typed_starts`.
-    """
-    return typed_starts([text])[0]
 
 
 def typed_starts(texts: Sequence[str]) -> list[int | None]:

@@ -30,7 +30,7 @@ from tests.support.model import History, Round, User
 from tests.support.plain import RESULT, same_call, saying
 
 TASK = User("Find the zebra crossing.")
-MOST = 8
+MOST = 9
 """Executions after which nobody waits for a verdict any more."""
 BEGINNINGS = (
     "This session is being continued from a previous conversation that ran out of context. Summary: ",
@@ -40,6 +40,8 @@ BEGINNINGS = (
 )
 
 GO_ON = "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed."
+
+ASKED = User("What did we do so far?")
 
 Turns = list[User | Round]
 Compact = Callable[[int, Round], Turns]
@@ -56,14 +58,22 @@ def in_any_words(number: int) -> User:
     return User(f"So far: {'I' * number} searches. Go on.")
 
 
+def said(text: str) -> Round:
+    """An answer of the model without calls."""
+    return Round((), (), text)
+
+
 WAYS: dict[str, Compact] = {
     "behind the task": lambda number, _: [TASK, in_known_words(number)],
     "newest kept": lambda number, last: [TASK, in_known_words(number), last],
     "nothing else": lambda number, _: [in_known_words(number)],
     "any words": lambda number, _: [TASK, in_any_words(number)],
     "any words, newest kept": lambda number, last: [TASK, in_any_words(number), last],
-    "the model's own summary": lambda number, _: [User("What did we do so far?"), User(GO_ON)],
+    "the model's own summary": lambda number, _: [ASKED, said(f"{'I' * number} searches."), User(GO_ON)],
     "newest only": lambda _, last: [TASK, last],
+    "behind Codex's task": lambda number, _: [TASK, User(f"{BEGINNINGS[1]}{'I' * number} searches.")],
+    "LangChain's": lambda number, last: [User(f"{BEGINNINGS[2]}{'I' * number} searches."), last],
+    "Gemini CLI's": lambda number, last: [User(f"{BEGINNINGS[3]}{'I' * number}"), said("Got it. Thanks for it!"), last],
 }
 
 
@@ -149,7 +159,117 @@ def test_the_same_words_behind_each_summary(kit: DialectKit, ids: bool) -> None:
         Client(kit, "the model's own summary", SCHEDULES["every second"], ids=ids, named=named).executions()
         for named in (True, False)
     ]
-    assert counts == [4, MOST]
+    assert counts == [4, 8]
+
+
+@every_dialect
+@with_ids_and_without
+def test_a_summary_in_words_that_nobody_knows(kit: DialectKit, ids: bool) -> None:
+    """A named session has got shorter. Without a name, three histories were left with the same call under way."""
+    counts = [
+        Client(kit, "any words", SCHEDULES["every second"], ids=ids, named=named).executions()
+        for named in (True, False)
+    ]
+    assert counts == ([4, 8] if kit.name == "bedrock-converse" else [2, 6])  # there the model says a word in between
+
+
+@every_dialect
+@pytest.mark.parametrize("way", ["any words", "any words, newest kept", "nothing else", "the model's own summary"])
+def test_what_says_too_little(kit: DialectKit, way: str) -> None:
+    """Each round is summed up, without ids and without a session's name: nothing shows that the call was run, or that
+    one request goes on from another. The same bytes come from a client that extracts data from one text after another,
+    from one that tries a request again, and from agents with tasks that begin alike."""
+    assert Client(kit, way, SCHEDULES["every"], ids=False).executions() == MOST
+
+
+AGENTS = {
+    "Claude Code": ("nothing else", True, 4),
+    "Codex": ("behind Codex's task", True, 2),
+    "LangChain": ("LangChain's", False, 3),
+    "Gemini CLI, qwen-code": ("Gemini CLI's", False, 3),
+    "OpenCode": ("the model's own summary", True, 4),
+    "OpenCode behind a gateway that drops its headers": ("the model's own summary", False, 8),
+}
+"""How each agent compacts its history, whether it names its session, and how often the call runs then."""
+
+
+@every_dialect
+@with_ids_and_without
+@pytest.mark.parametrize("agent", AGENTS)
+def test_what_real_agents_write(kit: DialectKit, ids: bool, agent: str) -> None:
+    """Where nothing of the beginning stays, what was before the first compaction is lost, but for what is kept."""
+    way, named, executions = AGENTS[agent]
+    assert Client(kit, way, SCHEDULES["every second"], ids=ids, named=named).executions() == executions
+
+
+def leave(lane: Lane, task: str, *rounds: str) -> list[str]:
+    """A conversation that is left with its newest calls under way; all others bring `x`. What its first request sees of
+    those before it."""
+    opening = ("user: Context.", f"user: {task}")
+    seen = words(lane.look(*opening).timeline)
+    shown = [" ".join(f"{name}=x" for name in round_.split()) for round_ in rounds]
+    for at, round_ in enumerate(rounds):
+        lane.answer(*opening, *shown[:at], brings=[round_])
+    return seen
+
+
+@pytest.mark.parametrize("ids", [by_number, without])
+def test_histories_that_are_left_in_the_middle_of_one_call(ids: Callable[[int, str], str]) -> None:
+    """Two may be runs that were broken off, or agents whose tasks begin alike; from the third on all count."""
+    lane = Lane(ids)
+    seen = [leave(lane, f"task {at}", "a", "a") for at in range(5)]
+    assert seen == [[], [], [], ["a=x", "a"] * 3, ["a=x", "a"] * 4]
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [["a"], ["a", "b"], ["a", "b", "a"], ["b", "a", "a"], ["a", "a b"]],
+    ids=["nothing was shown", "two calls", "by turns", "something else first", "something else beside it"],
+)
+def test_conversations_that_open_alike(rounds: list[str]) -> None:
+    """Agents that work side by side, an extraction from one text after another, runs that are broken off: none of them
+    makes nothing but one call, sees its result and makes it again."""
+    lane = Lane()
+    assert [leave(lane, f"task {at}", *rounds) for at in range(8)] == [[]] * 8
+
+
+def test_a_call_that_is_something_else_ends_it() -> None:
+    """Whatever was left before is forgotten."""
+    lane = Lane()
+    for at in range(3):
+        leave(lane, f"task {at}", "a", "a")
+    leave(lane, "task 3", "a", "b", "a")
+    assert leave(lane, "task 4", "a", "a") == []
+
+
+def test_a_conversation_that_comes_to_its_end_was_not_left() -> None:
+    """The model has said something behind the results."""
+    lane = Lane()
+    for at in range(6):
+        assert leave(lane, f"task {at}", "a", "a") == []
+        lane.answer("user: Context.", f"user: task {at}", "a=x", "a=x", brings=[])
+
+
+def test_agents_side_by_side_do_not_join() -> None:
+    """They ask by turns: each request with rounds is known by these."""
+    lane, agents = Lane(), [f"user: task {at}" for at in range(8)]
+    for at in range(3):
+        for agent in agents:
+            seen = lane.answer("user: Context.", agent, *["a=x"] * at, brings=["a"])
+            assert words(seen.timeline) == ["a=x"] * at
+
+
+def test_a_person_who_speaks_in_between_begins_anew() -> None:
+    """The history gets longer: that is no summary."""
+    lane = Lane()
+    said_before: list[str] = []
+    for at in range(5):
+        said_before.append(f"user: {'abcde'[at] * 4}")
+        assert words(lane.look(*said_before).timeline) == []
+        lane.answer(*said_before, brings=["a"])
+        said_before.append("a=x")
+        lane.answer(*said_before, brings=["a"])
+        said_before.append("a=x")
 
 
 @every_dialect

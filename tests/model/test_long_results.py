@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from callfuse.harness import MARKER, is_automatic, is_placeholder, is_tool_report, strip_additions, typed_start
+from callfuse.harness import MARKER, is_automatic, is_placeholder, is_tool_report, strip_additions, typed_starts
 from callfuse.model.outcomes import is_failure, outcome_of
 from callfuse.model.secrets import star_secrets
 from callfuse.model.signature import signature_of
@@ -69,8 +69,9 @@ def read_all(text: str) -> None:
         for flag in (None, True):
             outcome_of(content, flag)
             is_failure(content, flag)
-    for read in (is_automatic, is_placeholder, is_tool_report, strip_additions, typed_start, star_secrets):
+    for read in (is_automatic, is_placeholder, is_tool_report, strip_additions, star_secrets):
         read(text)
+    typed_starts([text])
     signature_of("tool", text)
 
 

@@ -13,7 +13,7 @@ from callfuse.commands.run import REFUSED
 from callfuse.commands.syntax import MAX_COMMANDS, Command, ParsedText, may_begin, parse_commands
 from callfuse.dialects.base import Request
 from callfuse.dialects.typed import Speech, TypedMessage, TypedText
-from callfuse.harness import typed_start, typed_starts
+from callfuse.harness import typed_starts
 from callfuse.wire.jsontext import Edit, dumps
 
 MAX_SINGLE_SEARCHES: Final = 64
@@ -154,7 +154,7 @@ class _TextParser:
             self._left -= 1
             parsed = parse_commands(text.text, self._prefix, start, room)
         behind = parsed.rest[parsed.at :].rstrip()
-        return _ParsedPart(text, parsed.commands, parsed.rest, bool(behind) and typed_start(behind) != len(behind))
+        return _ParsedPart(text, parsed.commands, parsed.rest, bool(behind) and typed_starts([behind]) != [len(behind)])
 
 
 def _next_speaker(request: Request, at: int) -> int | None:

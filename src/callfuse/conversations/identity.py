@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from callfuse.dialects import session_ids
-from callfuse.harness import is_summary
+from callfuse.harness import begins_summary
 
 T = TypeVar("T")
 
@@ -102,8 +102,6 @@ _BELOW_CHAIN: Final = WEAK | {"baggage"}
 
 MAX_ID: Final = 4096
 """Characters of an id that count; the rest is cut."""
-_BEGINNING: Final = 512
-"""Bytes of a text in which its first words stand."""
 LONGEST_SHOWN: Final = 200
 """Characters of an id that stands in logs as it is."""
 _NamedSession = tuple[str, str]
@@ -237,8 +235,8 @@ def lane_of(
     source, session = ids[0] if ids else (FINGERPRINT, "")
     if source in WEAK:  # behind a cache key, if there is one
         session = f"{session}.{fingerprint.hex()}" if source == session_ids.CACHE_KEY else fingerprint.hex()
-    elif any(map(_is_summary, opening)):  # each compaction writes another one
-        fingerprint = _fingerprint([text for text in opening if not _is_summary(text)])
+    elif any(map(begins_summary, opening)):  # each compaction writes another one
+        fingerprint = _fingerprint([text for text in opening if not begins_summary(text)])
     return Lane(credential, session, fingerprint, source, said.agent)
 
 
@@ -259,11 +257,6 @@ def chain_lane(lane: Lane, opening: Iterable[bytes]) -> Lane:
     if lane.source not in _BELOW_CHAIN:
         return lane._replace(fingerprint=fingerprint)
     return lane._replace(fingerprint=fingerprint, session=fingerprint.hex(), source=session_ids.CHAIN)
-
-
-def _is_summary(text: bytes) -> bool:
-    """Whether a text of a conversation's opening is the summary of what was before."""
-    return is_summary(text[:_BEGINNING].decode("utf-8", "replace"))
 
 
 def _fingerprint(opening: Iterable[bytes]) -> bytes:

@@ -13,6 +13,8 @@ Rounds are told by (id, signature), in order from the newest back:
 - A history that has lost all its rounds was compacted if it got shorter, or if a summary in the words of a known
   harness is its last user message: what was kept counts. In a session that the client has named, any shorter history
   was compacted, whatever its last user message says. Another summary is another compaction, the same one a try.
+- Any other shorter history without rounds may be a conversation of its own. After a few that were all left in the
+  middle of one and the same call, and of nothing else, they are one conversation, and what was kept counts.
 """
 
 from collections import Counter
@@ -33,7 +35,7 @@ class LedgerMatch(NamedTuple):
     `kept[at]` is the request's round number `first`, counted from the newest (`at` None: the request has none of them);
     rounds newer than that are not in the ledger. `shift`: kept position minus request position of that round.
     `dropped_to`: a kept round that the request lacks was dropped by the client, and counts, if its shifted position is
-    at most this.
+    at most this. `left`: kept rounds of the histories before this one, `before` those of them that count, newest first.
     """
 
     kept: Sequence[KeptRound] = ()
@@ -41,6 +43,8 @@ class LedgerMatch(NamedTuple):
     first: int = 0
     shift: int = 0
     dropped_to: int = NOWHERE - 1
+    left: Sequence[KeptRound] = ()
+    before: Sequence[Round] = ()
 
 
 NO_MATCH: Final = LedgerMatch()
@@ -48,6 +52,10 @@ MOST_TRIES: Final = 3
 """Answers to one request, without ids and all with the call that it shows, that may be tries of its client. After more
 of them, or where it has dropped rounds before, the client is taken for one that shows only its newest rounds: nothing
 else tells the two apart."""
+LEFT: Final = b"left"
+"""In place of the digest of a user message: the round is of a history that its client has left."""
+MOST_LEFT: Final = 2
+"""Histories, each left with the same call under way, that may be runs broken off, or agents whose tasks begin alike."""
 MOST_UNKNOWN: Final = 16
 """How many of the newest rounds are searched for one that the ledger knows."""
 
@@ -87,7 +95,8 @@ def match_kept(view: RequestView, state: LaneState, request: Request) -> LedgerM
     if anchor is None:  # a summary may have taken the place of the user message
         kept = _of_last_turn(state, view.turn)
         anchor = _anchor_behind_summary(view, kept, request)
-    return NO_MATCH if anchor is None else _match_at(view, kept, *anchor)
+    match = NO_MATCH if anchor is None else _match_at(view, kept, *anchor)
+    return _behind_left(match, view, state) if match.kept and state.rounds[0].turn == LEFT else match
 
 
 def _match_at(view: RequestView, kept: list[KeptRound], first: int, at: int) -> LedgerMatch:
@@ -175,17 +184,34 @@ def _match_compacted(view: RequestView, kept: list[KeptRound], state: LaneState,
     if not kept and (summed or (is_shorter and view.named)):
         kept = _of_last_turn(state, view.turn)
     elif not (kept and is_shorter) or (view.turn_at == view.length - 1 and not _is_told_to_go_on(view, request)):
-        return LedgerMatch(
+        match = LedgerMatch(
             [one for one in kept if (summed or view.turn_at < one.position) and one.position < view.length],
             dropped_to=view.turn_at if summed else NOWHERE - 1,
         )
+        return match if match.kept else _behind_left(match, view, state)
     return LedgerMatch(kept, shift=kept[-1].position - view.turn_at, dropped_to=view.turn_at)
+
+
+def _behind_left(match: LedgerMatch, view: RequestView, state: LaneState) -> LedgerMatch:
+    """A match behind the histories that were left with a call under way, and had shown its result before: a client that
+    only extracts data never does. They are forgotten once another call was made in any of them, or in this one."""
+    left = [one for one in state.rounds if one.turn == LEFT]
+    if not match.kept:
+        last = state.rounds[len(left) :]
+        if len(last) < 2 or not last[-1].position == state.length > view.length:
+            return match
+        if not all(one.has_outcomes for one in last[:-1]):
+            return match
+        left += [replace(one, turn=LEFT) for one in last]
+    if len({call.signature for one in (*left, *match.kept) for call in one.delivered}) > 1:
+        return match
+    are_one = sum(not one.has_outcomes for one in left) > MOST_LEFT
+    return match._replace(left=left, before=[one.past() for one in left[::-1]] if are_one else ())
 
 
 def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
     """The kept rounds of the newest user message, as if they had been made for that with the digest `turn`."""
-    last = state.rounds[-1].turn
-    return [replace(one, turn=turn) for one in state.rounds if one.turn == last]
+    return [replace(one, turn=turn) for one in state.rounds if one.turn == state.rounds[-1].turn]
 
 
 def places_among(view: RequestView, match: LedgerMatch) -> list[int | None]:

@@ -242,7 +242,7 @@ def _merge(view: RequestView, match: LedgerMatch) -> tuple[list[Round], list[Kep
     """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
     result was read that the ledger did not have."""
     if not match.kept:
-        return [*view.rounds], [], False
+        return [*view.rounds, *match.before], [*match.left], False
     places = places_among(view, match)
     rounds: list[Round] = [*view.rounds[: match.first]]
     kept: list[KeptRound] = []
@@ -265,9 +265,10 @@ def _merge(view: RequestView, match: LedgerMatch) -> tuple[list[Round], list[Kep
         kept.append(one)
         if one.position - match.shift <= match.dropped_to or not one.delivered:
             rounds.append(one.past())
+    rounds += match.before
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]
-    kept.reverse()
+    kept = [*match.left, *kept[::-1]]
     kept += [keep_round(one.calls, one.position, None, view.turn) for one in view.rounds[: match.first][::-1]]
     return rounds, kept, read_any
 
