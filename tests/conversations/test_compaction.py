@@ -7,7 +7,7 @@ compactions, which are those of the history shown whole; then what no one can te
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -24,7 +24,7 @@ from tests.detect.timelines import past
 from tests.guard.driving import read
 from tests.guard.written import OPENAI
 from tests.support.asgi import JSON_REQUEST
-from tests.support.kits import DialectKit
+from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import Session, ask, every_dialect, reply
 from tests.support.model import History, Round, User
 from tests.support.plain import RESULT, same_call, saying
@@ -174,12 +174,52 @@ def test_a_summary_in_words_that_nobody_knows(kit: DialectKit, ids: bool) -> Non
 
 
 @every_dialect
-@pytest.mark.parametrize("way", ["any words", "any words, newest kept", "nothing else", "the model's own summary"])
-def test_what_says_too_little(kit: DialectKit, way: str) -> None:
-    """Each round is summed up, without ids and without a session's name: nothing shows that the call was run, or that
-    one request goes on from another. The same bytes come from a client that extracts data from one text after another,
-    from one that tries a request again, and from agents with tasks that begin alike."""
-    assert Client(kit, way, SCHEDULES["every"], ids=False).executions() == MOST
+@pytest.mark.parametrize(
+    ("way", "ids", "named"),
+    [
+        ("any words", True, True),
+        ("any words, newest kept", False, False),
+        ("nothing else", True, False),
+        ("the model's own summary", True, True),
+    ],
+)
+def test_what_says_too_little(kit: DialectKit, way: str, ids: bool, named: bool) -> None:
+    """Each round is summed up: nothing shows that the call was run, or that one request goes on from another. The same
+    bytes come from a client that extracts data from one text after another, from one that tries a request again, and
+    from agents side by side whose tasks begin alike."""
+    assert Client(kit, way, SCHEDULES["every"], ids=ids, named=named).executions() == MOST
+
+
+@pytest.mark.parametrize(
+    ("schedule", "executions"), [("after one", 2), ("after two", 2), ("every second", 2), ("every", MOST)]
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_history_that_the_vendor_has_compacted(schedule: str, executions: int, named: bool) -> None:
+    """Codex puts the item behind the task that it gets for its rounds: nobody can read it. In place of every single
+    round it is not told from a try of the same request."""
+    (kit,) = [one for one in KITS if one.name == "openai-responses"]
+    headers = JSON_REQUEST + (((b"x-callfuse-session-id", b"one"),) if named else ())
+
+    async def run(session: Session) -> int:
+        rounds: Turns = []
+        compacted = 0
+        for done in range(MOST):
+            body = json.loads(ask(kit, History((TASK,)), stream=True).body)
+            shown = json.loads(ask(kit, History((TASK, *rounds)), stream=True).body)["input"][1:]
+            items = [{"type": "compaction", "encrypted_content": f"gAAA{compacted}"}] if compacted else []
+            body["input"] += [*items, *shown]
+            call = same_call(f"call_{done}")
+            asked = replace(ask(kit, History((TASK,)), stream=True, headers=headers), body=json.dumps(body).encode())
+            met = await session.exchange(asked, reply(kit, saying(call, tag=f"t{done}"), stream=True))
+            if not kit.read(met.body, stream=True)[0].calls:
+                return done
+            rounds.append(Round((call,), (RESULT,)))
+            if SCHEDULES[schedule](done + 1):
+                rounds, compacted = [], done + 1
+        return MOST
+
+    session = Session()
+    assert asyncio.run(run(session)) == executions
 
 
 AGENTS = {

@@ -67,8 +67,17 @@ LOOPS: Final = {
         lambda at: [("next_row", {}, f"Row {(3, 9, 4, 1, 8, 2, 7)[at]} written.")], 6, warned=True
     ),
     "a page is scrolled, and stays": Scenario(
-        lambda at: [("scroll", {"by": 9}, "Scrolled."), ("screenshot", {}, "The end")], 6, warned=True
+        lambda at: [("scroll", {"by": 9}, "Scrolled."), ("screenshot", {}, "The end")], 4, warned=True, acted=7
     ),
+    "a link is clicked, and nothing opens": Scenario(
+        lambda at: [("browser_click", {"ref": "e4"}, "Clicked"), ("browser_snapshot", {}, "Home")],
+        4,
+        warned=True,
+        acted=7,
+    ),
+    "a clock is asked": Scenario(lambda at: [("get_time", {}, f"2026-01-01T10:00:0{at}Z")], 2, False, acted=2),
+    "a sensor is stuck": Scenario(lambda at: [("read_sensor", {}, "20.1")], 2, warned=False, acted=2),
+    "a mail is sent again": Scenario(lambda at: [("send_email", {"to": "anna"}, "Email sent.")], 2, False, acted=2),
     "a list of tasks": noted("TodoWrite", "todos"),
     "a plan": noted("update_plan", "plan"),
     "a thought": noted("sequentialthinking", "thought"),
@@ -131,6 +140,23 @@ INNOCENT: Final = {
     "a page is scrolled and looked at": Scenario(
         lambda at: [("scroll", {"by": 9}, "Scrolled."), ("screenshot", {}, f"{'abcdefghijkl'[at]} in view")], 3, False
     ),
+    "screenshots differ": Scenario(
+        lambda at: [("undo", {}, "ok"), ("screenshot", {}, f"{'abcdefghijkl'[at]} in view")], 11, False
+    ),
+    "fields are filled in": Scenario(
+        lambda at: [("press_key", {"key": "Tab"}, "Pressed Tab"), ("type_text", {"text": f"field {at}"}, "ok")],
+        12,
+        False,
+    ),
+    "a mail is sent to each": Scenario(
+        lambda at: [("send_email", {"to": f"{'abcdefghijkl'[at]}@example.com"}, "Email sent.")], 11, False
+    ),
+    "a mail is asked for each time": Scenario(
+        lambda at: [("send_email", {"to": "anna"}, "Email sent."), f"Thanks, {'abcdef'[at]}. Send it once more."],
+        5,
+        False,
+    ),
+    "a person is asked": Scenario(lambda at: [("ask_user", {"question": "Go on?"}, "yes")], 12, False),
     "files are written": Scenario(lambda at: [("write_file", {"path": f"{at}", "text": "-"}, TEXT)], 12, False),
 }
 

@@ -36,12 +36,31 @@ LOOPS: Final[dict[str, Sequence[str]]] = {
     "a workflow has ended": ["\n✓ main CI - 12\nTriggered via push about 2 minutes ago\n\nJOBS\n✓ build (ID 5)"] * 2,
     "it exists already": ["Error: 409 Conflict: a repository of this name already exists"] * 2,
     "it is invalid": ["Error: 422 Validation failed"] * 2,
+    "replicas are up": ["deployment web: 3/3 replicas"] * 2,
+    "a build stands still": ["Build #12: 40% done"] * 2,
+    "a job has lost its runner": ["Status: failed, the runner was lost"] * 2,
+    "somebody has approved": ["Status: approved"] * 2,
+    "a lock may not be taken": ["E: Could not open lock file /var/lib/dpkg/lock - open (13: Permission denied)"] * 2,
+    "a database cannot be written": ["Error: attempt to write a readonly database"] * 2,
+    "somebody may not push": ["Error: 403 Forbidden"] * 2,
+    "a benchmark brings the same": ["mean 0.008029 s"] * 2,
+    "a debugger stands still": ["0x0000555555555f50 in go ()"] * 2,
+    "the same row is written": ["Row 3 written."] * 2,
     "tests are run again": [f"1 failed, 3 passed in 0.0{at}s" for at in (2, 3)],
     "a search brings nothing": [f"No results in {at} ms" for at in (12, 13)],
 }
 
 OTHER: Final = Call("call_other", "read", ('{"path": "a"}',))
-SCREEN: Final = ("computer", "browser_click", "mcp__playwright__browser_press_key", "scroll", "zoom_in", "undo")
+SCREEN: Final = (
+    "computer",
+    "browser_click",
+    "mcp__playwright__browser_press_key",
+    "scroll",
+    "type_text",
+    "undo",
+    "volume_up",
+    "zoom_in",
+)
 
 
 def again(results: Sequence[str], name: str = "search") -> tuple[Call, History]:
