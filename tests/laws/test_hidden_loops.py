@@ -18,6 +18,7 @@ from tests.support.plain import saying
 
 FIVE: Final = ("openai-chat", "anthropic", "openai-responses", "gemini", "ollama")
 TEXT: Final = "src/tally.py:14: total = total + item.price  # no tax"
+PODS: Final = "NAME    READY   STATUS    RESTARTS   AGE\nweb-0   {}   0          {}s"
 OTHER: Final = Call("call_other", "read", ('{"path": "other"}',))
 
 Turn = User | Round
@@ -74,6 +75,9 @@ LOOPS: Final = {
         4,
         warned=True,
         acted=7,
+    ),
+    "pods run, and get older": Scenario(
+        lambda at: [("bash", {"command": "kubectl get pods"}, PODS.format("1/1     Running", 5 + at * 4))], 6, True
     ),
     "a clock is asked": Scenario(lambda at: [("get_time", {}, f"2026-01-01T10:00:0{at}Z")], 2, False, acted=2),
     "a sensor is stuck": Scenario(lambda at: [("read_sensor", {}, "20.1")], 2, warned=False, acted=2),

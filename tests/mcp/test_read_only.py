@@ -67,6 +67,22 @@ def test_only_what_is_said_to_be_read_only_is_given_again(annotations: Any, agai
     assert is_given_again(third(server_with(annotations), listing())) is again
 
 
+@pytest.mark.parametrize(
+    ("annotations", "again"), [({"readOnlyHint": False}, False), ({"destructiveHint": True}, False), (READ, True)]
+)
+def test_six_equal_mails(annotations: Any, again: bool) -> None:
+    """Two are sent. None of the four others reads as if it were: each is an error without the earlier result. Only a
+    tool that changes nothing gives its own once more."""
+    server = server_with(annotations, "send_email")
+    app = guarded(server, per_tool={})
+    mail = [call({"to": "anna"}, name="send_email", id_=at) for at in range(6)]
+    sent, others = (done := run_all(app, [listing(), *mail])[1:])[:2], done[2:]
+    assert len(server.runs) == 2
+    assert [result(one)["content"] for one in sent] == [text("Email sent.")["content"]] * 2
+    assert [is_given_again(one) for one in others] == [again] * 4
+    assert all(len(notices(one)) == 1 and "was not run" in notices(others[0])[0] for one in others)
+
+
 @pytest.mark.parametrize("headers", [OLD, NEW])
 @pytest.mark.parametrize(("form", "cut"), [("json", 0), ("json", 3), ("sse", 0), ("sse", 5)])
 def test_a_list_is_read_as_it_passes(form: str, cut: int, headers: Headers) -> None:
