@@ -273,6 +273,30 @@ def test_conversations_that_open_alike(rounds: list[str]) -> None:
     assert [leave(lane, f"task {at}", *rounds) for at in range(8)] == [[]] * 8
 
 
+def test_a_client_that_shows_no_results_runs_nothing() -> None:
+    """It extracts data, several times from each text, and shows what it has got. Or once, from texts of any length."""
+    lane = Lane()
+    for at in range(8):
+        opening = ("user: Context.", f"user: text {at}")
+        assert words(lane.look(*opening).timeline) == []
+        for shown in range(2):
+            lane.answer(*opening, *["a"] * shown, brings=["a"])
+    for at in range(8):
+        opening = ("user: Context.", *["model: Yes?", f"user: text {at}"] * (9 - at))
+        assert words(lane.look(*opening).timeline) == []
+        lane.answer(*opening, brings=["a"])
+
+
+def test_ended_conversations_do_not_count_with_those_that_were_left() -> None:
+    """Whatever comes behind them."""
+    lane = Lane()
+    for at in range(3):
+        leave(lane, f"ended {at}", "a", "a")
+        lane.answer("user: Context.", f"user: ended {at}", "a=x", "a=x", brings=[])
+    seen = [leave(lane, f"left {at}", "a", "a") for at in range(4)]
+    assert seen == [[], [], [], ["a=x", "a"] * 3]
+
+
 def test_a_call_that_is_something_else_ends_it() -> None:
     """Whatever was left before is forgotten."""
     lane = Lane()

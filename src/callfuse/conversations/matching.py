@@ -198,9 +198,8 @@ def _behind_left(match: LedgerMatch, view: RequestView, state: LaneState) -> Led
     left = [one for one in state.rounds if one.turn == LEFT]
     if not match.kept:
         last = state.rounds[len(left) :]
-        if len(last) < 2 or not last[-1].position == state.length > view.length:
-            return match
-        if not all(one.has_outcomes for one in last[:-1]):
+        shown = [one.has_outcomes for one in last]
+        if view.length >= state.length or len(last) < 2 or shown != [True] * (len(last) - 1) + [False]:
             return match
         left += [replace(one, turn=LEFT) for one in last]
     if len({call.signature for one in (*left, *match.kept) for call in one.delivered}) > 1:
