@@ -282,9 +282,9 @@ def test_a_client_that_shows_no_results_runs_nothing() -> None:
         for shown in range(2):
             lane.answer(*opening, *["a"] * shown, brings=["a"])
     for at in range(8):
-        opening = ("user: Context.", *["model: Yes?", f"user: text {at}"] * (9 - at))
-        assert words(lane.look(*opening).timeline) == []
-        lane.answer(*opening, brings=["a"])
+        longer = ("user: Context.", *["model: Yes?", f"user: text {at}"] * (9 - at))
+        assert words(lane.look(*longer).timeline) == []
+        lane.answer(*longer, brings=["a"])
 
 
 def test_ended_conversations_do_not_count_with_those_that_were_left() -> None:
