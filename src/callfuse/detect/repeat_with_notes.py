@@ -57,8 +57,11 @@ def _equal_rounds(timeline: Timeline, settings: Settings) -> Sequence[Round]:
     """The rounds that a pending call could go on, newest first; none without a note."""
     rounds = recent(timeline, settings)
     names = {one.call.full_name for round_ in rounds for one in round_.calls}
-    if True not in [settings.for_tool(name).takes_notes for name in names]:  # as in most loops
-        return ()
+    takes_notes = True in [settings.for_tool(name).takes_notes for name in names]  # not so in most loops
+    return _without_notes(rounds, settings) if takes_notes else ()
+
+
+def _without_notes(rounds: Sequence[Round], settings: Settings) -> Sequence[Round]:
     streak: list[Round] = []
     brought: dict[Signature, Outcome] = {}
     is_noted, notes = False, 0  # rounds of nothing but notes since the last equal one
