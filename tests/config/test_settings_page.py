@@ -9,7 +9,9 @@ from callfuse.cli.reload import FIXED
 from callfuse.commands.run import KEYS as COMMANDS
 from callfuse.config import load_config
 from callfuse.config.environment import variables
+from callfuse.config.model import dotted_name
 from callfuse.config.serve import Route
+from callfuse.config.versions import RENAMED
 from callfuse.detect.registry import KINDS
 from callfuse.policy.fields import PLACEHOLDERS
 from callfuse.policy.presets import MODES
@@ -102,3 +104,9 @@ def test_routes_in_a_variable() -> None:
     """As the page has them."""
     (variable,) = re.findall(r"`CALLFUSE_SERVE_ROUTES=(.*?)`", FLAT)
     assert len(load_config({}, {"CALLFUSE_SERVE_ROUTES": variable}).serve.routes) == 2
+
+
+def test_every_old_name_is_named() -> None:
+    """With the name that has taken its place."""
+    own = [f"| `{dotted_name(old)}` | `{dotted_name(new)}` |" for old, (_, new) in RENAMED.items()]
+    assert rows("## The version of the file") == own

@@ -222,7 +222,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, shown: str, right: str) ->
         ({"tool_call_loop": {"per_tool": {"a": {"tool_loop_detection_mode": "warn"}}}}, "tool_call_loop.per_tool.a"
          ".tool_loop_detection_mode (keyword): unknown key; did you mean tool_call_loop.per_tool.a.mode?"),
         ({"tool_call_loop": {"similarity": {"treshold": 0.9}}}, "tool_call_loop.similarity.treshold (keyword): unknown"
-         " key; did you mean tool_call_loop.similarity.threshold?"),
+         " key; did you mean tool_call_loop.similarity_threshold?"),
         ({"tool_call_loop": {"custom_message": "x"}}, "tool_call_loop.custom_message (keyword): unknown key; did you"
          " mean tool_call_loop.error_messages.guidance?"),
         ({"tool_loop_detection": {"enabled": False}}, "tool_loop_detection (keyword): unknown key; did you mean"

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from callfuse.config import Config, load_config
+from callfuse.config.versions import KEY
 from tests.docs import given
 from tests.docs.blocks import Block, blocks_of
 from tests.docs.commands import commands_in, wrong_in
@@ -85,7 +86,7 @@ def run_nginx(block: Block, world: World, folder: Path) -> None:
 
 def is_settings(content: Any) -> bool:
     """Whether there are only keys that callfuse reads."""
-    return isinstance(content, dict) and set(content) <= set(Config.model_fields)
+    return isinstance(content, dict) and set(content) <= {KEY, *Config.model_fields}
 
 
 def _settings(content: Any, block: Block, world: World, folder: Path, suffix: str = "yaml") -> None:

@@ -9,7 +9,6 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from callfuse.config import load_config
 from callfuse.config.files import parse
-from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.errors import ConfigError
 from callfuse.policy.settings import MODES
 from callfuse.reference.keys import reference
@@ -55,11 +54,9 @@ VALUES = (
 LEAVES = [key.path for key in reference() if not key.section]
 SECTIONS = [key.path for key in reference() if key.section]
 OF_A_TOOL = ["mode", "max_repeats", "ttl_seconds", "enabled", "poller", "ignore", "max_calls", "detectors"]
-ENTRIES: list[tuple[str, ...]] = [("tool_call_loop", "similarity", "threshold")]
-ENTRIES += [("tool_call_loop", "per_tool", "search_*", key) for key in OF_A_TOOL]
+ENTRIES: list[tuple[str, ...]] = [("tool_call_loop", "per_tool", "search_*", key) for key in OF_A_TOOL]
 ENTRIES += [("tool_call_loop", "models", "openai:*", key) for key in ("mode", "escalate_model", "max_calls_of_tool")]
 ENTRIES += [("tool_call_loop", "models", "openai:*", "detectors", "cycle")]
-ENTRIES += [("tool_call_loop", "models", "openai:*", key) for key in MODEL_KEY_ALIASES]
 
 
 def nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ def parse(text: str, name: str) -> Layer:
         return f"{name}, line {found.lines[path]}" if path in found.lines else name
 
     layer = layer_of(found.value, source)
-    return Layer(layer.values, found.problems + layer.problems)
+    return replace(layer, problems=found.problems + layer.problems)
 
 
 def parse_yaml(text: str, name: str) -> Text:

@@ -11,19 +11,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from callfuse.config.model import Config, KeyPath, dotted_name, entry_of, item_name, item_of, keys, section_of
+from callfuse.config.versions import CURRENT, KEY, RENAMED, renamed, version_problem
 from callfuse.config.wording import format_value
 from callfuse.detect.registry import KINDS
 from callfuse.policy.fields import SWITCHES
 from callfuse.policy.nearest import nearest
-from callfuse.policy.sections import LONG_FORMS, Detectors, ModelSettings, SomeDetectors
+from callfuse.policy.sections import LONG_FORMS, Detectors, SomeDetectors
 
-KEY_ALIASES: dict[KeyPath, KeyPath] = {
-    ("tool_call_loop", "similarity", "threshold"): ("tool_call_loop", "similarity_threshold"),
-    ("tool_call_loop", "similarity", "metric"): ("tool_call_loop", "similarity", "algorithm"),
-}
-"""Keys that may also be written in another place: that place to the key's own path."""
-MODEL_KEY_ALIASES = {f"tool_loop_detection_{key}": key for key in ("enabled", "max_repeats", "ttl_seconds", "mode")}
-"""Other names of keys of a model, to the keys' own names."""
 _LAPS = "a cycle has 2 to 5 rounds; tool_call_loop.detectors.cycle sets how many laps are a finding"
 FOREIGN_KEYS = {
     "actions": "did you mean tool_call_loop.mode? It may be a list of rungs, as in [warn, warn, block]",
@@ -62,6 +56,8 @@ class Layer:
     values: dict[KeyPath, SourcedValue] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    version: int = 0
+    """The version that the source says it has; 0 if it says none."""
 
     def put(self, path: KeyPath, value: object, source: Callable[[KeyPath], str], at: KeyPath | None = None) -> None:
         """Set the value of a key. `at` is the path under which it is written, if that differs."""
@@ -74,8 +70,13 @@ class Layer:
 
 def layer_of(mapping: Mapping[Any, object], source: Callable[[KeyPath], str]) -> Layer:
     """Read a mapping in the shape of the file; `source` returns the place of a key path, for messages."""
-    layer = Layer()
-    _read(Config, mapping, (), source, layer)
+    if KEY not in mapping:
+        layer = Layer()
+    elif problem := version_problem(mapping[KEY], source((KEY,))):
+        return Layer(problems=[problem])
+    else:
+        layer = Layer(version=CURRENT)
+    _read(Config, {key: value for key, value in mapping.items() if key != KEY}, (), source, layer)
     return layer
 
 
@@ -88,10 +89,8 @@ def _read(
 ) -> None:
     for key, value in mapping.items():
         path = (*above, str(key))
-        if path in KEY_ALIASES:
-            layer.put(KEY_ALIASES[path], value, source, at=path)
-        elif model is ModelSettings and key in MODEL_KEY_ALIASES:
-            layer.put((*above, MODEL_KEY_ALIASES[str(key)]), value, source, at=path)
+        if old := renamed(path):
+            _read_renamed(old, value, path, source, layer)
         elif not isinstance(key, str) or key not in model.model_fields:
             # The value is left out: that of an unknown key may be a token.
             layer.problems.append(f"{dotted_name(path)} ({source(path)}): unknown key; {_suggest_key(model, path)}")
@@ -99,6 +98,23 @@ def _read(
             _read_long_form(key, value, path, source, layer)
         else:
             _read_value(model.model_fields[key].annotation, value, path, source, layer)
+
+
+def _read_renamed(
+    old: tuple[int, KeyPath], value: object, path: KeyPath, source: Callable[[KeyPath], str], layer: Layer
+) -> None:
+    """Read the value of a key that is written under its name of an older version, if the source may have that."""
+    version, own = old
+    written, place = dotted_name(path), source(path)
+    if layer.version >= version:
+        right = f"since version {version} it is {dotted_name(own)}"
+        layer.problems.append(f"{written} ({place}): unknown key; {right}")
+        return
+    layer.put(own, value, source, at=path)
+    layer.warnings.append(
+        f"{written} ({place}): renamed to {dotted_name(own)} in version {version} of the settings file, and read as "
+        f"that; rename it and set `{KEY}: {CURRENT}`"
+    )
 
 
 def _read_value(
@@ -183,9 +199,9 @@ def _suggest_key(model: type[BaseModel], path: KeyPath) -> str:
     places = {leaf[-1]: leaf for leaf, _ in reversed(list(keys()))}
     if path[-1] in places:
         return f"did you mean {dotted_name(places[path[-1]])}?"
-    here = [*model.model_fields, *(other[-1] for other in KEY_ALIASES if other[:-1] == path[:-1])]
-    if near := nearest(path[-1], here):
-        return f"did you mean {dotted_name((*path[:-1], near))}?"
+    old = {name[-1]: dotted_name(own) for name, (_, own) in RENAMED.items() if name[:-1] == path[:-1]}
+    if near := nearest(path[-1], [*model.model_fields, *old]):
+        return f"did you mean {old[near]}?" if near in old else f"did you mean {dotted_name((*path[:-1], near))}?"
     if near := nearest(path[-1], places, typo_only=True):
         return f"did you mean {dotted_name(places[near])}?"
     return f"the keys here are {', '.join(model.model_fields)}"

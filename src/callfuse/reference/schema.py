@@ -11,8 +11,8 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from callfuse.config import serve
-from callfuse.config.layers import MODEL_KEY_ALIASES
 from callfuse.config.model import Config, entry_of, item_of, section_of
+from callfuse.config.versions import ABOUT, CURRENT, KEY
 from callfuse.policy import fields
 from callfuse.policy.presets import MODES
 from callfuse.policy.rungs import NO_CAP, RUNG_NAMES
@@ -56,10 +56,8 @@ def json_schema() -> JSONSchema:
     schema: JSONSchema = _rename_bounds(Config.model_json_schema(schema_generator=_Generator))
     for model in _models(Config):
         _complete(schema if model is Config else schema["$defs"][model.__name__], model)
-    loop = schema["$defs"]
-    loop["Similarity"]["properties"]["threshold"] = loop["LoopSettings"]["properties"]["similarity_threshold"]
-    of_model = loop["ModelSettings"]["properties"]
-    of_model |= {name: of_model[key] for name, key in MODEL_KEY_ALIASES.items()}
+    version: JSONSchema = {"const": CURRENT, "description": ABOUT}
+    schema["properties"] = {KEY: version, **schema["properties"]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "callfuse"}
 
 

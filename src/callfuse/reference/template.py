@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator
 
 from callfuse.config.model import entry_of, item_of
+from callfuse.config.versions import ABOUT, CURRENT, KEY
 from callfuse.reference.keys import Key, reference
 
 WIDTH = 100
@@ -21,7 +22,7 @@ _HEAD = (
 
 def template(*, toml: bool = False) -> str:
     """Write the text of the file, YAML or TOML."""
-    lines = [*_comment(_HEAD, "")]
+    lines = [*_comment(_HEAD, ""), "", *_comment(ABOUT, ""), f"{KEY} = {CURRENT}" if toml else f"{KEY}: {CURRENT}"]
     for key in reference():
         lines += _in_toml(key) if toml else _in_yaml(key)
     return "\n".join(lines) + "\n"

@@ -1,0 +1,48 @@
+"""The version of a settings file: which names it no longer has, and how a file that still has them is read.
+
+A file says its version with the key `version`. One without it is older than the first version. Names that a version
+has given up are read in older files, with a warning; in files of that version or a later one they are unknown.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from callfuse.config.model import KeyPath
+from callfuse.config.wording import format_value
+
+KEY: Final = "version"
+CURRENT: Final = 1
+ABOUT: Final = "The version of the settings file's format. Without it, names of older versions are read, too."
+ANY: Final = "*"
+"""Stands in a path for a name that users choose."""
+_OF_MODELS: Final = ("tool_call_loop", "models", ANY)
+RENAMED: Final[Mapping[KeyPath, tuple[int, KeyPath]]] = {
+    ("serve", "allowed_hosts"): (1, ("serve", "hosts")),
+    ("tool_call_loop", "similarity", "threshold"): (1, ("tool_call_loop", "similarity_threshold")),
+    ("tool_call_loop", "similarity", "metric"): (1, ("tool_call_loop", "similarity", "algorithm")),
+    **{
+        (*_OF_MODELS, f"tool_loop_detection_{key}"): (1, (*_OF_MODELS, key))
+        for key in ("enabled", "max_repeats", "ttl_seconds", "mode")
+    },
+}
+"""Old names of keys, each with the version that has given it up and the key's name there."""
+
+
+def renamed(path: KeyPath) -> tuple[int, KeyPath] | None:
+    """The version that has given up the name of a key, and the key's path there; None for any other name."""
+    if path in RENAMED:
+        return RENAMED[path]
+    of_model = (*path[:2], ANY) == _OF_MODELS and len(path) == len(_OF_MODELS) + 1
+    if of_model and (found := RENAMED.get((*_OF_MODELS, path[-1]))):
+        return found[0], (*path[:-1], found[1][-1])
+    return None
+
+
+def version_problem(value: object, place: str) -> str:
+    """What is wrong with the value of `version`, and what would be right; empty if it can be read."""
+    if type(value) is int and value == CURRENT:
+        return ""
+    right = f"use {CURRENT}, or leave it out"
+    if type(value) is int and value > CURRENT:
+        right = f"this callfuse reads version {CURRENT}; install a callfuse that reads version {value}"
+    return f"{KEY} = {format_value(value)} ({place}): {right}"
