@@ -37,8 +37,9 @@ hosts: $(READY) ## Run the tests in real hosts, frameworks and agents, which are
 lowest: $(READY) ## Run what needs no SDK on the lowest versions of all packages, which are downloaded and kept
 	CALLFUSE_HOSTS=1 $(BIN)/python -m pytest --timeout 1800 tests/hosts/test_versions.py -k lowest $(ARGS)
 
-lint: $(READY) ## Check style and formatting
-	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+lint: $(READY) ## Check style, formatting, spelling and wording
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/codespell
+	$(BIN)/python -m pytest --quiet tests/project/test_words.py
 
 type: $(READY) ## Check types
 	$(BIN)/mypy

@@ -2,7 +2,10 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -13,6 +16,7 @@ from callfuse.config.serve import Route
 from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.reference.keys import descriptions, reference
 from tests.project.sources import PROJECT, SOURCE
+from tests.project.test_building import make
 
 HABITS: Final = {
     r"\bof (?:which|whose|whom)\b": "begin a new sentence",
@@ -139,6 +143,22 @@ def test_messages(room: str) -> None:
         for habit in habits_in(text)
     ]
     assert found == []
+
+
+def test_lint_checks_words() -> None:
+    """`make lint` runs these tests, and the spelling checker."""
+    script = make("--dry-run", "--old-file=.venv/ready-to-run", "--old-file=.venv/ready", "lint")
+    assert "pytest --quiet tests/project/test_words.py" in script
+    assert "codespell" in script
+
+
+def test_a_misspelling_is_found(tmp_path: Path) -> None:
+    """By the project's own settings of the checker, which leave out what is meant."""
+    (tmp_path / "page.md").write_text("The te of keep-alives, and a recieved answer.\n", encoding="utf-8")
+    command = [sys.executable, "-m", "codespell_lib", "--toml", str(PROJECT / "pyproject.toml"), "page.md"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 65, done.stderr
+    assert done.stdout == "page.md:1: recieved ==> received\n"
 
 
 @pytest.mark.parametrize(
