@@ -6,7 +6,7 @@ FROM python:${PYTHON_VERSION}-slim AS build
 ARG MORE_PACKAGES=""
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src ./src
 COPY docs/kinds ./docs/kinds
 RUN pip wheel --no-deps --wheel-dir /dist .

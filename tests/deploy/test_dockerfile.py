@@ -125,7 +125,10 @@ def test_what_the_wheel_takes_is_there() -> None:
     assert included
     for path in included:
         assert ("COPY", f"{path} ./{path}") in instructions(DOCKERFILE)
+    for path in (*included, "hatch_build.py"):
         assert f"!{path}" in document(".dockerignore").splitlines()
+    [files] = [rest.split()[:-1] for name, rest in instructions(DOCKERFILE) if name == "COPY" and rest.endswith(" ./")]
+    assert set(files) == {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE"}
 
 
 def test_where_steps_write() -> None:

@@ -17,9 +17,11 @@ from tests.project.test_building import METADATA, targets
 FOLDER = PROJECT / ".github" / "workflows"
 TEXTS = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.yml"))}
 WORKFLOWS: dict[str, dict[Any, Any]] = {name: yaml.safe_load(text) for name, text in TEXTS.items()}
+ATTESTS = {"id-token": "write", "attestations": "write"}
 RIGHTS = {
+    ("release", "build"): {"contents": "read", **ATTESTS},
     ("release", "publish"): {"id-token": "write"},
-    ("release", "image"): {"contents": "read", "packages": "write"},
+    ("release", "image"): {"contents": "read", "packages": "write", **ATTESTS},
     ("docs", "show"): {"pages": "write", "id-token": "write"},
 }
 """Jobs that may more than read the sources."""
@@ -90,12 +92,37 @@ def test_each_job_may_do_what_it_needs_only() -> None:
     assert [(name, job) for name, job, content in jobs() if not 0 < content["timeout-minutes"] <= 120] == []
 
 
-def test_actions_are_named_by_their_versions() -> None:
-    """Major ones; and a checkout leaves no credential in the folder."""
-    used = [step["uses"] for step in steps() if "uses" in step]
-    assert [name for name in used if not re.fullmatch(r"[\w-]+/[\w-]+@(release/)?v\d+", name)] == []
+PINNED = re.compile(r"([\w-]+/[\w-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)")
+"""An action by its commit, with the version of it: a tag can be moved, a commit cannot."""
+
+
+def test_actions_are_pinned() -> None:
+    """Each to one commit, in every workflow and in the action of `deploy`; a checkout leaves no credential."""
+    action = (PROJECT / "deploy/action/action.yml").read_text(encoding="utf-8")
+    lines = [line for text in (*TEXTS.values(), action) for line in re.findall(r"\buses: (\S.*)$", text, re.MULTILINE)]
+    pins = [PINNED.fullmatch(line) for line in lines]
+    assert [line for line, pin in zip(lines, pins, strict=True) if pin is None] == []
+    used = {(pin[1], pin[2], pin[3]) for pin in pins if pin}
+    assert len(used) == len({name for name, _, _ in used})
     checkouts = [step for step in steps() if step.get("uses", "").startswith("actions/checkout@")]
     assert [step for step in checkouts if step["with"] != {"persist-credentials": False}] == []
+
+
+def test_what_is_released_is_attested() -> None:
+    """The files before they are handed on, and the image by its digest; others only read what was attested."""
+    release = WORKFLOWS["release"]["jobs"]
+    attesting = {
+        name: [step for step in job["steps"] if "attest-" in step.get("uses", "")] for name, job in release.items()
+    }
+    [files] = attesting["build"]
+    assert files["with"] == {"subject-path": "dist/*"}
+    names = [step.get("uses", "") for step in release["build"]["steps"]]
+    assert "upload-artifact" in names[names.index(files["uses"]) + 1]
+    [image] = attesting["image"]
+    assert image["with"]["subject-digest"] == "${{ steps.image.outputs.digest }}"
+    [built] = [step for step in release["image"]["steps"] if "build-push" in step.get("uses", "")]
+    assert (built["id"], built["with"]["sbom"], built["with"]["provenance"]) == ("image", True, "mode=max")
+    assert attesting["publish"] == attesting["test"] == []
 
 
 def test_no_script_runs_what_others_write() -> None:

@@ -1,6 +1,7 @@
 """What is released: a wheel with the package and its data and nothing else, sources with all that the tests need."""
 
 import email
+import json
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import callfuse
+from tests.hosts.environments import asked_for, environment
 from tests.project.sources import PROJECT, SOURCE
 from tests.project.test_building import METADATA
 from tests.support.packages import CLEAN, PYTEST, build, copy_tests, environment_with, run
@@ -62,11 +64,59 @@ def test_the_wheel_holds_the_package_only(wheel: Path) -> None:
     """Every module, every file of data, the mark that it is typed; no test, no cache."""
     with ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    about = {f"{NAME}.dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")}
-    assert names == in_package() | about | {f"{NAME}.dist-info/licenses/LICENSE"}
+    written = ("METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "sboms/callfuse.cdx.json")
+    assert names == in_package() | {f"{NAME}.dist-info/{name}" for name in written}
     data = {name for name in in_package() if not name.endswith(".py")}
     assert {Path(name).suffix or Path(name).name for name in data} <= DATA
     assert {"callfuse/py.typed", "callfuse/admin/page.js", "callfuse/offline/page.html"} <= data
+
+
+def test_nothing_runs_when_python_starts(wheel: Path) -> None:
+    """No `.pth` file, no module that Python or another program loads by its name; the only entry is the command."""
+    with ZipFile(wheel) as archive:
+        names = [Path(name) for name in archive.namelist()]
+        entries = archive.read(f"{NAME}.dist-info/entry_points.txt").decode()
+    assert {name.parts[0] for name in names} == {"callfuse", f"{NAME}.dist-info"}
+    assert [name for name in names if name.suffix in (".pth", ".start", ".so", ".pyd", ".pyc")] == []
+    assert [name for name in names if name.stem in ("sitecustomize", "usercustomize")] == []
+    assert entries.splitlines() == ["[console_scripts]", "callfuse = callfuse.__main__:main"]
+
+
+def test_the_bill_of_materials(wheel: Path, metadata: Message) -> None:
+    """It names the package and all that it requires, each as the metadata do, and nothing else."""
+    with ZipFile(wheel) as archive:
+        bill = json.loads(archive.read(f"{NAME}.dist-info/sboms/callfuse.cdx.json"))
+    package = bill["metadata"]["component"]
+    assert (package["name"], package["version"]) == ("callfuse", callfuse.__version__)
+    assert package["purl"] == f"pkg:pypi/callfuse@{callfuse.__version__}"
+    needed = [one for line in metadata.get_all("Requires-Dist", []) if (one := Requirement(line)).name != "callfuse"]
+    listed = {one["name"]: one for one in bill["components"]}
+    assert listed.keys() == {one.name for one in needed}
+    for one in needed:
+        allowed = {Requirement(kept["value"]).specifier for kept in listed[one.name]["properties"]}
+        assert one.specifier in allowed, one.name
+    core = {one.name for one in needed if "extra" not in str(one.marker)}
+    assert {name for name, one in listed.items() if one["scope"] == "required"} == core
+    refs = {one["bom-ref"] for one in bill["components"]}
+    assert set(bill["dependencies"][0]["dependsOn"]) == refs == {one["ref"] for one in bill["dependencies"][1:]}
+
+
+BILL = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+print(JsonStrictValidator(SchemaVersion.V1_6).validate_str(sys.stdin.read()))
+"""
+
+
+@asked_for
+def test_the_bill_of_materials_is_valid(wheel: Path) -> None:
+    """By the schema of CycloneDX."""
+    python = environment("cyclonedx-python-lib[json-validation]==11.5.0")
+    with ZipFile(wheel) as archive:
+        bill = archive.read(f"{NAME}.dist-info/sboms/callfuse.cdx.json").decode()
+    done = subprocess.run([python, "-c", BILL], input=bill, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "None\n"
 
 
 def test_the_sources_hold_what_is_tracked(sdist: Path) -> None:
