@@ -53,6 +53,22 @@ def test_a_wrong_file_is_told_with_all_that_is_wrong(suffix: str, tmp_path: Path
     assert lines[2] == f"serve.port = -1 ({name}, line 5): use a whole number from 0 to 65535"
 
 
+def test_several_files_are_checked(tmp_path: Path) -> None:
+    """Each, also behind one that is wrong: pre-commit names all that have changed at once."""
+    for name, text in {"a": "mode: warn", "b": "mode: blok", "c": "window: 20", "d": "port: 1"}.items():
+        (tmp_path / f"{name}.yaml").write_text(f"tool_call_loop: {{{text}}}\n")
+    shown = CliRunner().invoke(app, ["check", *(str(tmp_path / f"{name}.yaml") for name in "abcd")])
+    assert shown.exit_code == 2
+    assert [line.partition(" is valid")[0] for line in shown.stdout.splitlines() if "valid" in line] == [
+        str(tmp_path / "a.yaml"),
+        str(tmp_path / "c.yaml"),
+    ]
+    assert [line.partition(" (")[0] for line in shown.stderr.splitlines()] == [
+        "tool_call_loop.mode = 'blok'",
+        "tool_call_loop.port",
+    ]
+
+
 def test_a_new_file(tmp_path: Path) -> None:
     """It is written once, is right, and is never written over; without a name, or as -, it goes to standard output."""
     for suffix in ("yaml", "toml"):

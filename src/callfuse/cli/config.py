@@ -31,21 +31,30 @@ app = typer.Typer(
 
 @app.command(cls=SwitchCommand)
 def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", hidden=True)],
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", hidden=True)],
 ) -> None:
     """List what a file sets, or everything that is wrong with it.
 
-    FILE is YAML, or TOML with the suffix .toml. Environment variables are ignored. The exit code is 0 if the file is
-    valid, 2 if not.
+    FILE is YAML, or TOML with the suffix .toml; several files are checked one by one. Environment variables are
+    ignored. The exit code is 0 if every file is valid, 2 if not.
     """
+    from callfuse.config import resolve
     from callfuse.config.model import dotted_name
     from callfuse.reference.effective import as_text, value_at
 
-    resolved = _resolve_or_exit(file, {})
-    for path, source in resolved.sources.items():
-        typer.echo(f"{dotted_name(path)} = {as_text(value_at(resolved.config, path))} ({source})")
-    keys = len(resolved.sources)
-    typer.echo(f"{file} is valid: it sets {keys} key{'' if keys == 1 else 's'}")
+    wrong = []
+    for file in files:
+        try:
+            resolved = resolve(file, {})
+        except ConfigError as error:
+            wrong.append(str(error))
+            continue
+        for path, source in resolved.sources.items():
+            typer.echo(f"{dotted_name(path)} = {as_text(value_at(resolved.config, path))} ({source})")
+        keys = len(resolved.sources)
+        typer.echo(f"{file} is valid: it sets {keys} key{'' if keys == 1 else 's'}")
+    if wrong:
+        raise _wrong("\n".join(wrong))
 
 
 @app.command(cls=SwitchCommand)
@@ -132,11 +141,11 @@ def _indented(text: str) -> list[str]:
     )
 
 
-def _resolve_or_exit(file: str | None, env: dict[str, str] | None = None) -> "Resolved":
+def _resolve_or_exit(file: str | None) -> "Resolved":
     from callfuse.config import resolve
 
     try:
-        return resolve(file, env)
+        return resolve(file)
     except ConfigError as error:
         raise _wrong(str(error)) from None
 
