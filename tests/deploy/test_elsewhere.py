@@ -116,7 +116,7 @@ def test_the_formula() -> None:
     assert wrong(*commands) == []
     assert set(re.findall(r"python@?(3\.\d+)", FORMULA)) <= set(pythons())
     [settings] = re.findall(r'write "(.+)"', FORMULA)
-    assert load_config(yaml.safe_load(settings.replace("\\n", "\n")), {})
+    assert load_config(yaml.safe_load(settings.replace("\\n", "\n")), {}) != load_config({}, {})
     assert f'homepage "{METADATA["project"]["urls"]["Source"]}"' in FORMULA
     assert f'license "{METADATA["project"]["license"]}"' in FORMULA
     opened = re.findall(r"^ *(?:class|def)\b|\bdo$", FORMULA, re.MULTILINE)

@@ -59,6 +59,17 @@ def _access_level(left: Left) -> None:
     assert left["logging"].getLogger("callfuse.access").isEnabledFor(20)
 
 
+def _own_callback(left: Left) -> None:
+    """It was asked about each finding, and the mode's own rungs were taken."""
+    left.check_guarded("app")
+    assert ("repeat", client.TOOL, 3, "steer") in left["seen"]
+
+
+def _told(left: Left) -> None:
+    """The third equal call was told."""
+    assert left["found_kinds"] == ["repeat"]
+
+
 def _alarm(left: Left) -> None:
     """Somebody is paged for a block."""
     with served(left["middleware"]) as url:
@@ -108,6 +119,8 @@ CHECKS: Mapping[tuple[str, str], Callable[[Left], None]] = {
     ("docs/observing.md", "from prometheus_client"): _metrics,
     ("docs/settings.md", "from callfuse import CallFuseMiddleware, ToolCallLoopConfig"): _session_settings,
     ("docs/settings.md", "def on_loop"): _on_loop,
+    ("docs/tasks/on-loop.md", "from callfuse import CallFuseMiddleware"): _own_callback,
+    ("docs/tasks/on-loop.md", "from callfuse import LoopDetector"): _told,
     ("docs/verdict.md", "# verdict.py"): started.check_verdict,
 }
 """By page and beginning of the block."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from callfuse.cli.agents import VENDORS
 from callfuse.config import Config, load_config
 from callfuse.config.versions import KEY
 from tests.docs import given
@@ -19,6 +20,7 @@ from tests.docs.hosted import hosts_run
 from tests.docs.world import World
 from tests.offline.reading import runs_in
 from tests.project.sources import PROJECT
+from tests.project.test_building import METADATA
 
 
 def run_yaml(block: Block, world: World, folder: Path) -> None:
@@ -40,8 +42,12 @@ def run_toml(block: Block, world: World, folder: Path) -> None:
 
 
 def run_json(block: Block, world: World, folder: Path) -> None:
-    """A recorded run, or a request's body, which the guard takes."""
+    """A recorded run, or a request's body, which the guard takes, or the settings of Claude Code."""
     content = json.loads(block.text)
+    if set(content) == {"env"}:
+        assert content["env"].keys() <= {name for vendor in VENDORS for name in vendor.variables}
+        assert set(content["env"].values()) <= {url for url, place in given.ADDRESSES.items() if place == "guard"}
+        return
     if "calls" in content:
         (folder / "run.json").write_text(block.text, encoding="utf-8")
         assert runs_in(str(folder / "run.json"))
@@ -71,6 +77,7 @@ def run_dockerfile(block: Block, world: World, folder: Path) -> None:
             assert all((PROJECT / name).exists() or name in files for name in rest.split()[:-1]), line
 
 
+OUR_ACTION = "deploy/action"
 INSTRUCTIONS = re.compile(
     r"ARG|CMD|COPY|ENTRYPOINT|ENV|EXPOSE|FROM|HEALTHCHECK|LABEL|RUN|STOPSIGNAL|USER|VOLUME|WORKDIR"
 )
@@ -145,6 +152,25 @@ def _ray(content: Any, block: Block, world: World, folder: Path) -> None:
     assert {f"{one['import_path'].partition(':')[0]}.py" for one in content["applications"]} <= files
 
 
+def _workflow(content: Any, block: Block, world: World, folder: Path) -> None:
+    """A workflow of GitHub: what it gives to our action, and takes from it, is there; shell commands could run."""
+    action = yaml.safe_load((PROJECT / OUR_ACTION / "action.yml").read_text(encoding="utf-8"))
+    steps = [step for job in content["jobs"].values() for step in job["steps"]]
+    [ours] = [step for step in steps if step.get("uses", "").startswith(f"callfuse/callfuse/{OUR_ACTION}@")]
+    assert ours["with"].keys() <= action["inputs"].keys()
+    taken = set(re.findall(rf"steps\.{ours['id']}\.outputs\.([\w-]+)", block.text))
+    assert taken
+    assert taken <= action["outputs"].keys()
+
+
+def _hooks(content: Any, block: Block, world: World, folder: Path) -> None:
+    """What pre-commit is told: our hook is there, in our repository."""
+    hooks = yaml.safe_load((PROJECT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    [repository] = content["repos"]
+    assert repository["repo"] == METADATA["project"]["urls"]["Source"]
+    assert {one["id"] for one in repository["hooks"]} == {one["id"] for one in hooks}
+
+
 def _found(value: Any, key: str) -> Iterator[Any]:
     """Every value under a key, however deep."""
     for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -162,7 +188,9 @@ KINDS: list[tuple[Callable[[Any], bool], Reader]] = [
     (is_settings, _settings),
     (_has("scrape_configs"), _scrape),
     (_has("livenessProbe", "readinessProbe"), _probes),
-    (_has("apiVersion", "services", "jobs", "replicaCount", "image"), _manifest),
+    (_has("jobs"), _workflow),
+    (_has("repos"), _hooks),
+    (_has("apiVersion", "services", "replicaCount", "image"), _manifest),
     (_has("model_list", "guardrails"), _litellm),
     (_has("applications"), _ray),
 ]

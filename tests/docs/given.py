@@ -56,7 +56,7 @@ CURL = "silent\nshow-error\nfail-with-body\n"
 """How curl behaves: it fails on errors of HTTP."""
 
 PROGRAMS: Mapping[str, str] = {
-    **{name: f'exec "{{python}}" -m {name} "$@"' for name in ("callfuse", "uvicorn")},
+    **{name: f'exec "{{python}}" -m {name} "$@"' for name in ("callfuse", "pytest", "uvicorn")},
     "claude": 'ANTHROPIC_BASE_URL="$ANTHROPIC_BASE_URL/v1" exec "{python}" '
     '"{project}/tests/docs/agent.py" ANTHROPIC_BASE_URL "$@"',
     "codex": 'exec "{python}" "{project}/tests/docs/agent.py" OPENAI_BASE_URL "$@"',
@@ -169,6 +169,7 @@ NAMES: Mapping[str, Callable[[], dict[str, Any]]] = {
 }
 """Names that a page's Python blocks find, by page: a reader's own variables and functions."""
 
+TUTORIAL = "tests/docs/test_tutorial.py::test_the_tutorial"
 FRAMEWORKS = "tests/hosts/test_agents.py::test_a_framework"
 LOOPS = "tests/inprocess/test_loops_of_the_page.py::test_a_model_that_listens"
 ELSEWHERE: Mapping[Key, str] = {
@@ -180,6 +181,8 @@ ELSEWHERE: Mapping[Key, str] = {
     ("docs/frameworks.md", "from google.adk"): FRAMEWORKS,
     ("docs/frameworks.md", "from callfuse import GuardedTools"): LOOPS,
     ("docs/frameworks.md", "const messages"): LOOPS,
+    ("docs/tutorial.md", ""): TUTORIAL,
+    ("docs/tasks/nginx.md", "# guard.conf"): "tests/docs/test_nginx_task.py::test_the_page_s_server",
     ("docs/mount/mcp.md", "from fastmcp"): "tests/hosts/test_mcp.py::test_the_page",
     **dict.fromkeys(
         [

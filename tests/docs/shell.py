@@ -261,7 +261,7 @@ PROGRAMS: Mapping[str, Callable[[Command, Shell], None]] = {
     "python3": _python,
     "uvicorn": _uvicorn,
     "uvx": _uvx,
-    **dict.fromkeys(("cat", "claude", "echo", "openssl", "test", "zcat"), _as_process),
+    **dict.fromkeys(("cat", "claude", "echo", "openssl", "pytest", "test", "zcat"), _as_process),
     **dict.fromkeys(("make", "pip", "pipx", "uv"), _read),
     **dict.fromkeys((".", "source"), _enter),
     # Started by `tests/hosts`, in environments with these programs.

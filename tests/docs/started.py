@@ -118,6 +118,16 @@ def _coding_agent(*, stubborn: bool) -> Prints:
     return prints
 
 
+def _blocked(block: Block, world: World, folder: Path) -> str:
+    """The log of a guard that blocks the agent which lists files."""
+    vendor = ScriptedVendor(looping_model("Bash", {"command": "ls", "description": "List"}, stubborn=True))
+    with logged(logging.WARNING) as lines, served(CallFuseMiddleware(vendor, {"tool_call_loop": {}})) as url:
+        command = [sys.executable, "-c", CODING_AGENT]
+        env = {**CLEAN, **PLAIN, "OPENAI_BASE_URL": f"{url}/v1"}
+        subprocess.run(command, env=env, capture_output=True, timeout=PATIENCE_S, check=True)
+    return "\n".join(lines)
+
+
 def _mounted(block: Block, world: World, folder: Path) -> str:
     """The log of a mounted middleware while the agent loops."""
     with logged(logging.WARNING) as lines, served(CallFuseMiddleware(ferry_model(), {"tool_call_loop": {}})) as url:
@@ -239,6 +249,8 @@ PRINTED: Mapping[tuple[str, str], Prints] = {
     (f"{START}/operator.md", "bec990469b82cec852250384b506a2b5"): _observed("top", "--once"),
     (f"{START}/recordings.md", "source  rule"): _replayed,
     (f"{START}/recordings.md", "crm"): _tuned,
+    ("docs/tasks/why-blocked.md", "[callfuse] Stopped"): _coding_agent(stubborn=True),
+    ("docs/tasks/why-blocked.md", "Tool call loop detected"): _blocked,
     ("docs/verdict.md", "choice 0: PASSING"): _verdict,
     ("docs/verdict.md", "choice 0: HOLDING"): _verdict,
     ("docs/verdict.md", "kind=repeat"): _verdict,

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
+from tests.docs import commands_page
 from tests.docs.blocks import blocks_of
 from tests.project.sources import PROJECT, document
 from tests.project.test_building import METADATA
@@ -188,3 +189,25 @@ def test_lines_of_hosts_are_of_their_pages() -> None:
     for program, page in (("vllm serve", "vllm"), ("CONFIG_FILE_PATH", "litellm"), ("'litellm[proxy]'", "litellm")):
         [line] = [line for line in lines if program in line]
         assert line in document(f"docs/mount/{page}.md")
+
+
+def test_the_page_of_commands_is_the_program_s() -> None:
+    """It is written anew by `python -m tests.docs.commands_page`."""
+    assert commands_page.PAGE.read_text(encoding="utf-8") == commands_page.page()
+
+
+EMPTY_HEAD = re.compile(r"^\|(?:.*\|)? *\|.*\n\|(?: *:?-+:? *\|)+$", re.MULTILINE)
+"""The head of a table in which a cell has no words."""
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}" for name in PAGES)])
+def test_every_column_has_a_name(page: str) -> None:
+    """A reader of a screen reader, or of a narrow screen, knows what a cell is."""
+    text = re.sub(r"^```.*?^```", "", document(page), flags=re.MULTILINE | re.DOTALL)
+    assert [found[0].splitlines()[0] for found in EMPTY_HEAD.finditer(text)] == []
+
+
+@pytest.mark.parametrize(("head", "is_found"), [("| a | |", True), ("| | b |", True), ("| a | b |", False)])
+def test_a_column_without_a_name_is_found(head: str, is_found: bool) -> None:
+    """First or last."""
+    assert bool(EMPTY_HEAD.search(f"{head}\n|---|---|\n| 1 | 2 |\n")) is is_found
