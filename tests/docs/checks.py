@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import httpx
+import pytest
 
-from callfuse.testing import served
+from callfuse.testing import ScriptedVendor, looping_model, served
 from tests.docs import started
 from tests.docs.snippets import Left
 from tests.docs.world import TIMEOUT_S, run_agent
@@ -61,13 +62,25 @@ def _access_level(left: Left) -> None:
 
 def _own_callback(left: Left) -> None:
     """It was asked about each finding, and the mode's own rungs were taken."""
-    left.check_guarded("app")
+    with served(left["app"]) as url:
+        assert run_agent(url, "m", tool=client.TOOL) == 3
     assert ("repeat", client.TOOL, 3, "steer") in left["seen"]
 
 
 def _told(left: Left) -> None:
     """The third equal call was told."""
     assert left["found_kinds"] == ["repeat"]
+
+
+def _own_tests(left: Left) -> None:
+    """The page's tests pass; with a model that does not end, the agent of the page fails."""
+    for name in ("test_a_model_that_listens", "test_a_model_that_does_not_listen"):
+        left[name]()
+    with (
+        served(ScriptedVendor(looping_model("search_web", stubborn=True))) as url,
+        pytest.raises(AssertionError, match="did not end"),
+    ):
+        left["run_agent"](url)
 
 
 def _alarm(left: Left) -> None:
@@ -119,6 +132,7 @@ CHECKS: Mapping[tuple[str, str], Callable[[Left], None]] = {
     ("docs/observing.md", "from prometheus_client"): _metrics,
     ("docs/settings.md", "from callfuse import CallFuseMiddleware, ToolCallLoopConfig"): _session_settings,
     ("docs/settings.md", "def on_loop"): _on_loop,
+    ("docs/tasks/test-agent.md", "# test_agent.py"): _own_tests,
     ("docs/tasks/on-loop.md", "from callfuse import CallFuseMiddleware"): _own_callback,
     ("docs/tasks/on-loop.md", "from callfuse import LoopDetector"): _told,
     ("docs/verdict.md", "# verdict.py"): started.check_verdict,

@@ -169,7 +169,6 @@ NAMES: Mapping[str, Callable[[], dict[str, Any]]] = {
 }
 """Names that a page's Python blocks find, by page: a reader's own variables and functions."""
 
-TUTORIAL = "tests/docs/test_tutorial.py::test_the_tutorial"
 FRAMEWORKS = "tests/hosts/test_agents.py::test_a_framework"
 LOOPS = "tests/inprocess/test_loops_of_the_page.py::test_a_model_that_listens"
 ELSEWHERE: Mapping[Key, str] = {
@@ -181,7 +180,6 @@ ELSEWHERE: Mapping[Key, str] = {
     ("docs/frameworks.md", "from google.adk"): FRAMEWORKS,
     ("docs/frameworks.md", "from callfuse import GuardedTools"): LOOPS,
     ("docs/frameworks.md", "const messages"): LOOPS,
-    ("docs/tutorial.md", ""): TUTORIAL,
     ("docs/tasks/nginx.md", "# guard.conf"): "tests/docs/test_nginx_task.py::test_the_page_s_server",
     ("docs/mount/mcp.md", "from fastmcp"): "tests/hosts/test_mcp.py::test_the_page",
     **dict.fromkeys(
@@ -193,6 +191,9 @@ ELSEWHERE: Mapping[Key, str] = {
     ),
 }
 """Blocks that another test runs, as it stands on the page: that test."""
+
+WHOLE_PAGES: Mapping[str, str] = {"docs/tutorial.md": "tests/docs/test_tutorial.py::test_the_tutorial"}
+"""Pages whose blocks are run in their order by another test: that test."""
 
 NO_COMMANDS = frozenset({"callfuse blown", "python -m llama_cpp.server"})
 """What stands between backticks and only looks like a command of callfuse: the name of an event, another's program."""

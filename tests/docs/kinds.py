@@ -22,7 +22,7 @@ def runner_of(block: Block) -> Runner:
     """What runs a block. LookupError if nobody does."""
     if named(block, given.EXCEPTIONS):
         return _nothing
-    if named(block, given.ELSEWHERE):
+    if block.page in given.WHOLE_PAGES or named(block, given.ELSEWHERE):
         return _elsewhere
     if named(block, PRINTED):
         return outputs.run
@@ -41,6 +41,8 @@ def named(block: Block, table: Mapping[tuple[str, str], object]) -> list[str]:
 
 def test_of(block: Block) -> str:
     """The test that runs a block elsewhere, as a path and a name."""
+    if block.page in given.WHOLE_PAGES:
+        return given.WHOLE_PAGES[block.page]
     [test] = [test for (page, start), test in given.ELSEWHERE.items() if is_block(block, page, start)]
     return test
 
