@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from callfuse.policy.presets import ToolLoopMode
     from callfuse.policy.settings import LoopSettings as ToolCallLoopConfig
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CallFuseError",

@@ -1,7 +1,7 @@
 """`callfuse demo --page` with a real browser: the loop is seen while it is caught, and the page stays up.
 
-If `CALLFUSE_PICTURES` names a folder, pictures of the page are written to it. `page.png` is the one of the README, in
-`docs/`:
+If `CALLFUSE_PICTURES` names a folder, pictures of the page are written to it. `page.png` and `page-dark.png` are
+those of the README and the site, in `docs/`:
 
     CALLFUSE_PICTURES=docs python -m pytest tests/cli/test_demo_page.py -k picture
 """
@@ -26,7 +26,9 @@ from tests.support.browser import PATIENCE_S, PROGRAM, Browser, chromium
 
 WIDTH, HEIGHT = 960, 940
 LARGEST = 120_000
-"""Bytes of the picture in the README."""
+"""Bytes of a picture."""
+NAMES = {"page.png": False, "page-dark.png": True}
+"""The pictures of the docs, and whether they have dark colours."""
 DONE = (
     "document.querySelectorAll('#list .bead').length >= 24 && !document.querySelector('.bead.waiting:not(.legend *)')"
 )
@@ -151,6 +153,11 @@ async def test_a_picture_for_the_readme(tmp_path: Path) -> None:
         await browser.until(f"{beads('steer')} > 1 && {beads('block')} > 0 && {beads('warn')} > 0")
         await browser.until(DONE)
         await browser.send("Emulation.setScrollbarsHidden", hidden=True)
-        (folder / "page.png").write_bytes(await browser.picture())
+        for name, is_dark in NAMES.items():
+            for height in (HEIGHT - 1, HEIGHT):  # a change of size makes room where the scroll bar was
+                await browser.look(WIDTH, height, dark=is_dark)
+            await browser.until("matchMedia('(prefers-color-scheme: dark)').matches === " + str(is_dark).lower())
+            (folder / name).write_bytes(await browser.picture())
         await shown.end()
-    assert 5_000 < (folder / "page.png").stat().st_size <= LARGEST
+    for name in NAMES:
+        assert 5_000 < (folder / name).stat().st_size <= LARGEST

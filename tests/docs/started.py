@@ -240,7 +240,7 @@ PRINTED: Mapping[tuple[str, str], Prints] = {
     (f"{START}/agent.md", LISTED): _coding_agent(stubborn=False),
     (f"{START}/agent.md", "[callfuse] Stopped"): _coding_agent(stubborn=True),
     (f"{START}/app.md", "Tool call loop detected"): _mounted,
-    (f"{START}/vendor.md", "callfuse 0.1.0 on"): _greeting,
+    (f"{START}/vendor.md", "callfuse 0.2.0 on"): _greeting,
     (f"{START}/vendor.md", "1 search_web"): _agent,
     (f"{START}/vendor.md", "2026-"): _log,
     (f"{START}/loop.md", "(search runs)"): _loop,

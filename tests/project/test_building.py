@@ -231,7 +231,7 @@ def test_every_folder_of_code_is_checked(folder: str) -> None:
 def test_the_page_names_the_lowest_versions() -> None:
     """Each package with its extra and its floor; no other."""
     named = {
-        (quoted(package)[0], extra.partition(",")[0]): floor for package, extra, floor in rows(INSTALL, "Versions")
+        (quoted(package)[0], extra.partition(",")[0]): floor for package, extra, floor, _ in rows(INSTALL, "Versions")
     }
     groups = {"": METADATA["project"]["dependencies"]} | METADATA["project"]["optional-dependencies"]
     floors = {}

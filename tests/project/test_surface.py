@@ -37,11 +37,11 @@ def _kind_then_name(name: str) -> tuple[int, str]:
 
 
 def versions(changelog: str) -> list[tuple[str, str, list[str]]]:
-    """Version, date and sections of each entry, newest first; what is not released has neither version nor date."""
+    """Version, date and sections of each entry, newest first. What is not released has no version, or `unreleased`."""
     entries = re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]
     found = []
     for entry in entries:
-        head = re.match(r"(?:Unreleased|(\d+\.\d+\.\d+) \((\d{4}-\d{2}-\d{2})\))\n", entry)
+        head = re.match(r"(?:Unreleased|(\d+\.\d+\.\d+) \((\d{4}-\d{2}-\d{2}|unreleased)\))\n", entry)
         assert head is not None, f"an entry begins with version and date: {entry.splitlines()[0]!r}"
         found.append((head[1] or "", head[2] or "", re.findall(r"^### (.+)$", entry, re.MULTILINE)))
     return found
@@ -59,6 +59,7 @@ def faults(changelog: str) -> list[str]:
         or len(numbers) < len(released)
         or numbers != sorted(set(numbers), reverse=True)
         or dates != sorted(dates, reverse=True)
+        or "unreleased" in dates[1:]
     ):
         found.append("versions, newest first")
     for version, _, sections in entries:
@@ -119,6 +120,7 @@ def test_the_changelog_is_in_order() -> None:
         "# Changelog\n",
         "## 0.1.0 (2026-01-01)\n\n### Added\n\n## 0.2.0 (2026-02-01)\n\n### Added\n",
         "## 0.2.0 (2026-01-01)\n\n### Added\n\n## 0.1.0 (2026-02-01)\n\n### Added\n",
+        "## 0.2.0 (unreleased)\n\n### Added\n\n## 0.1.0 (unreleased)\n\n### Added\n",
         "## 0.1.0 (2026-01-01)\n\n### Fixed\n\n### Added\n",
         "## 0.1.0 (2026-01-01)\n\n### Improved\n",
         "## 0.1.0 (2026-01-01)\n\nMany things.\n",

@@ -15,7 +15,7 @@ from callfuse.cli.app import app
 from callfuse.config.serve import Route
 from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.reference.keys import descriptions, reference
-from tests.project.sources import PROJECT, SOURCE
+from tests.project.sources import PROJECT, SOURCE, document
 from tests.project.test_building import make
 
 HABITS: Final = {
@@ -50,7 +50,7 @@ HABITS: Final = {
 }
 """Habits of a private English, each with what to write in its place."""
 PAGES: Final = [
-    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(PROJECT / name for name in ("README.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((PROJECT / "docs").rglob("*.md")),
 ]
 ROOMS: Final = (
@@ -119,6 +119,12 @@ def messages(tree: ast.Module) -> Iterator[str]:
 def test_pages(page: Any) -> None:
     """In what is not code."""
     assert habits_in(BLOCK.sub("", page.read_text(encoding="utf-8"))) == []
+
+
+def test_the_newest_entry_of_the_changelog() -> None:
+    """It is for users, too."""
+    newest = document("CHANGELOG.md").split("\n## ")[1]
+    assert habits_in(newest) == []
 
 
 def test_help_texts() -> None:
