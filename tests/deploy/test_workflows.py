@@ -140,6 +140,7 @@ def test_the_linters() -> None:
     workflows = [str(path) for path in FOLDER.glob("*.yml")]
     for command in (
         [schemas, "--builtin-schema", "vendor.github-workflows", *workflows],
+        [schemas, "--builtin-schema", "vendor.github-actions", PROJECT / "deploy/action/action.yml"],
         [schemas, "--builtin-schema", "vendor.dependabot", PROJECT / ".github" / "dependabot.yml"],
         [zizmor, "--offline", "--no-progress", PROJECT / ".github"],
     ):

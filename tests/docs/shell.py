@@ -270,6 +270,22 @@ PROGRAMS: Mapping[str, Callable[[Command, Shell], None]] = {
 """How each program runs, where its line has nothing else in it."""
 
 MACHINES = frozenset(
-    {"cd", "docker", "gh", "git", "helm", "install", "kubectl", "npm", "npx", "sudo", "systemctl", "unzip"}
+    {
+        "brew",
+        "cd",
+        "cp",
+        "docker",
+        "gh",
+        "git",
+        "helm",
+        "install",
+        "kubectl",
+        "npm",
+        "npx",
+        "rattler-build",
+        "sudo",
+        "systemctl",
+        "unzip",
+    }
 )
 """Programs for a machine or a cluster of the reader's. `tests/deploy` lints the files that they take."""

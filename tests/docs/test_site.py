@@ -60,6 +60,7 @@ class Page(HTMLParser):
 
 def built(folder: Path, pages: Path) -> Path:
     """The site of a folder of pages; raises with what the builder says if it has anything to say."""
+    folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(pages, folder / "docs")
     shutil.copy(PROJECT / "mkdocs.yml", folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
