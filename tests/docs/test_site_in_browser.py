@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.docs.test_site import CONFIG, PROJECT, built, listed
+from tests.docs.test_site import CONFIG, built, listed
+from tests.project.sources import PROJECT
 from tests.support.browser import PROGRAM, chromium
 
 NARROW = 400
