@@ -13,7 +13,7 @@ WIDTH = 120
 HEAD = """\
 # Commands
 
-Every command of `callfuse` with its options, as `callfuse COMMAND --help` prints them. This page is written from the
+Every command of `callfuse` with its options, as its `--help` prints them. This page is written from the
 program by `python -m tests.docs.commands_page`. Most commands need `callfuse[serve]` ([install](install.md)). The
 [tasks](tasks/why-blocked.md) show them in use.
 """
