@@ -103,7 +103,7 @@ def test_exceptions_are_few_and_say_why() -> None:
 
 def test_what_runs_elsewhere_names_a_test() -> None:
     """By its file and its name."""
-    for test in given.ELSEWHERE.values():
+    for test in (*given.ELSEWHERE.values(), *given.WHOLE_PAGES.values()):
         path, _, name = test.partition("::")
         assert f"def {name}(" in (PROJECT / path).read_text(encoding="utf-8")
 
