@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from callfuse.detect import Engine
+from callfuse.detect import Engine, can_fire
 from callfuse.detect.registry import KINDS
+from callfuse.detect.truncated import Truncated
 from callfuse.model import Delivery, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
@@ -22,11 +26,13 @@ def past(
     return Round((PastCall(ToolCall("", tool, arguments), known, delivery=delivery),), 0)
 
 
-def count(*rounds: Round, limit: object = True) -> int:
-    """The rounds of it; 0 where nothing is found."""
-    off = dict.fromkeys([kind for kind, own in KINDS.items() if own.most], False)
-    chosen = LoopSettings.model_validate({"detectors": off | {"truncated": limit}})
-    finding = next(Engine(Timeline(rounds[::-1]), chosen).hindsights(), None)
+def count(*rounds: Round, limit: object = True, **settings: Any) -> int:
+    """The rounds of it, up to the call of the last one, which is pending; 0 where nothing is found."""
+    off = dict.fromkeys([*[kind for kind, own in KINDS.items() if own.most], "no_news", "cycle"], False)
+    chosen = LoopSettings.model_validate({"max_repeats": 0, "detectors": off | {"truncated": limit}, **settings})
+    *before, newest = rounds
+    [pending] = newest.calls
+    finding = Engine(Timeline(before[::-1]), chosen).judge(pending.call)
     assert finding is None or (finding.kind, finding.hard, finding.tool) == ("truncated", False, "write")
     return finding.count if finding else 0
 
@@ -69,7 +75,42 @@ def test_what_ends_it(between: Round) -> None:
 
 
 def test_what_was_withheld_is_left_out() -> None:
-    """And a result that is not known tells nothing yet."""
+    """It neither counts nor ends it; results are not asked for."""
     assert count(*cuts(50, 60), past(WHOLE[:50], withheld=True), *cuts(50)) == 3
-    assert count(*cuts(50, 60, 45), past(WHOLE[:50], withheld=True)) == 0
-    assert count(*cuts(50, 60), past(WHOLE[:50], result=None)) == 0
+    assert count(*cuts(50), past(WHOLE[:50], withheld=True), *cuts(50)) == 0
+    assert count(*cuts(50, 60), past(WHOLE[:50], result=None), *cuts(50)) == 4
+
+
+@pytest.mark.parametrize("pending", [WHOLE, "not {JSON", {"path": "a"}, WHOLE.replace("srv", "opt")[:50]])
+def test_what_is_whole_or_another_is_none(pending: object) -> None:
+    """However often the call was cut off before."""
+    assert count(*cuts(50, 60, 45, 70), past(pending)) == 0
+
+
+def test_two_streaks_in_the_same_rounds() -> None:
+    """Each goes on by itself: one has begun a round before the other."""
+    other = past(WHOLE.replace("srv", "opt")[:50]).calls[0]
+    both = [Round((other, *one.calls), 0) for one in cuts(50, 60)]
+    assert count(*cuts(40), *both, *cuts(50)) == 4
+    assert count(*cuts(40), *both, past(WHOLE.replace("srv", "opt")[:45])) == 3
+
+
+def test_a_limit_of_its_own_for_a_tool() -> None:
+    """What holds for others does not."""
+    own = {"per_tool": {"write": {"detectors": {"truncated": 5}}}}
+    assert count(*cuts(50, 60, 45, 70), **own) == 0
+    assert count(*cuts(50, 60, 45, 70, 50), **own) == 5
+
+
+@given(text=st.text(max_size=30), ends=st.lists(st.integers(0, 70), min_size=3, max_size=5), data=st.data())
+def test_what_is_found_was_foreseen(text: str, ends: list[int], data: st.DataObject) -> None:
+    """Of any call: its tool was a suspect, with a count as high."""
+    whole = json.dumps({"path": text, "text": "x" * 60})
+    *before, newest = [past(whole[:end]) for end in ends]
+    pending = data.draw(st.sampled_from([newest, past(whole)])).calls[0].call
+    chosen = LoopSettings.model_validate({"detectors": {"truncated": 2, "truncated_most": "block"}})
+    engine = Engine(Timeline(before[::-1]), chosen)
+    found = Truncated().evidence(engine.past, pending, engine.settings)
+    foreseen = [hit.count for hit in engine.possible("write") if hit.kind == "truncated"]
+    assert found is None or max(foreseen) >= found.count
+    assert can_fire(engine.past, chosen) or engine.judge(pending) is None

@@ -63,6 +63,8 @@ class Rule(ABC):
     """
 
     kind: ClassVar[Kind]
+    of_cut_off: ClassVar[bool] = False
+    """Whether it finds something in calls that a limit has cut off, which are no evidence for any other."""
 
 
 class Detector(Rule):

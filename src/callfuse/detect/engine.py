@@ -195,6 +195,10 @@ class Engine:
                 judged.append((call, finding))
         return judged
 
+    def judge_cut_off(self, call: ToolCall) -> Finding | None:
+        """What is found in a call that a limit has cut off: only what may be found in such."""
+        return self._hardest([hit for hit in self._hits_of(call) if hit.detector.of_cut_off])
+
     @staticmethod
     def ends_round(finding: Finding) -> bool:
         """Whether calls behind the one that this was found in are not judged."""

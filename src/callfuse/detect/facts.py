@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from callfuse.detect.shell import KEYS
 from callfuse.memo import remembered
-from callfuse.model import PastCall, Round, Timeline
+from callfuse.model import PastCall, Round, Timeline, ToolCall
 from callfuse.model.facts import Facts
 from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.model.signature import Signature
@@ -147,6 +147,10 @@ def _returns_with_notes(timeline: Timeline, at: int, least: int, reach: int) -> 
     return True
 
 
+def _was_cut_off(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    return at < len(timeline.rounds) and timeline.facts.memoized(_cut_off, least - 1)
+
+
 def _never(timeline: Timeline, at: int, least: int, reach: int) -> bool:
     return False
 
@@ -169,6 +173,8 @@ SAME_TOOL: Final = Fact(_keeps_to_tool)
 """All rounds of it but the pending one have a call of one tool."""
 NOTED: Final = Fact(_returns_with_notes, Finds.EQUAL)
 """One call has come in so many rounds but one, and the newest ones return, with a few others between them at most."""
+CUT_OFF: Final = Fact(_was_cut_off)
+"""So many calls but one were cut off."""
 OTHERS: Final = Fact(_never)
 """The pending round has other calls: nothing is found in one that is alone."""
 ALONE: Final = Fact(_never)
@@ -203,10 +209,6 @@ def _newest_is_alike(timeline: Timeline) -> bool:
             if other.call.full_name == name and not other.withheld:
                 return len(round_.calls) > 1 or _may_be_alike(one, other)
     return False
-
-
-def _newest_is_cut_off(timeline: Timeline) -> bool:
-    return True in [is_cut_off(one) for one in timeline.rounds[0].calls]
 
 
 def _newest_comes_again(timeline: Timeline) -> bool:
@@ -376,8 +378,13 @@ _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)
 
 def is_cut_off(call: PastCall) -> bool:
     """Whether a call was executed with arguments that end before they are complete."""
-    arguments = call.call.arguments
-    return isinstance(arguments, str) and not call.withheld and bool(call.name) and _ends_early(arguments)
+    return not call.withheld and ends_early(call.call)
+
+
+def ends_early(call: ToolCall) -> bool:
+    """Whether the arguments of a call end before they are complete."""
+    arguments = call.arguments
+    return isinstance(arguments, str) and bool(call.name) and _ends_early(arguments)
 
 
 @remembered(entries=64, longest=_REMEMBERED_LENGTH)
@@ -407,7 +414,5 @@ DETAILS: Final = ResultFact(_alike, _newest_is_alike)
 """So many results of one tool in a row are equal, or end alike."""
 ERRORS: Final = ResultFact(_errors, _newest_has_failed)
 """So many calls have failed."""
-CUT_OFF: Final = ResultFact(_cut_off, _newest_is_cut_off)
-"""So many calls were cut off."""
 UNKNOWN: Final = ResultFact(_unknown, _newest_has_failed, unlisted=True)
 """So many calls in a row may have been of unknown tools, and the request does not list its tools."""

@@ -29,6 +29,7 @@ class RunawayCall(Detector):
         specific=True,
     )
     needs: ClassVar[Fact] = facts.ALONE
+    of_cut_off: ClassVar[bool] = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """As few laps as a repetition has that is long enough; hard at once."""

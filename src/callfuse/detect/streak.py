@@ -20,7 +20,7 @@ def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], boo
     A change of state ends every streak but its own (`own`: whether a call belongs to the streak), and its own where
     the settings of its tool say so.
     """
-    rounds = timeline.memoized(_unbroken, settings)
+    rounds = timeline.memoized(unbroken, settings)
     if not settings.has_state_changing:
         return rounds
     for index, changes in enumerate(timeline.memoized(_changes, settings)):
@@ -50,14 +50,14 @@ def _pauses(timeline: Timeline, settings: Settings) -> Set[int]:
     return {at for at, (time, later) in behind if time is not None and later is not None and later - time > limit_s}
 
 
-def _unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
+def unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
     """The newest rounds up to a pause, as many as are counted at most."""
     most = most_counted(settings)
     return timeline.rounds[: min(pauses(timeline, settings), default=most)][:most]
 
 
 def _changes(timeline: Timeline, settings: Settings) -> list[list[PastCall]]:
-    return [changes_of(round_, settings) for round_ in timeline.memoized(_unbroken, settings)]
+    return [changes_of(round_, settings) for round_ in timeline.memoized(unbroken, settings)]
 
 
 def _is_progress(call: PastCall, settings: Settings) -> bool:

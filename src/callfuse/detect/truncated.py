@@ -1,29 +1,32 @@
 """`truncated`: round after round the same call is cut off in its arguments, by the limit to the answer's length. Off by
 default.
 
-Told by the history: the arguments of a call end before they are complete, and begin as those of the round before. Where
-a vendor's format has arguments as values, no such end can be seen.
+The arguments of a call end before they are complete, and begin as those of the round before. A pending call counts
+whatever reason the vendor gives for the end of its answer: some say that calls were made, whole as they are not. Where
+a vendor's format has arguments as values, a history shows no such end.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Collection, Iterable
+from typing import ClassVar, Final
 
 from callfuse.detect import facts
-from callfuse.detect.detector import NAMED, Evidence, Hindsight
-from callfuse.detect.facts import is_cut_off
+from callfuse.detect.detector import NAMED, Detector, Evidence
+from callfuse.detect.facts import ends_early, is_cut_off
 from callfuse.detect.kind import Kind, SoftLimit
-from callfuse.detect.settings import Settings
-from callfuse.detect.streak import oldest_first
-from callfuse.model import PastCall, Round, Timeline
+from callfuse.detect.settings import ForTool, Settings
+from callfuse.detect.streak import unbroken
+from callfuse.model import PastCall, Timeline, ToolCall
 
 BEGINNING: Final = 40
 """Characters of the arguments by which a call is the same."""
 
-Streaks = dict[tuple[str, str], list[PastCall]]
-"""By tool and beginning, one call of each round in a row that was cut off."""
+Key = tuple[str, str]
+"""The tool of a call, and the beginning of its arguments."""
+Streaks = dict[Key, list[PastCall]]
+"""The calls of rounds in a row that were cut off, newest first, one of each round."""
 
 
-class Truncated(Hindsight):
+class Truncated(Detector):
     """A call that is too long for an answer, again and again."""
 
     kind = Kind(
@@ -40,40 +43,39 @@ class Truncated(Hindsight):
         most="warn",
     )
     needs = facts.CUT_OFF
+    of_cut_off: ClassVar[bool] = True
 
-    def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The rounds in a row up to each whose call was cut off, and has a result."""
-        found: list[Evidence | None] = []
-        streaks: Streaks = {}
-        for round_, paused in oldest_first(timeline, settings):
-            streaks = _longer(streaks, round_)
-            evidence = _evidence_of(streaks, settings) if round_.executed else None
-            if paused:
-                streaks, evidence = {}, None
-            found.append(evidence)
-        return reversed(found)
+    def limits(self, tool: ForTool) -> tuple[int, int]:
+        """The kind's own, never hard."""
+        return tool.settings.limit_of(self.kind.name), 0
 
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
+        """The newest call of each streak."""
+        tools = {name for name, _ in timeline.memoized(_streaks, settings)}
+        own = {name: timeline.memoized(_streaks, settings.for_tool(name).settings) for name in tools}
+        return [calls[0].call for name in tools for (tool, _), calls in own[name].items() if tool == name]
 
-def _limit(settings: Settings) -> int:
-    return settings.limit_of(Truncated.kind.name)
-
-
-def _longer(streaks: Streaks, round_: Round) -> Streaks:
-    """The streaks that a round goes on with, or begins: one call of each."""
-    cut = {(one.full_name, one.call.arguments[:BEGINNING]): one for one in round_.distinct if is_cut_off(one)}
-    if not cut and not round_.executed:
-        return streaks
-    longer = {key: streaks.get(key, []) for key in cut}
-    for key, one in cut.items():
-        longer[key].append(one)
-    return longer
+    def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
+        """The rounds in a row before it in which the same call was cut off, if this one is, too."""
+        streak = timeline.memoized(_streaks, settings).get(_key(call)) if ends_early(call) else None
+        return Evidence(1 + len(streak), tuple(streak[:NAMED])) if streak else None
 
 
-def _evidence_of(streaks: Streaks, settings: Settings) -> Evidence | None:
-    """The longest of the streaks whose last result is known, if it is long enough for its tool."""
-    longest: list[PastCall] = []
-    for calls in streaks.values():
-        own = settings.for_tool(calls[-1].full_name).settings
-        if own.enabled and 0 < _limit(own) <= len(calls) and calls[-1].outcome is not None:
-            longest = max(longest, calls, key=len)
-    return Evidence(len(longest), tuple(longest[: -NAMED - 1 : -1])) if longest else None
+def _key(call: ToolCall) -> Key:
+    return call.full_name, call.arguments[:BEGINNING]
+
+
+def _streaks(timeline: Timeline, settings: Settings) -> Streaks:
+    """Those that the next round would go on with."""
+    streaks: Streaks = {}
+    going_on: Collection[Key] | None = None
+    for round_ in unbroken(timeline, settings):
+        cut = {_key(one.call): one for one in round_.distinct if is_cut_off(one)}
+        if not cut and not round_.executed:
+            continue
+        going_on = [key for key in cut if going_on is None or key in going_on]
+        if not going_on:
+            break
+        for key in going_on:
+            streaks.setdefault(key, []).append(cut[key])
+    return streaks

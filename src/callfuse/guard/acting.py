@@ -179,11 +179,9 @@ class VerdictActions:
         self._keep(self._calls.of_choices((0,))[0].values(), verdicts)
 
     def keep_cut_off(self) -> None:
-        """Record what is found in calls whose arguments run away, and that were cut off."""
-        calls = self._calls.cut_off_endless()
-        if calls:
-            verdicts = self._loop.judge.verdicts(calls)
-            self._loop.record.observe(calls, [one.observed() if one.withholds else one for one in verdicts])
+        """Record what is found in calls that were cut off."""
+        if calls := self._calls.cut_off():
+            self._loop.record.observe(self._loop.judge.cut_off_verdicts(calls))
 
     def _as_blocks(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         return [self._loop.judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]

@@ -60,6 +60,13 @@ class _Judging(NamedTuple):
         found = judge.verdicts(calls) if judge else ()
         return [one.observed() if one.withholds else one for one in found]
 
+    def cut_off_verdicts(self, calls: Sequence[ToolCall]) -> Sequence[Verdict]:
+        """The verdicts on calls that were cut off."""
+        judge = self.judge
+        if judge is None and self.judge_of is not None:
+            judge = self.judge_of() if True in map(runs_away, calls) else None
+        return judge.cut_off_verdicts(calls) if judge else ()
+
 
 class Sent:
     """What a guard must know of an answer, if it ever has to hold a call of it, and what the client has not got yet.
@@ -288,10 +295,9 @@ class Assembly:
             self._observe(record, set(self.reader.calls).difference(whole))
 
     def _observe(self, record: ExchangeRecord, cut_off: Iterable[OpenCall]) -> None:
-        """Record what is found in calls that were cut off: whether their arguments have run away."""
+        """Record what is found in calls that were cut off."""
         made = [call.complete() for call in cut_off if call.has_name]
-        if endless := [call for call in made if runs_away(call)]:
-            record.observe(endless, self._judging.verdicts(endless))
+        record.observe(self._judging.cut_off_verdicts(apply_ignored_arguments(made, self._judging.settings)))
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
         """Record a delivered round with its verdicts, none of which withholds."""

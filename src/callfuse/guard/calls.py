@@ -302,11 +302,10 @@ class AnswerCalls:
         calls = sorted(self._reader.calls, key=attrgetter("choice"))
         return {call: self._complete(call) for call in calls if self._is_evidence(call)}
 
-    def cut_off_endless(self) -> list[ToolCall]:
-        """The calls whose arguments run away, and that are no evidence otherwise, for they were cut off."""
-        found = self.finder.growing.found
-        calls = [call for call in self._reader.calls if call in found] if found else ()
-        return [self._complete(call) for call in calls if call.has_name and not self._is_evidence(call)]
+    def cut_off(self) -> list[ToolCall]:
+        """The calls that a limit has cut off, so that they are no evidence otherwise."""
+        calls = [call for call in self._reader.calls if not self._is_evidence(call)]
+        return [self._complete(call) for call in calls if call.has_name and call not in self.beyond]
 
     def _is_evidence(self, call: OpenCall) -> bool:
         return call is self.endless or (self._ending.is_evidence(call) and call not in self.beyond)

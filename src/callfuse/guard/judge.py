@@ -200,6 +200,12 @@ class Judge:
             for call, finding in found
         ]
 
+    def cut_off_verdicts(self, calls: Iterable[ToolCall]) -> list[Verdict]:
+        """The verdicts on calls that a limit has cut off, none of which withholds: nobody runs such a call."""
+        found = [(call, finding) for call in calls if (finding := self._engine.judge_cut_off(call))]
+        decided = [decide(self.timeline, call, one, self.ladder(call.full_name, one)) for call, one in found]
+        return [self._named(one.observed() if one.withholds else one) for one in decided]
+
     def _named(self, verdict: Verdict) -> Verdict:
         """The verdict with an id for its finding."""
         return verdict if self._new_id is None else replace(verdict, finding_id=self._new_id())

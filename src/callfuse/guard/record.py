@@ -39,9 +39,9 @@ class ExchangeRecord:
         if self.choices == 1:
             self.rounds.append(past_round(calls, verdicts))
 
-    def observe(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
+    def observe(self, verdicts: Sequence[Verdict]) -> None:
         """Tell of calls that are no part of a round, because the client may not get them whole."""
-        self.calls += calls
+        self.calls += [one.call for one in verdicts]
         self.verdicts += verdicts
 
     def fail(self, cause: str) -> None:
