@@ -18,7 +18,7 @@ from callfuse.reference.kind_pages import kinds_that_are_on, page_text, summary
 from tests.project.sources import PROJECT, document, rows
 from tests.project.test_building import METADATA
 
-OFF = {"no_effect", "similar", "stagnation", "error_rate", "truncated", "budget"}
+OFF = {"no_effect", "similar", "stagnation", "error_rate", "truncated", "monologue", "budget"}
 
 
 def explain(*arguments: str, code: int = 0) -> str:

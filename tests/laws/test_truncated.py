@@ -30,7 +30,7 @@ AT_LIMIT = {
     "openai-responses": (b"completed", b"incomplete"),
 }
 """What the last frame of an answer with calls says, and what it says at the length limit."""
-ON = {"detectors": {"truncated": True}}
+ON: dict[str, Any] = {"detectors": {"truncated": True}}
 FAILED = "Error: the arguments are no JSON."
 BEGUN = '{"path": "report.md", "text": "The quick brown fox jumps'
 

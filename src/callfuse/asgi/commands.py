@@ -184,11 +184,12 @@ def _show(value: object) -> str:
 
 class SyntheticReply:
     """An exchange that callfuse answers itself, without calling the app. `action`: the value of the header
-    `x-callfuse-action`."""
+    `x-callfuse-action`, with the `detail` behind it."""
 
-    def __init__(self, answer: OwnAnswer, action: bytes = ACTION) -> None:
+    def __init__(self, answer: OwnAnswer, action: bytes = ACTION, detail: bytes = b"") -> None:
         self.action = action
         self._answer = answer
+        self._detail = detail
 
     async def run(self, scope: Scope, body: RequestBody, send: Send) -> None:
         """Send the answer."""
@@ -196,7 +197,7 @@ class SyntheticReply:
         start = [
             (b"content-type", content_type),
             (b"content-length", str(len(content)).encode()),
-            (b"x-callfuse-action", self.action),
+            (b"x-callfuse-action", self.action + self._detail),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": start})
         await send({"type": "http.response.body", "body": content, "more_body": False})

@@ -3,11 +3,13 @@
 """
 
 from collections.abc import Awaitable
+from dataclasses import replace
 
 from callfuse.asgi import headers, off_loop
 from callfuse.asgi.body import RequestBody
 from callfuse.asgi.calls import GuardedExchange, WatchedCall
 from callfuse.asgi.closed import closed_reply
+from callfuse.asgi.commands import SyntheticReply
 from callfuse.asgi.driver import AnswerDriver
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
@@ -19,9 +21,14 @@ from callfuse.asgi.review import Review
 from callfuse.asgi.scopes import call
 from callfuse.asgi.types import Scope, Send
 from callfuse.conversations.hints import with_hints
+from callfuse.conversations.monologue import NO_MONOLOGUE, read_monologue
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import LaneEvidence
+from callfuse.policy import texts
 from callfuse.policy.holdout import HOLDOUT
+from callfuse.policy.ladder import Verdict
+from callfuse.policy.rungs import Rung
+from callfuse.wire.jsontext import apply
 
 
 class Exchange:
@@ -34,9 +41,11 @@ class Exchange:
         "_host",
         "_is_hinted",
         "_keeper",
+        "_monologue",
         "_prepared",
         "_repairs",
         "_unpacks",
+        "reply",
     )
 
     def __init__(self, host: Host, prepared: Prepared) -> None:
@@ -66,6 +75,10 @@ class Exchange:
         self._keeper = Keeper(host, prepared, self._evidence)
         if self._evidence.brings_results:
             self._keeper.tell_results()
+        self.reply: SyntheticReply | None = None
+        self._monologue = NO_MONOLOGUE
+        if prepared.settings.enabled and prepared.settings.detectors.monologue:
+            self._monologue = read_monologue(prepared.request.get(), prepared.settings, self._evidence.judge.before)
         self._first = self._content()
 
     @property
@@ -75,6 +88,8 @@ class Exchange:
 
     async def review(self) -> None:
         """Let the callback decide about what the newest results show, before the model is told of it."""
+        if self._monologue.verdict is not None:
+            await self._review_monologue(self._monologue.verdict)
         host, prepared, found = self._host, self._prepared, self._evidence.hindsight
         if found is None or not self._evidence.asks_callback:
             return
@@ -83,6 +98,25 @@ class Exchange:
             (decided,) = await review.review([found])
             if self._evidence.decide(decided):
                 self._first = await off_loop.run(self._content, len(prepared.request.body))
+
+    async def _review_monologue(self, found: Verdict) -> None:
+        """Let the callback decide about a monologue, and do what is to be done about it: a warning in the request, or
+        an answer of callfuse's own."""
+        host, prepared = self._host, self._prepared
+        decided = found
+        if self._evidence.asks_callback:
+            review = Review(host.on_loop, self._evidence.judge, prepared.where, host.bus)
+            (decided,) = await review.review([found])
+            if decided.rung is not None and decided.rung.asks:
+                decided = replace(decided, rung=Rung.WARN)
+        self._keeper.tell_before(decided)
+        if decided.blocks:
+            request, detail = prepared.request.get(), texts.header([decided]).removeprefix(Rung.BLOCK)
+            text = texts.block(decided, prepared.settings, request.model)
+            self.reply = SyntheticReply(request.synthetic_reply(text), Rung.BLOCK.encode(), detail.encode())
+        elif decided.warns != found.warns:
+            self._monologue = self._monologue._replace(verdict=decided)
+            self._first = await off_loop.run(self._content, len(prepared.request.body))
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app. For a healthy answer this returns the app's own awaitable, so that its chunks cost no extra
@@ -161,6 +195,10 @@ class Exchange:
         with self._keeper.fail_open.stage("while adding texts"):
             if notes := notes_for(self._evidence.conversation):
                 request.body = request.with_notes(notes)
+            verdict, warning, earlier = self._monologue
+            if warning or earlier:
+                pending = warning if verdict is not None and verdict.warns else ()
+                request.body = apply(request.body, [*earlier, *pending])
             if request.chain is not None:
                 request.body = request.chain.resume(prepared.state.continuation)
         is_changed = prepared.changed or self._is_hinted or request.body != prepared.request.body

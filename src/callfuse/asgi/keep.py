@@ -169,6 +169,10 @@ class Keeper:
             told = texts.told(verdict, self._prepared.settings, self._prepared.request.model)
             self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first, arm, told))
 
+    def tell_before(self, verdict: Verdict) -> None:
+        """Tell of the verdict on a request, before the model is asked."""
+        self._report_verdicts([verdict])
+
     def tell_results(self) -> None:
         """Tell what the calls of the newest round have brought, which this request shows for the first time."""
         if not self._host.bus.wants(ResultSeen):

@@ -330,7 +330,10 @@ class CallFuseMiddleware:
         if exchange.kept.blocks.in_a_row and (reply := await blown_reply(host, prepared, exchange.kept)):
             return reply
         await exchange.review()
-        return exchange
+        if exchange.reply is None:
+            return exchange
+        exchange.close()
+        return exchange.reply
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
         """The dialect of a request that may be judged; None if it passes unread."""

@@ -17,6 +17,7 @@ import anyio
 
 from callfuse.asgi.fail_open import Stage
 from callfuse.boundary import Boundary, TaskBoundary
+from callfuse.detect.registry import OF_REQUESTS
 from callfuse.guard.judge import Judge
 from callfuse.model import ToolCall
 from callfuse.observe.bus import Bus
@@ -180,7 +181,10 @@ class Review:
         raise OnLoopError("it was cancelled" if in_time else f"no answer within {limit_s:g} s")
 
     def _note_change(self, verdict: Verdict) -> None:
-        """Later requests add warnings by the ladder, so a callback's different decision is kept as a note."""
+        """Later requests add warnings by the ladder, so a callback's different decision is kept as a note; not one on
+        a request, which is of no call."""
+        if verdict.finding.kind in OF_REQUESTS:
+            return
         ladder = self._judge.ladder(verdict.call.full_name, verdict.finding)
         if not verdict.withholds and verdict.warns != would_have_warned(verdict.finding, ladder):
             self.notes.append((verdict.call, self._judge.warning(verdict) if verdict.warns else ""))

@@ -120,7 +120,7 @@ def _in_runs(request: Request) -> Iterator[bool]:
     """Whether each message stands beside a call or a result, or behind one without words of the model since."""
     in_a_run = False
     for at in range(request.length):
-        speech = request.speech(at)
+        speech = request.speech(at).what
         in_a_run = speech is Speech.CALLS or (speech is not Speech.WORDS and (in_a_run or request.has_result(at)))
         yield in_a_run
 

@@ -21,6 +21,7 @@ __all__ = [
     "Evidence",
     "Hindsight",
     "Hit",
+    "RequestRule",
     "any_call",
     "distinct_calls",
     "is_any_call",
@@ -124,6 +125,10 @@ class Hindsight(Rule):
     @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
         """For each round, newest first, as if it were the newest: the evidence that its results complete, or None."""
+
+
+class RequestRule(Rule):
+    """What a request shows before the model is asked, of no call: only its kind is of the detectors' concern."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,12 +5,13 @@ from typing import Final
 from callfuse.detect.blocked_repeat import BlockedRepeat
 from callfuse.detect.budget import Budget, ToolBudget, WeightedBudget
 from callfuse.detect.cycle import Cycle
-from callfuse.detect.detector import Detector, Hindsight, Rule
+from callfuse.detect.detector import Detector, Hindsight, RequestRule, Rule
 from callfuse.detect.error_rate import ErrorRate
 from callfuse.detect.failing_tool import FailingTool
 from callfuse.detect.in_answer import EqualCalls, Flood
 from callfuse.detect.kind import Kind
 from callfuse.detect.known_pairs import KnownPairs
+from callfuse.detect.monologue import Monologue
 from callfuse.detect.no_difference import NoDifference
 from callfuse.detect.no_effect import NoEffect
 from callfuse.detect.no_news import NoNews
@@ -43,6 +44,7 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     Stagnation(),
     ErrorRate(),
     Truncated(),
+    Monologue(),
     Flood(),
     RunawayCall(),
     Budget(),
@@ -52,6 +54,9 @@ REGISTERED: Final[tuple[Rule, ...]] = (
 """In the order in which settings and tables list their kinds."""
 
 KINDS: Final[dict[str, Kind]] = {one.kind.name: one.kind for one in REGISTERED}
+
+OF_REQUESTS: Final = frozenset([one.kind.name for one in REGISTERED if isinstance(one, RequestRule)])
+"""The kinds that requests show before the model is asked."""
 
 HINDSIGHTS: tuple[Hindsight, ...] = tuple(
     sorted([one for one in REGISTERED if isinstance(one, Hindsight)], key=lambda one: not one.needs.unlisted)

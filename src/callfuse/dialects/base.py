@@ -19,7 +19,7 @@ from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import DescribedTool
 from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.stateful import ChainedRequest
-from callfuse.dialects.typed import OwnAnswer, Speech, TypedMessage
+from callfuse.dialects.typed import OwnAnswer, TypedMessage, Utterance
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, NotJSON, Path, loads
@@ -333,8 +333,11 @@ class Request(Protocol):
     def has_result(self, at: int) -> bool:
         """Whether the message at this position has the result of a tool."""
 
-    def speech(self, at: int) -> Speech:
+    def speech(self, at: int) -> Utterance:
         """What the model says in the message at this position."""
+
+    def append_to_user(self, at: int, text: str) -> Sequence[Edit]:
+        """The edits that append a text to the user's message at this position; none if it is not the user's."""
 
     def own_text(self, at: int) -> str | None:
         """The text of the assistant message at this position if it is callfuse's own, else empty; None for other

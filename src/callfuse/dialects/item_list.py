@@ -14,7 +14,17 @@ from typing import Any, ClassVar, Self
 from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
 from callfuse.dialects.base import Note
 from callfuse.dialects.edits import raw_list
-from callfuse.dialects.history import Pairing, RequestWithHistory, by_position, digest_of, note_places, pair, texts
+from callfuse.dialects.history import (
+    Pairing,
+    RequestWithHistory,
+    append_text,
+    by_position,
+    digest_of,
+    is_own_or_reminder,
+    note_places,
+    pair,
+    texts,
+)
 from callfuse.dialects.nudges import Messages, Speaker, media_of, with_media
 from callfuse.dialects.stateful import Recall
 from callfuse.dialects.typed import TypedMessage, read_typed
@@ -59,6 +69,8 @@ class ItemList(RequestWithHistory):
     """The key that holds the id of the stored answer which a request continues."""
     _own_prefix: ClassVar[str]
     """Begins the ids of callfuse's own answers."""
+    _text_type: ClassVar[str]
+    """The type of text parts in a user's item."""
 
     def __init__(self, body: bytes, payload: Payload, items: list[Any]) -> None:
         super().__init__()
@@ -93,8 +105,12 @@ class ItemList(RequestWithHistory):
         """The call's id and the result in an item."""
 
     @abstractmethod
+    def _is_user(self, item: Any) -> bool:
+        """Whether an item is the user's."""
+
     def _is_real_user(self, item: Any) -> bool:
         """Whether an item is a person's: not callfuse's, and not a harness's reminder."""
+        return self._is_user(item) and not is_own_or_reminder(item.get("content"))
 
     # Asking again: implemented by dialects.
 
@@ -332,6 +348,13 @@ class ItemList(RequestWithHistory):
     def _put_last(self, items: bytes, spoken: bytes) -> bytes:
         """An input that is no list of items, as one, with items appended."""
         return raw_list((self._user_item(spoken), items))
+
+    def append_to_user(self, at: int, text: str) -> list[Edit]:
+        """The edits that append a text to a user's item, or to an input that is no list of items; none to others."""
+        item = self._items[at]
+        content = item.get("content") if self._is_user(item) else None
+        path = ("input", at, "content") if self._is_listed else ("input",)
+        return append_text(path, content, text, text_part=self._text_type) if type(content) in (str, list) else []
 
     def typed_message(self, at: int) -> TypedMessage | None:
         """What a person typed in an item (or in an input that is no list of items); None if it is not a person's."""

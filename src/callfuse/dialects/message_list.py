@@ -25,7 +25,17 @@ from callfuse.dialects.history import (
     texts,
 )
 from callfuse.dialects.nudges import Messages, Speaker, media_of, with_media
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
+from callfuse.dialects.typed import (
+    EVENT_STREAM,
+    JSON,
+    NOTHING_SAID,
+    OwnAnswer,
+    TypedMessage,
+    Utterance,
+    own_text,
+    read_typed,
+    speech_of,
+)
 from callfuse.model import PastCall, PlainResult, Round, ToolCall
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import END, Edit, ExactValues, Path, apply, dumps, loads
@@ -355,13 +365,21 @@ class MessageList(RequestWithHistory):
         role = message.get("role") if type(message) is dict else None
         return role in self._speaking and bool(self._results(at, message, role))
 
-    def speech(self, at: int) -> Speech:
+    def speech(self, at: int) -> Utterance:
         """What the model says in a message."""
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "assistant":
-            return Speech.NOTHING
+            return NOTHING_SAID
         said = message.get("content") or message.get("refusal") or message.get("tool_plan")  # the last is Cohere's
         return speech_of(said, calls=bool(self._calls(at, message)))
+
+    def append_to_user(self, at: int, text: str) -> list[Edit]:
+        """The edits that append a text to a user's message; none to others."""
+        message = self._messages[at]
+        is_user = type(message) is dict and message.get("role") == "user"
+        content = message.get("content") if is_user else None
+        path = ("messages", at, "content")
+        return append_text(path, content, text, text_part=self._text_type) if type(content) in (str, list) else []
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message; None for other messages."""

@@ -37,6 +37,17 @@ class Speech(Enum):
     CALLS = 2
 
 
+class Utterance(NamedTuple):
+    """What a message says of the model's, and its words; empty if they are not in the request."""
+
+    what: Speech = Speech.NOTHING
+    words: str = ""
+
+
+NOTHING_SAID: Final = Utterance()
+CALLS_MADE: Final = Utterance(Speech.CALLS)
+
+
 class TypedText(NamedTuple):
     """One text of a message. `path`: of the text. `part`: path of the content part with it; None if the text is the
     whole content. `place`: its number among the texts of the message."""
@@ -100,11 +111,12 @@ def own_text(content: Any, *, more: bool = False) -> str:
     return texts[0] if alone and texts[0].startswith(MARKER) else ""
 
 
-def speech_of(content: Any, *, calls: bool = False) -> Speech:
+def speech_of(content: Any, *, calls: bool = False) -> Utterance:
     """What a content of the model's says; `calls`: it has some for the client."""
     if calls:
-        return Speech.CALLS
-    return Speech.WORDS if any(one.text.strip() for one in _texts((), content)) else Speech.NOTHING
+        return CALLS_MADE
+    words = "\n".join([one.text for one in _texts((), content)])
+    return Utterance(Speech.WORDS, words) if words.strip() else NOTHING_SAID
 
 
 def _texts(path: Path, content: Any) -> Iterator[TypedText]:

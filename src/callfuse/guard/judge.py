@@ -27,6 +27,7 @@ from callfuse.policy.ladder import (
     Verdict,
     capped,
     decide,
+    decide_before,
     lower,
     restrict_ladder,
     would_withhold,
@@ -199,6 +200,10 @@ class Judge:
             self._named(decide(self.timeline, call, finding, self.ladder(call.full_name, finding)))
             for call, finding in found
         ]
+
+    def before(self, finding: Finding) -> Verdict:
+        """The verdict on what the request shows, before the model is asked."""
+        return self._named(decide_before(finding, self.ladder(finding.tool, finding)))
 
     def cut_off_verdicts(self, calls: Iterable[ToolCall]) -> list[Verdict]:
         """The verdicts on calls that a limit has cut off, none of which withholds: nobody runs such a call."""

@@ -27,6 +27,8 @@ class Stretch(NamedTuple):
 
 
 ORDINARY: Final = Stretch()
+NO_TOOL: Final = "-"
+"""The tool of a finding that is of no call."""
 
 
 @dataclass(slots=True)

@@ -227,6 +227,15 @@ def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: CappedL
     return Verdict(call, finding, rung, step, first=step > streak)
 
 
+def decide_before(finding: Finding, ladder: CappedLadder) -> Verdict:
+    """The verdict on a finding in a request, before the model is asked: there is no call to be withheld, so that a rung
+    that asks again is a warning. The request alone says what step it is."""
+    beyond, last = finding.count - finding.threshold, len(ladder.now)
+    rung = ladder.now[min(beyond, last - 1)]
+    call = ToolCall("", finding.tool, "", signature=finding.signature)
+    return Verdict(call, finding, Rung.WARN if rung.asks else rung, min(beyond + 1, last), first=beyond < last)
+
+
 def would_withhold(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) -> bool:
     """Whether the finding, were it made now, would keep a call from the client. It is that of the strongest call;
     another one may have a lower count, whose rung may be harder."""

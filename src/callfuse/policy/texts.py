@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from callfuse.detect.registry import OF_REQUESTS
 from callfuse.harness import MARKER
 from callfuse.model import Finding, ToolCall
 from callfuse.model.outcomes import SHORT_TEXT
@@ -29,11 +30,16 @@ STOPPED: Final = (
     "{suggestion}"
 )
 
+SAME_AGAIN: Final = "This is {finding} (limit {max_repeats}). {suggestion}"
+NOT_ASKED: Final = "Stopped a loop: this was {finding} (limit {max_repeats}). The model was not asked. {suggestion}"
+"""What is said of a request that shows a loop, to the model and to the client."""
+
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
     """The text that the client gets in place of a blocked call."""
     rung = verdict.rung if verdict.rung is not None and verdict.rung.blocks else Rung.BLOCK
-    return _fill(_custom_messages(verdict.call, settings).block or rung.text, verdict.call, verdict.finding, model)
+    text = NOT_ASKED if verdict.finding.kind in OF_REQUESTS else rung.text
+    return _fill(_custom_messages(verdict.call, settings).block or text, verdict.call, verdict.finding, model)
 
 
 def stopped(verdict: Verdict, settings: LoopSettings, model: str) -> str:
@@ -44,7 +50,8 @@ def stopped(verdict: Verdict, settings: LoopSettings, model: str) -> str:
 
 def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:
     """The warning that is added to the result of a repeated call."""
-    return _fill(_custom_messages(call, settings).warning or Rung.WARN.text, call, finding, model)
+    text = SAME_AGAIN if finding.kind in OF_REQUESTS else Rung.WARN.text
+    return _fill(_custom_messages(call, settings).warning or text, call, finding, model)
 
 
 def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bool = False) -> str:

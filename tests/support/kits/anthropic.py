@@ -167,7 +167,8 @@ def _round(turn: Round, style: Style) -> list[dict[str, Any]]:
         }
         for call, result in zip(turn.calls, turn.results, strict=True)
     ]
-    return [{"role": "assistant", "content": [*said, *calls]}, {"role": "user", "content": results}]
+    back = [{"role": "user", "content": results}] if results else []
+    return [{"role": "assistant", "content": [*said, *calls]}, *back]
 
 
 def _joined(content: Any) -> str:

@@ -164,10 +164,11 @@ def messages(history: History, style: Style) -> list[Any]:
             found += _round(turn, style)
             continue
         said = {"text": turn.text}
-        if found and "toolResult" in found[-1]["content"][0]:
+        if found and found[-1]["role"] == "user" and "toolResult" in found[-1]["content"][0]:
             found[-1]["content"].append(said)
             continue
-        found += [{"role": "assistant", "content": [{"text": "Yes?"}]}] if found else []
+        if found and found[-1]["role"] == "user":
+            found.append({"role": "assistant", "content": [{"text": "Yes?"}]})
         found.append({"role": "user", "content": [said]})
     return found
 

@@ -168,6 +168,8 @@ def messages(history: History, style: Style) -> list[Any]:
 
 
 def _round(turn: Round, style: Style) -> list[dict[str, Any]]:
+    if not turn.calls:
+        return [{"role": "assistant", "content": turn.text}]
     said = {"tool_plan": turn.text} if turn.text else {}
     results = [
         {

@@ -218,7 +218,8 @@ def _round(turn: Round, style: Style) -> list[dict[str, Any]]:
         response = {"content": [{"type": "text", "text": result}]} if style.parts else {"result": result}
         results.append({"functionResponse": {"id": call.id, "name": call.name, "response": response}})
     calls = [_part(call) for call in turn.calls]
-    return [{"role": "model", "parts": [*said, *calls]}, {"role": "user", "parts": results}]
+    back = [{"role": "user", "parts": results}] if results else []
+    return [{"role": "model", "parts": [*said, *calls]}, *back]
 
 
 def _said(response: dict[str, Any]) -> str:

@@ -152,7 +152,7 @@ def messages(history: History, style: Style) -> list[Any]:
 
 def _round(turn: Round, style: Style) -> list[dict[str, Any]]:
     calls = [_call(call) for call in turn.calls]
-    said = {"role": "assistant", "content": turn.text or None, "tool_calls": calls}
+    said = {"role": "assistant", "content": turn.text or None} | ({"tool_calls": calls} if calls else {})
     results: list[dict[str, Any]] = [
         {
             "role": "tool",

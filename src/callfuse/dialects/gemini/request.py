@@ -18,6 +18,7 @@ from callfuse.dialects.gemini.writer import GeminiWriter
 from callfuse.dialects.history import (
     Pairing,
     RequestWithHistory,
+    append_text,
     by_position,
     digest_of,
     is_own_or_reminder,
@@ -27,7 +28,17 @@ from callfuse.dialects.history import (
 )
 from callfuse.dialects.nudges import Messages, Speaker, media_of, with_media
 from callfuse.dialects.shapes import is_one_of, list_of
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, TypedMessage, own_text, read_typed, speech_of
+from callfuse.dialects.typed import (
+    EVENT_STREAM,
+    JSON,
+    NOTHING_SAID,
+    OwnAnswer,
+    TypedMessage,
+    Utterance,
+    own_text,
+    read_typed,
+    speech_of,
+)
 from callfuse.harness import OWN_KEY
 from callfuse.model import MARKER, Result, Round, ToolCall
 from callfuse.wire import JSON_ARRAY, Format, Payload
@@ -350,12 +361,17 @@ class GeminiRequest(RequestWithHistory):
         """Whether a content has the response of a function."""
         return any(get(part, FUNCTION_RESPONSE) is not None for part in self._parts(at))
 
-    def speech(self, at: int) -> Speech:
+    def speech(self, at: int) -> Utterance:
         """What the model says in a content. A thought is nothing said."""
         if not self._is_model(at):
-            return Speech.NOTHING
+            return NOTHING_SAID
         said = [part for part in self._parts(at) if type(part) is dict and not part.get("thought")]
         return speech_of(said, calls=bool(self._calls(at)))
+
+    def append_to_user(self, at: int, text: str) -> list[Edit]:
+        """The edits that append a text to a content of the user's; none to others."""
+        parts = [] if self._is_model(at) or self.has_result(at) else self._parts(at)
+        return append_text(("contents", at, "parts"), parts, text, text_part=None) if parts else []
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in a content of the model's; None if it is not the model's."""

@@ -11,7 +11,7 @@ from callfuse.dialects.ask_again import AskOptions, Attempt, Reply
 from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.edits import raw_elements, raw_list
-from callfuse.dialects.history import append_text, is_own_or_reminder, texts
+from callfuse.dialects.history import append_text, texts
 from callfuse.dialects.interactions.answer import COMPLETED
 from callfuse.dialects.interactions.steps import (
     CALL,
@@ -31,7 +31,16 @@ from callfuse.dialects.item_list import ItemList, Part
 from callfuse.dialects.session_ids import INTERACTION
 from callfuse.dialects.shapes import is_one_of, list_of, object_of
 from callfuse.dialects.stateful import Continuation, StoredAnswer
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
+from callfuse.dialects.typed import (
+    CALLS_MADE,
+    EVENT_STREAM,
+    JSON,
+    NOTHING_SAID,
+    OwnAnswer,
+    Utterance,
+    own_text,
+    speech_of,
+)
 from callfuse.model import Result, ToolCall
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import Edit, ExactValues, apply, dumps, loads
@@ -54,6 +63,7 @@ class InteractionsRequest(ItemList):
 
     _chain_key = INTERACTION
     _own_prefix = OWN_INTERACTION
+    _text_type = "text"
 
     def __init__(self, body: bytes, payload: Payload) -> None:
         super().__init__(body, payload, steps_of(payload["input"]))
@@ -79,8 +89,8 @@ class InteractionsRequest(ItemList):
     def _keyed_result(self, item: Payload) -> tuple[str, Result]:
         return keyed_result_of(item)
 
-    def _is_real_user(self, item: Any) -> bool:
-        return is_of(item, USER) and not is_own_or_reminder(item.get("content"))
+    def _is_user(self, item: Any) -> bool:
+        return is_of(item, USER)
 
     def opening(self) -> Iterator[bytes]:
         """The instruction and the first step of the user's; for a chain the id that it continues."""
@@ -184,13 +194,13 @@ class InteractionsRequest(ItemList):
         """Whether a step is the result of a tool."""
         return is_of(self._items[at], RESULT)
 
-    def speech(self, at: int) -> Speech:
+    def speech(self, at: int) -> Utterance:
         """What the model says in a step, calls of Google's own tools included."""
         step = self._items[at]
         if is_of(step, OUTPUT):
             return speech_of(step.get("content"))
         kind = str(step.get("type")) if isinstance(step, dict) else ""
-        return Speech.CALLS if kind.endswith(("_call", "_result")) else Speech.NOTHING
+        return CALLS_MADE if kind.endswith(("_call", "_result")) else NOTHING_SAID
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in a step of the model's; None for steps of the user's."""

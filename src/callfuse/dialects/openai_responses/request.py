@@ -11,7 +11,7 @@ from callfuse.dialects.ask_again import AskOptions, Attempt, CannotReplay, Reply
 from callfuse.dialects.base import Block
 from callfuse.dialects.declared import DescribedTool, described, entries, name_of
 from callfuse.dialects.edits import raw_elements
-from callfuse.dialects.history import append_text, is_own_or_reminder, texts
+from callfuse.dialects.history import append_text, texts
 from callfuse.dialects.item_list import ItemList, Part, opening_of
 from callfuse.dialects.openai_responses.items import (
     CALLS,
@@ -31,7 +31,17 @@ from callfuse.dialects.openai_responses.stored import Trail, repair, resume, wit
 from callfuse.dialects.openai_responses.writer import OwnMessage, ResponsesWriter, own_id
 from callfuse.dialects.shapes import is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.stateful import Continuation, StoredAnswer
-from callfuse.dialects.typed import EVENT_STREAM, JSON, OwnAnswer, Speech, own_text, speech_of
+from callfuse.dialects.typed import (
+    CALLS_MADE,
+    EVENT_STREAM,
+    JSON,
+    NOTHING_SAID,
+    OwnAnswer,
+    Speech,
+    Utterance,
+    own_text,
+    speech_of,
+)
 from callfuse.model import MARKER, Result, ToolCall
 from callfuse.wire import Format, Payload
 from callfuse.wire.events import typed_event
@@ -66,6 +76,7 @@ class ResponsesRequest(ItemList):
 
     _chain_key = "previous_response_id"
     _own_prefix = OWN_RESPONSE
+    _text_type = "input_text"
 
     def __init__(self, body: bytes, payload: Payload) -> None:
         spoken = payload.get("input", [])  # may be missing in a chain
@@ -100,8 +111,8 @@ class ResponsesRequest(ItemList):
     def _keyed_result(self, item: Payload) -> tuple[str, Result]:
         return keyed_result_of(item)
 
-    def _is_real_user(self, item: Any) -> bool:
-        return _role_of(item) == "user" and not is_own_or_reminder(item.get("content"))
+    def _is_user(self, item: Any) -> bool:
+        return _role_of(item) == "user"
 
     def opening(self) -> Iterator[bytes]:
         """The instructions and the messages up to the first of the user; for a chain the id that it continues."""
@@ -226,16 +237,16 @@ class ResponsesRequest(ItemList):
         item = self._items[at]
         return isinstance(item, dict) and is_one_of(item.get("type"), RESULTS)
 
-    def speech(self, at: int) -> Speech:
+    def speech(self, at: int) -> Utterance:
         """What the model says in an item, calls of the vendor's own tools included. A message may be a reference."""
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
-            return Speech.WORDS if str(item.get("id")).startswith((OWN_ID, "msg_")) else Speech.NOTHING
+            return Utterance(Speech.WORDS) if str(item.get("id")).startswith((OWN_ID, "msg_")) else NOTHING_SAID
         if _role_of(item) == "assistant":
             refusals = [one.get("refusal") for one in list_of(item.get("content")) if isinstance(one, dict)]
             return speech_of([one for one in refusals if isinstance(one, str)] or item.get("content"))
         kind = plain_text_of(item.get("type")) if isinstance(item, dict) else ""
-        return Speech.CALLS if kind.endswith(_OF_A_RUN) else Speech.NOTHING
+        return CALLS_MADE if kind.endswith(_OF_A_RUN) else NOTHING_SAID
 
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""

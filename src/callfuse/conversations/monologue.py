@@ -1,0 +1,88 @@
+"""Finds answers in the history of a request that say the same again and again, and what is added because of them.
+
+A call, a result and a text of callfuse's own end such a row. What is added is a pure function of the history, as the
+notes in results are: the same conversation always reads the same, and prompt caches keep hitting.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from callfuse.dialects.base import Request
+from callfuse.dialects.typed import Speech
+from callfuse.model import Finding
+from callfuse.model.finding import NO_TOOL
+from callfuse.model.outcomes.normalise import normalise
+from callfuse.policy import texts
+from callfuse.policy.ladder import Verdict, capped, decide_before
+from callfuse.policy.settings import LoopSettings
+from callfuse.wire.jsontext import Edit
+
+KIND: Final = "monologue"
+LEAST: Final = 20
+"""Characters of an answer that can be one: "Done." answers many orders."""
+
+
+class EqualAnswers(NamedTuple):
+    """A row of equal answers: how many, what they say, and the user's message behind the last one. `is_pending`:
+    the next answer has not come yet."""
+
+    times: int
+    digest: bytes
+    at: int
+    is_pending: bool = False
+
+
+class ShownMonologue(NamedTuple):
+    """What a history shows of monologues. `verdict`: on the pending answer, None if there is none; `warning`: the edits
+    that warn the model before it gives that. `earlier`: those of the warnings that it was given before."""
+
+    verdict: Verdict | None = None
+    warning: Sequence[Edit] = ()
+    earlier: Sequence[Edit] = ()
+
+
+NO_MONOLOGUE: Final = ShownMonologue()
+
+
+def equal_answers(request: Request) -> Iterator[EqualAnswers]:
+    """For each message of a user behind an answer: how many equal answers are before it. Of several, the last one."""
+    count, digest, words, user = 0, b"", list[str](), -1
+    for at in range(request.length):
+        said, own = request.speech(at), request.own_text(at)
+        if said.what is Speech.WORDS and said.words and not own:
+            if user >= 0:
+                yield EqualAnswers(count, digest, user)
+            words.append(said.words)
+            user = -1
+        elif said.what is not Speech.NOTHING or own or request.has_result(at):
+            count, digest, words, user = 0, b"", [], -1
+        elif own is None:
+            if words:
+                before, digest, words = digest, _digest(words), []
+                count = count + 1 if digest and digest == before else 1
+            user = at
+    if user >= 0:
+        yield EqualAnswers(count, digest, user, is_pending=True)
+
+
+def _digest(words: list[str]) -> bytes:
+    """What identifies an answer, but for white space, times and ids; empty for one that is too short."""
+    text = " ".join("\n".join(words).split())
+    return blake2b(normalise(text, keep_numbers=True), digest_size=16).digest() if len(text) >= LEAST else b""
+
+
+def read_monologue(request: Request, settings: LoopSettings, judge: Callable[[Finding], Verdict]) -> ShownMonologue:
+    """What the history of a request shows. `judge`: the verdict on a finding in this exchange."""
+    limit, earlier = settings.limit_of(KIND), list[Edit]()
+    for equal in equal_answers(request):
+        if equal.times < limit:
+            continue
+        finding = Finding(KIND, NO_TOOL, equal.digest, equal.times, limit, settings.ttl_seconds, hard=False)
+        then = decide_before(finding, capped(settings.ladder, finding, settings.detectors))
+        warning = request.append_to_user(equal.at, texts.warning(then.call, finding, settings, request.model))
+        if equal.is_pending:
+            verdict = judge(finding)
+            return ShownMonologue(verdict if warning or verdict.blocks else verdict.observed(), warning, earlier)
+        earlier += warning if then.warns else ()
+    return ShownMonologue(earlier=earlier) if earlier else NO_MONOLOGUE
