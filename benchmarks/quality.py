@@ -175,7 +175,9 @@ def measured(folder: Path, settings: LoopSettings) -> Found:
     """Judge every run of a folder by the shipped detectors, and by each kind alone, in one pass."""
     names = sorted(str(path) for path in folder.iterdir() if ".json" in path.name)
     rows = {SHIPPED: (registry.DETECTORS, Replay(settings, [*KINDS]))}
-    for kind in KINDS:  # what is judged in hindsight has no detector, and runs whichever do
+    for kind in (
+        one for one in KINDS if one not in registry.OF_REQUESTS
+    ):  # what is judged in hindsight has no detector, and runs whichever do
         alone = Replay(switched_on(settings, kind), [kind])
         rows[kind] = (tuple(one for one in registry.DETECTORS if one.kind.name == kind), alone)
     for one in Reading(names):

@@ -16,9 +16,10 @@ from tests.dialects.openai_responses.test_chains import answer, call, going_on, 
 from tests.dialects.openai_responses.wire import message, request, result
 from tests.laws.test_commands import ok, told, typing
 from tests.support.kits import DialectKit
-from tests.support.meeting import MARK, Session, every_dialect, in_session
-from tests.support.model import User
+from tests.support.meeting import MARK, Session, ask, every_dialect, in_session
+from tests.support.model import History, User
 from tests.support.redis import RedisServer
+from tests.support.scripted import whole
 
 SHARED = pytest.mark.parametrize("shared", [True, False], ids=["redis", "memories"])
 CHANCE = "chance_then_block"
@@ -47,6 +48,21 @@ def test_a_place_on_the_ladder(server: RedisServer, kit: DialectKit, shared: boo
 
     *_, last = in_session(talks, CHANCE, workers=2, store=store_of(server, shared=shared)).meetings
     assert (refused if shared else put_right)(last)
+
+
+@SHARED
+@every_dialect
+def test_a_storm(server: RedisServer, kit: DialectKit, shared: bool) -> None:
+    """Errors that one worker has had count in the other."""
+    asked = ask(kit, History((User("Find the giraffe."),)), stream=True)
+    caps = {"detectors": {"retry_storm": 4, "retry_storm_most": "block"}}
+
+    async def talks(session: Session) -> None:
+        for _ in range(4):
+            await session.exchange(asked, whole(b"{}", 503))
+
+    meetings = in_session(talks, "block", workers=2, store=store_of(server, shared=shared), **caps).meetings
+    assert [len(met.app.heard) for met in meetings] == [1, 1, 1, 0 if shared else 1]
 
 
 async def test_blocks_are_counted_together(server: RedisServer) -> None:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callfuse.conversations.ledger import BlockMemory, KeptCall, KeptRound, LaneState, SessionState, Told
+from callfuse.conversations.ledger import (
+    BlockMemory,
+    FailedRequest,
+    KeptCall,
+    KeptRound,
+    LaneState,
+    SessionState,
+    Told,
+)
 from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
@@ -45,6 +53,7 @@ states = st.builds(
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
     blocks=blocks,
     told=st.lists(told, max_size=3).map(tuple),
+    failures=st.lists(st.builds(FailedRequest, digests, st.floats(0, 1e10)), max_size=3).map(tuple),
 )
 settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -90,9 +99,9 @@ def test_what_earlier_versions_wrote_is_read(state: LaneState, session: SessionS
     """They knew neither what the model was told nor, before that, blocks and resets; all else is as it was."""
     name, _, text = encode_lane(state).partition(b"\n")
     last = name + b"\n" + json.dumps([5, *json.loads(text)[1:7]]).encode()
-    assert decode_lane(last) == replace(state, told=())
+    assert decode_lane(last) == replace(state, told=(), failures=())
     old = name + b"\n" + json.dumps([4, *json.loads(text)[1:6]]).encode()
-    assert decode_lane(old) == replace(state, blocks=BlockMemory(), told=())
+    assert decode_lane(old) == replace(state, blocks=BlockMemory(), told=(), failures=())
     assert decode_session(json.dumps([5, *json.loads(encode_session(session))[1:]]).encode()) == session
     older = json.dumps([4, *json.loads(encode_session(session))[1:4]]).encode()
     assert decode_session(older) == replace(session, reset=0.0)

@@ -30,6 +30,7 @@ from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.slices import SLICE_BYTES, slices
 from callfuse.asgi.types import Message, Send
+from callfuse.conversations.retries import FAILED_FROM
 from callfuse.dialects.typed import OwnAnswer
 from callfuse.policy import texts
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
@@ -192,6 +193,8 @@ class AnswerDriver:
         with stage:
             if is_success(message):
                 self._open(message, stage)
+            elif int(message["status"]) >= FAILED_FROM:
+                await delivery.keeper.keep_failure()  # before the client can send it again
         intake = delivery.intake
         if stage.failed and self._opening.watching is None and self._evidence.settings.fail_closed:
             await self._block()

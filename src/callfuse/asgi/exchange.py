@@ -23,6 +23,7 @@ from callfuse.asgi.types import Scope, Send
 from callfuse.conversations.hints import with_hints
 from callfuse.conversations.monologue import NO_MONOLOGUE, read_monologue
 from callfuse.conversations.notes import notes_for
+from callfuse.conversations.retries import find_storm
 from callfuse.conversations.timeline import LaneEvidence
 from callfuse.policy import texts
 from callfuse.policy.holdout import HOLDOUT
@@ -88,7 +89,9 @@ class Exchange:
 
     async def review(self) -> None:
         """Let the callback decide about what the newest results show, before the model is told of it."""
-        if self._monologue.verdict is not None:
+        if self._prepared.state.failures:
+            await self._review_storm()
+        if self._monologue.verdict is not None and self.reply is None:
             await self._review_monologue(self._monologue.verdict)
         host, prepared, found = self._host, self._prepared, self._evidence.hindsight
         if found is None or not self._evidence.asks_callback:
@@ -99,24 +102,37 @@ class Exchange:
             if self._evidence.decide(decided):
                 self._first = await off_loop.run(self._content, len(prepared.request.body))
 
+    async def _review_storm(self) -> None:
+        """Do what is to be done about a request that has failed too often. No warning would change the next one."""
+        prepared = self._prepared
+        now = self._host.clock()
+        finding = find_storm(prepared.state.failures, prepared.request.body, now, prepared.settings)
+        if finding is not None:
+            await self._review_before(self._evidence.judge.before(finding), may_warn=False)
+
     async def _review_monologue(self, found: Verdict) -> None:
-        """Let the callback decide about a monologue, and do what is to be done about it: a warning in the request, or
-        an answer of callfuse's own."""
+        """Do what is to be done about a monologue."""
+        decided = await self._review_before(found)
+        if decided.warns != found.warns and not decided.blocks:
+            self._monologue = self._monologue._replace(verdict=decided)
+            self._first = await off_loop.run(self._content, len(self._prepared.request.body))
+
+    async def _review_before(self, found: Verdict, *, may_warn: bool = True) -> Verdict:
+        """Let the callback decide about what the request shows, and tell of it; a block is an answer of callfuse's
+        own. `may_warn`: a warning can be given, else it is only observed."""
         host, prepared = self._host, self._prepared
         decided = found
         if self._evidence.asks_callback:
             review = Review(host.on_loop, self._evidence.judge, prepared.where, host.bus)
             (decided,) = await review.review([found])
-            if decided.rung is not None and decided.rung.asks:
-                decided = replace(decided, rung=Rung.WARN)
+        if decided.rung is not None and not decided.blocks and decided.rung is not Rung.OBSERVE:
+            decided = replace(decided, rung=Rung.WARN if may_warn else Rung.OBSERVE)
         self._keeper.tell_before(decided)
         if decided.blocks:
             request, detail = prepared.request.get(), texts.header([decided]).removeprefix(Rung.BLOCK)
             text = texts.block(decided, prepared.settings, request.model)
             self.reply = SyntheticReply(request.synthetic_reply(text), Rung.BLOCK.encode(), detail.encode())
-        elif decided.warns != found.warns:
-            self._monologue = self._monologue._replace(verdict=decided)
-            self._first = await off_loop.run(self._content, len(prepared.request.body))
+        return decided
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app. For a healthy answer this returns the app's own awaitable, so that its chunks cost no extra

@@ -14,6 +14,7 @@ from callfuse.asgi.types import ASGIApp
 from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.mending import Course, taught
+from callfuse.conversations.retries import request_digest, with_failure
 from callfuse.dialects.stateful import ChainedRequest, Continuation
 from callfuse.guard.record import ExchangeRecord
 from callfuse.model import PastCall, ToolCall
@@ -181,6 +182,21 @@ class Keeper:
             for call in self._evidence.kept.rounds[-1].delivered if self._evidence.kept.rounds else ():
                 if call.outcome is not None:
                     self._host.bus.emit(ResultSeen(self._prepared.where, call.id, call.signature, call.outcome))
+
+    async def keep_failure(self) -> None:
+        """Keep that the vendor has answered with an error: the client may send the same again and again."""
+        prepared = self._prepared
+        settings, now = prepared.settings, self._host.clock()
+        if not (settings.enabled and settings.detectors.retry_storm) or prepared.state.last_used is not None:
+            return  # what has long been forgotten stays dated by when that was
+        digest = request_digest(prepared.request.body)
+
+        async def make(state: LaneState | None) -> dict[Lane, LaneState]:
+            there = prepared.state if state is None else state
+            return {prepared.lane: replace(there, failures=with_failure(there.failures, digest, now))}
+
+        with self.fail_open.stage("while keeping"):
+            await change_lanes(self._host.ledger, prepared.read, make, now)
 
     async def _keep(self, record: ExchangeRecord, verdicts: Sequence[Verdict], told: Sequence[Told]) -> None:
         """Write the rounds and notes to the ledger, and what the model was `told`, if there is anything new.

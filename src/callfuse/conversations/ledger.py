@@ -131,6 +131,14 @@ class Told(NamedTuple):
     is_open: bool = False
 
 
+class FailedRequest(NamedTuple):
+    """A request that the vendor has answered with an error (`conversations/retries.py`). `digest`: of its body; `time`:
+    of the answer, in Unix seconds."""
+
+    digest: bytes
+    time: float
+
+
 @dataclass(slots=True)
 class LaneState:
     """The state of one lane. Must not be changed, as `KeptRound`."""
@@ -148,6 +156,8 @@ class LaneState:
     blocks: BlockMemory = NO_BLOCKS
     told: tuple[Told, ...] = ()
     """What the model was told of and has not answered yet, oldest first."""
+    failures: tuple[FailedRequest, ...] = ()
+    """The requests that have failed since an answer with calls, oldest first."""
     last_used: float | None = None
     """Of a lane that the ledger has forgotten, so that all else is empty: when it was last written, in Unix seconds.
     Rounds that its client still shows are at least as old. Not stored."""

@@ -18,6 +18,7 @@ from callfuse.detect.no_news import NoNews
 from callfuse.detect.onward import onward
 from callfuse.detect.repeat import Repeat, RepeatChanging
 from callfuse.detect.repeat_with_notes import RepeatWithNotes
+from callfuse.detect.retry_storm import RetryStorm
 from callfuse.detect.runaway_call import RunawayCall
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
@@ -45,6 +46,7 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     ErrorRate(),
     Truncated(),
     Monologue(),
+    RetryStorm(),
     Flood(),
     RunawayCall(),
     Budget(),

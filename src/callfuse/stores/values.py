@@ -14,7 +14,16 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
-from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, KeptCall, KeptRound, LaneState, SessionState, Told
+from callfuse.conversations.ledger import (
+    NO_BLOCKS,
+    BlockMemory,
+    FailedRequest,
+    KeptCall,
+    KeptRound,
+    LaneState,
+    SessionState,
+    Told,
+)
 from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
@@ -73,6 +82,18 @@ LaneShape = tuple[
     list[ToldShape],
 ]
 """Version, length, turns, rounds, notes, continuation, blocks, what the model was told."""
+LongLaneShape = tuple[
+    Version,
+    int,
+    list[Base64],
+    list[RoundShape],
+    list[NoteShape],
+    ContinuationShape | None,
+    BlocksShape | None,
+    list[ToldShape],
+    list[tuple[Base64, float]],
+]
+"""The same with requests that have failed: digest and time."""
 OldSessionShape = tuple[OlderVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 SetShape = tuple[ModelSettings, dict[Text, ToolSettings]]
 """Overrides, and overrides by tool."""
@@ -81,7 +102,7 @@ SessionShape = tuple[Version | OldVersion, ModelSettings, dict[Text, ToolSetting
 LongSessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float, SetShape]
 """The same with what the host's code has set."""
 
-AnyLaneShape = LaneShape | OldLaneShape | OlderLaneShape
+AnyLaneShape = LongLaneShape | LaneShape | OldLaneShape | OlderLaneShape
 _LANE: Final[TypeAdapter[AnyLaneShape]] = TypeAdapter(AnyLaneShape)
 AnySessionShape = LongSessionShape | SessionShape | OldSessionShape
 _SESSION: Final[TypeAdapter[AnySessionShape]] = TypeAdapter(AnySessionShape)
@@ -105,7 +126,8 @@ def encode_lane(state: LaneState) -> bytes:
         None if state.blocks == NO_BLOCKS else _encode_blocks(state.blocks),
         [(*one[:2], _encode_bytes(one.signature), *one[3:]) for one in state.told],
     )
-    return _join(state.session, state.revision, dumps(shape))
+    failures = [(_encode_bytes(digest), time) for digest, time in state.failures]
+    return _join(state.session, state.revision, dumps((*shape, failures) if failures else shape))
 
 
 def _join(session: str, revision: str, text: bytes) -> bytes:
@@ -133,7 +155,8 @@ def decode_lane(value: bytes) -> LaneState:
         shape = _LANE.validate_python(loads(text))
         length, turns, rounds, notes, known = shape[1:6]
         blocks = shape[6] if len(shape) > 6 else None
-        told = shape[7] if len(shape) == 8 else []
+        told = shape[7] if len(shape) > 7 else []
+        failures = shape[8] if len(shape) > 8 else []
         of_turn = [_decode_bytes(turn) for turn in turns]
         return LaneState(
             tuple([_decode_round(one, of_turn) for one in rounds]),
@@ -148,6 +171,7 @@ def decode_lane(value: bytes) -> LaneState:
                     for id_, kind, signature, position, arm, waited, is_open in told
                 ]
             ),
+            failures=tuple([FailedRequest(_decode_bytes(digest), time) for digest, time in failures]),
             revision=revision,
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:

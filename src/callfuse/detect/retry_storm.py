@@ -1,0 +1,26 @@
+"""`retry_storm`: a client sends the same request again and again, and the vendor answers with errors only.
+
+Told by the request and by what the ledger knows of those before it (`conversations/retries.py`). There is nothing that
+a model could be told, so it is observed; a block is an answer of callfuse's own, without asking the vendor.
+"""
+
+from callfuse.detect.detector import RequestRule
+from callfuse.detect.kind import Kind, SoftLimit
+
+
+class RetryStorm(RequestRule):
+    """The same request, whatever the errors say."""
+
+    kind = Kind(
+        "retry_storm",
+        seen="request {count} with the same content within a minute, after nothing but errors",
+        suggestion="Wait before the next try, or find out what the errors say.",
+        limit=SoftLimit(
+            "requests",
+            10,
+            "Requests with the same content within a minute, after errors of the vendor only. Only observed, unless "
+            "`retry_storm_most` is `block`.",
+            in_records=False,
+        ),
+        most="observe",
+    )
