@@ -175,9 +175,8 @@ def measured(folder: Path, settings: LoopSettings) -> Found:
     """Judge every run of a folder by the shipped detectors, and by each kind alone, in one pass."""
     names = sorted(str(path) for path in folder.iterdir() if ".json" in path.name)
     rows = {SHIPPED: (registry.DETECTORS, Replay(settings, [*KINDS]))}
-    for kind in (
-        one for one in KINDS if one not in registry.OF_REQUESTS
-    ):  # what is judged in hindsight has no detector, and runs whichever do
+    of_calls = [kind for kind in KINDS if kind not in registry.OF_REQUESTS]
+    for kind in of_calls:  # what is judged in hindsight has no detector, and runs whichever do
         alone = Replay(switched_on(settings, kind), [kind])
         rows[kind] = (tuple(one for one in registry.DETECTORS if one.kind.name == kind), alone)
     for one in Reading(names):

@@ -136,7 +136,9 @@ def test_a_callback_decides(answer: str) -> None:
         asked.append(event.finding.kind)
         return answer
 
-    settings = {"detectors": {"retry_storm": 3, "retry_storm_most": "block" if answer == "allow" else "observe"}}
+    settings: dict[str, Any] = {
+        "detectors": {"retry_storm": 3, "retry_storm_most": "block" if answer == "allow" else "observe"}
+    }
     meetings = storm(ask(CHAT, FRESH, stream=True), 3, BUSY, on_loop=decide, **settings)
     assert len(meetings[-1].app.heard) == (answer == "allow")
     assert asked == ["retry_storm"]
@@ -161,7 +163,8 @@ def test_at_the_same_time() -> None:
 def test_counts_within_a_minute_and_no_more() -> None:
     """What is older is dropped when another comes; a lane keeps so many at most."""
     settings = LoopSettings.model_validate({"detectors": {"retry_storm": 3}})
-    body, failures = b"{}", ()
+    body = b"{}"
+    failures: tuple[FailedRequest, ...] = ()
     for now in (0.0, 30.0, 59.0):
         failures = with_failure(failures, request_digest(body), now)
     found = find_storm(failures, body, 60.0, settings)

@@ -4,6 +4,7 @@
 
 from collections.abc import Awaitable
 from dataclasses import replace
+from functools import partial
 
 from callfuse.asgi import headers, off_loop
 from callfuse.asgi.body import RequestBody
@@ -105,8 +106,9 @@ class Exchange:
     async def _review_storm(self) -> None:
         """Do what is to be done about a request that has failed too often. No warning would change the next one."""
         prepared = self._prepared
-        now = self._host.clock()
-        finding = find_storm(prepared.state.failures, prepared.request.body, now, prepared.settings)
+        failures, body = prepared.state.failures, prepared.request.body
+        find = partial(find_storm, failures, body, prepared.now, prepared.settings)
+        finding = await off_loop.run(find, len(body))
         if finding is not None:
             await self._review_before(self._evidence.judge.before(finding), may_warn=False)
 

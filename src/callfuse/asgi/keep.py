@@ -189,7 +189,8 @@ class Keeper:
         settings, now = prepared.settings, self._host.clock()
         if not (settings.enabled and settings.detectors.retry_storm) or prepared.state.last_used is not None:
             return  # what has long been forgotten stays dated by when that was
-        digest = request_digest(prepared.request.body)
+        body = prepared.request.body
+        digest = await off_loop.run(partial(request_digest, body), len(body))
 
         async def make(state: LaneState | None) -> dict[Lane, LaneState]:
             there = prepared.state if state is None else state
