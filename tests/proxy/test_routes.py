@@ -46,7 +46,7 @@ def test_the_route_of_a_path(path: str, route: str | None, backend: str | None) 
     """The longest that is whole segments of it."""
     found = SETTINGS.route_of(path)
     assert (found.path if found else None) == route
-    assert SETTINGS.backend_of(path) == backend
+    assert (found.backend if found else None) == backend
 
 
 @pytest.mark.parametrize(

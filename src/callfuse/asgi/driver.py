@@ -13,6 +13,7 @@ leaves is up to its `AnswerDelivery` (`delivery.py`).
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from time import perf_counter
 
 from anyio.lowlevel import checkpoint
 
@@ -49,7 +50,7 @@ class AnswerDriver:
     An answer without calls is settled only where its id is kept, or where the request has brought something.
     """
 
-    __slots__ = ("_evidence", "_grows", "_opening", "_quiet", "_send", "_settles_text", "delivery")
+    __slots__ = ("_evidence", "_grows", "_opening", "_quiet", "_send", "_settles_text", "_times", "delivery")
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class AnswerDriver:
         self._evidence = evidence
         self._opening = AnswerOpening(evidence, keeper, watching)
         self._send = send
+        self._times = keeper.tally.times
         self._grows: Callable[[bytes], bool] | None = None
         self._quiet = READ_ALL
         kept, hindsight = evidence.kept, evidence.hindsight
@@ -135,6 +137,8 @@ class AnswerDriver:
         if delivery.client.is_cut:
             await delivery.runner.drop()
             return
+        if not self._times.first_byte and message.get("body"):
+            self._times.first_byte = perf_counter()
         if kind == START:
             await self._take_start(message)
         elif intake is None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sized
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from callfuse.asgi import headers, off_loop, overrides, refusals
@@ -179,7 +180,7 @@ class CallFuseMiddleware:
             self._host,
             settings=self.settings,
             commands=ChatCommands(self.settings.commands, self.ledger, self.bus),
-            backend_of=serve.backend_of if serve.routes else None,
+            route_of=serve.route_of if serve.routes else None,
         )
 
     async def set_session(
@@ -211,6 +212,11 @@ class CallFuseMiddleware:
     def open_share(self) -> Share:
         """A share of `max_total_bytes`, for bytes that are kept for this middleware; close it."""
         return self._host.budget.open()
+
+    @property
+    def in_flight(self) -> int:
+        """The exchanges that go on at present."""
+        return self._host.in_flight.exchanges
 
     @property
     def lanes(self) -> int:
@@ -260,7 +266,7 @@ class CallFuseMiddleware:
             is_handshake = refusals.is_handshake(scope, found)
             await self._pass_told(dialect, scope, receive, send, is_handshake=is_handshake)
             return
-        tally = host.begin(dialect, found)
+        tally = host.begin(dialect, scope["path"], found)
         body = RequestBody(receive, host.budget.open())
         handler: Handler | None = None
         try:
@@ -277,6 +283,7 @@ class CallFuseMiddleware:
             del found, prepared  # not to be kept while the answer streams, for there may be thousands
             if not isinstance(handler, Exchange):
                 send = _counted(handler, tally, send)
+            tally.times.called = perf_counter()
             if handler is None:
                 await self.app(scope, body.pass_on(), send)
             else:
@@ -284,6 +291,7 @@ class CallFuseMiddleware:
             tally.returned = True
         finally:
             tally.end(gone=body.gone)
+            host.in_flight.exchanges -= 1
             hand_back(scope, given)
             body.close()
             if handler is not None:
@@ -298,7 +306,7 @@ class CallFuseMiddleware:
         with self._host.fail_open.stage("in a request"):
             if dialect is None and scope["method"] == "POST" and not self._may_judge:
                 cause, dialect = DISABLED, dialect_of(scope["path"])
-        tally = None if dialect is None else self._host.begin(dialect, {})
+        tally = None if dialect is None else self._host.begin(dialect, scope["path"], {})
         try:
             await self._pass_unread(scope, receive, send, is_handshake=is_handshake)
             if tally is not None:
@@ -307,6 +315,7 @@ class CallFuseMiddleware:
             if tally is not None:
                 tally.cause = cause
                 tally.end(gone=False)
+                self._host.in_flight.exchanges -= 1
 
     async def _pass_unread(self, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool) -> None:
         """Call the app with a request that is not guarded. WebSocket handshakes on guarded paths are refused, as the

@@ -7,6 +7,7 @@ callfuse answers itself; an `Unjudged` if only commands were removed; or None if
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import Final, NamedTuple
 
 from callfuse.asgi import headers, off_loop, overrides
@@ -18,9 +19,10 @@ from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen, Stage
 from callfuse.asgi.last_requests import LEAST_BYTES, Continued, LastRequest, LastRequests, Sender
 from callfuse.asgi.review import Callback
-from callfuse.asgi.tally import DISABLED, Tally
+from callfuse.asgi.tally import DISABLED, InFlight, Tally
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
+from callfuse.config.serve import Route
 from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import KnownHeaders, Lane, credential_of, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
@@ -47,8 +49,8 @@ MOST_DIGITS = 19
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What all exchanges of one middleware share. `clock`: seconds since the epoch. `backend_of`: the vendor's name of
-    a path. `budget`: bounds what they keep together. `last_requests`: those that may come again. `fail_open`:
+    """What all exchanges of one middleware share. `clock`: seconds since the epoch. `route_of`: the route of a path, if
+    there are any. `in_flight`: how many of them go on. `budget`: bounds what they keep together. `last_requests`: those that may come again. `fail_open`:
     reports errors that occur before the session is known. `traces`: their place in traces, if anybody wants to know.
     `known_headers`: those of clients, read."""
 
@@ -62,16 +64,18 @@ class Host:
     budget: ByteBudget
     last_requests: LastRequests
     fail_open: FailOpen
-    backend_of: Callable[[str], str | None] | None = None
+    route_of: Callable[[str], Route | None] | None = None
     traces: Traces | None = None
     known_headers: KnownHeaders = field(default_factory=KnownHeaders)
+    in_flight: InFlight = field(default_factory=InFlight)
 
-    def begin(self, dialect: Dialect, found: Mapping[bytes, bytes]) -> Tally:
+    def begin(self, dialect: Dialect, path: str, found: Mapping[bytes, bytes]) -> Tally:
         """Begin the account of an exchange. `found`: the headers of its request, by name."""
+        self.in_flight.exchanges += 1
         if self.traces is not None:
             with self.fail_open.stage("in a request"):
                 self.traces.begin(found)
-        return Tally(self.bus, dialect)
+        return Tally(self.bus, dialect, self.route_of and self.route_of(path))
 
     def unguarded(self, cause: str) -> None:
         """Tell of a request whose exchange is not known, and that passes unguarded, by cause."""
@@ -131,6 +135,7 @@ async def prepare(
     fits = length.isdigit() and len(length) <= MOST_DIGITS and int(length) <= limit
     if fits:
         await body.read(limit, host.settings.read_timeout_s)
+        tally.times.read = perf_counter()
     with stage:
         if body.content is None:
             tally.unguarded(body.unread or "max_request_bytes")
@@ -179,7 +184,7 @@ class _Preparation:
         self._dialect = dialect
         self._tally = tally
         self._target = f"{path}?{query.decode('latin-1')}" if query else path
-        self._backend = (host.backend_of and host.backend_of(path)) or dialect.backend
+        self._backend = tally.where.backend
         self._credential = credential_of(found, query, host.settings.further_credentials)
         self._said = host.known_headers.read(found)
         self._encoding = found.get(b"content-encoding", b"").decode("latin-1")

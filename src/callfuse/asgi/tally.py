@@ -16,6 +16,7 @@ from typing import Final
 
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.types import Message, Send
+from callfuse.config.serve import Route
 from callfuse.dialects import Dialect
 from callfuse.guard.step import Step
 from callfuse.observe.bus import Bus
@@ -27,17 +28,34 @@ DISABLED: Final = "disabled"
 """That of one that the settings exempt."""
 
 
-class Tally:
-    """The account of one exchange.
+class InFlight:
+    """How many `exchanges` of a middleware go on."""
 
-    `where`: the dialect only, until the session is known. `mode`, `cause`, `status`, `calls`, `action`: as in
+    exchanges = 0
+
+
+class ExchangeTimes:
+    """When the parts of one exchange came, by `perf_counter`. `read`: the request's body has been read; `called`: the
+    app is called; `first_byte`: of the app's first answer, 0 before it. `held_s`: seconds of holds that are over;
+    `asked_s`: of these, after the model was asked again."""
+
+    __slots__ = ("asked_s", "began", "called", "first_byte", "held_s", "read")
+
+    def __init__(self) -> None:
+        self.began = self.read = self.called = perf_counter()
+        self.first_byte = self.held_s = self.asked_s = 0.0
+
+
+class Tally:
+    """The account of one exchange. `route`: that of its path, if it has one.
+
+    `where`: the dialect only, until the session is known. `mode`, `cause`, `status`, `calls`, `action`, `route`: as in
     `ExchangeEnded`. `returned`: the app's call, or callfuse's own answer, has come to its end. `broke_off`: what the
     client gets has not. `withheld`, `failures`: verdicts that kept a call from the client, and causes of failing open,
-    as far as they have been told. `held_s`: seconds of holds that are over.
+    as far as they have been told.
     """
 
     __slots__ = (
-        "_began",
         "_bus",
         "_hold",
         "action",
@@ -45,23 +63,24 @@ class Tally:
         "calls",
         "cause",
         "failures",
-        "held_s",
         "mode",
         "returned",
+        "route",
         "status",
+        "times",
         "where",
         "withheld",
     )
 
-    def __init__(self, bus: Bus, dialect: Dialect) -> None:
-        self.where = Where("-", "", "", "", dialect.backend, dialect.name)
+    def __init__(self, bus: Bus, dialect: Dialect, route: Route | None = None) -> None:
+        self.times = ExchangeTimes()
+        self.where = Where("-", "", "", "", (route and route.backend) or dialect.backend, dialect.name)
+        self.route = "/" if route is None else route.path
         self.mode = "passed"
         self.cause = self.action = ""
         self.status = self.calls = self.withheld = self.failures = 0
-        self.held_s = 0.0
         self.returned = self.broke_off = False
         self._bus = bus
-        self._began = perf_counter()
         self._hold: HoldMeter | None = None
 
     def unguarded(self, cause: str) -> None:
@@ -80,6 +99,8 @@ class Tally:
         def noting(message: Message) -> Awaitable[None]:
             if not self.status and message["type"] == "http.response.start":
                 self.status = message["status"]
+            elif not self.times.first_byte and self.mode != "answered" and message.get("body"):
+                self.times.first_byte = perf_counter()
             return send(message)
 
         return noting
@@ -108,10 +129,12 @@ class Tally:
         elif self.broke_off and self.returned:
             ending = "broke off"
         cause = self.cause or (OWN_ERROR if self.mode == "passed" else "")
-        seconds = perf_counter() - self._began
+        times, now = self.times, perf_counter()
+        first_byte_s = times.first_byte and times.first_byte - times.began
         self._bus.emit(
             ExchangeEnded(
-                self.where, self.mode, ending, cause, self.status, self.calls, self.action, seconds, self.held_s
+                *(self.where, self.mode, ending, cause, self.status, self.calls, self.action, now - times.began),
+                *(times.held_s, times.asked_s, times.called - times.read, first_byte_s, self.route),
             )
         )
 
@@ -119,7 +142,7 @@ class Tally:
 class HoldMeter:
     """Measures how long bytes of one client's answer wait: until they leave, or those of another answer do."""
 
-    __slots__ = ("_asked", "_before", "_bus", "_guard", "_since", "_size", "_tally", "_tell")
+    __slots__ = ("_asked_at", "_before", "_bus", "_guard", "_since", "_size", "_tally", "_tell")
 
     def __init__(self, tally: Tally, bus: Bus, guard: SafeGuard, tell: Callable[[], None]) -> None:
         self._tally = tally
@@ -128,7 +151,7 @@ class HoldMeter:
         self._guard = guard
         self._since: float | None = None
         self._size = 0
-        self._asked = False
+        self._asked_at = 0.0
         self._before = (0, 0)
 
     def note(self) -> None:
@@ -137,7 +160,8 @@ class HoldMeter:
         if state.holding or state.pending:
             if self._since is None:
                 self._begin()
-            self._asked = self._asked or state.pending
+            if state.pending and not self._asked_at:
+                self._asked_at = perf_counter()
             if state.held_bytes > self._size:
                 self._size = state.held_bytes
         elif self._since is not None:
@@ -151,7 +175,7 @@ class HoldMeter:
             self._end(self._since, how="cut")
 
     def _begin(self) -> None:
-        self._since, self._size, self._asked = perf_counter(), 0, False
+        self._since, self._size, self._asked_at = perf_counter(), 0, 0.0
         self._guard.most_held = 0
         self._before = self._done()
         self._bus.emit(HoldBegan(self._tally.where))
@@ -161,12 +185,15 @@ class HoldMeter:
         return self._tally.withheld, self._tally.failures + len(self._guard.record.fail_open)
 
     def _end(self, since: float, how: str = "") -> None:
-        seconds = perf_counter() - since
+        now = perf_counter()
+        seconds = now - since
         self._since = None
-        self._tally.held_s += seconds
+        self._tally.times.held_s += seconds
+        if self._asked_at:
+            self._tally.times.asked_s += now - self._asked_at
         withheld, failures = self._done()
         if not how:
-            how = "withheld" if self._asked or withheld > self._before[0] else "released"
+            how = "withheld" if self._asked_at or withheld > self._before[0] else "released"
             how = "failed" if failures > self._before[1] else how
         self._bus.emit(HoldEnded(self._tally.where, seconds, max(self._size, self._guard.most_held), how))
         if failures > self._before[1]:  # the answer may go on for minutes, or be cancelled

@@ -179,11 +179,6 @@ class ServeSettings(Strict):
         """Whether requests for any `Host` are served."""
         return ANY_HOST in self.hosts or (not self.hosts and _is_every_address(self.host))
 
-    def backend_of(self, path: str) -> str | None:
-        """The backend name that the route of a path sets; None if it sets none."""
-        route = self.route_of(path)
-        return route.backend if route else None
-
 
 class AdminSettings(Strict):
     """The admin page of `callfuse serve`. `admin: off` turns it off. Its token is in `CALLFUSE_ADMIN_TOKEN`."""

@@ -108,7 +108,10 @@ class ExchangeEnded(Event):
     did. `status`: of the client's answer; 0 if none began, or if nobody looked. `calls`: complete calls of the model,
     those that were withheld included. `action`: the last rung, `allow` for a callback's, `blown` or `command` for
     callfuse's own answers; empty if nothing was found. `seconds`: since the request came; `held_seconds`: of which
-    bytes of the answer were held.
+    bytes of the answer were held; `asked_seconds`: of these, while the model was asked again. `before_seconds`: from
+    the end of the request's body to the call of the app. `first_byte_seconds`: from the start to the first bytes of the
+    app's answer; 0 if there were none, or if nobody looked. `route`: the path of `serve.routes`, `/` for every other;
+    empty for an MCP server.
     """
 
     name: ClassVar[str] = "exchange"
@@ -121,6 +124,10 @@ class ExchangeEnded(Event):
     action: str
     seconds: float
     held_seconds: float
+    asked_seconds: float = 0.0
+    before_seconds: float = 0.0
+    first_byte_seconds: float = 0.0
+    route: str = ""
 
     @property
     def guarded(self) -> bool:
