@@ -111,6 +111,15 @@ def replaced(served: Served, dead: int) -> None:
         time.sleep(0.05)
 
 
+def told_of_replacement(served: Served) -> None:
+    """Wait until the other worker, which still starts, has said that it stands in for a dead one."""
+    until = time.monotonic() + PATIENCE_S
+    while scraped(served)["callfuse_workers_replaced_total", ()] < 1:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert scraped(served)["callfuse_workers_replaced_total", ()] == 1
+
+
 def two_counting(temporary: Path) -> set[Path]:
     """Wait until two workers count; their files."""
     until = time.monotonic() + PATIENCE_S
@@ -136,6 +145,9 @@ def test_two_workers_are_summed_up(upstream: str, redis: RedisServer, tmp_path: 
         assert [looping(served, str(n)) for n in range(40, 60)] == [200] * 20
         found = [scraped(served) for _ in range(20)]
         assert {one[FOUND] for one in found} == {60}
+        assert {one["callfuse_exchange_seconds_count", ("openai-chat", "/")] for one in found} == {60}
+        assert {one["callfuse_upstream_responses_total", ("openai-chat", "/", "200")] for one in found} == {60}
+        told_of_replacement(served)
         assert {one["callfuse_store_up", ()] for one in found} == {1}
         assert {one["callfuse_build_info", key] for one in found for name, key in one if name.endswith("_info")} == {1}
         assert two_counting(tmp_path) == counted

@@ -113,7 +113,8 @@ async def test_a_line_as_json(access: pytest.LogCaptureFixture) -> None:
     (record,) = lines(access)
     found = json.loads(JsonFormatter().format(record))
     assert found.pop("time").endswith("Z")
-    assert found.pop("callfuse.ms") >= 0
+    assert found.pop("callfuse.ms") >= found.pop("callfuse.first_byte_ms") >= 0
+    assert 0 <= found.pop("callfuse.before_ms") < 10_000
     assert found == {
         "level": "INFO",
         "logger": "callfuse.access",
@@ -129,6 +130,8 @@ async def test_a_line_as_json(access: pytest.LogCaptureFixture) -> None:
         "callfuse.ending": "complete",
         "callfuse.calls": 1,
         "callfuse.held_ms": 0,
+        "callfuse.asked_ms": 0,
+        "callfuse.route": "/",
     }
 
 

@@ -95,6 +95,10 @@ def test_an_exchange_under_its_names() -> None:
         "callfuse.calls": 0,
         "callfuse.seconds": 1.5,
         "callfuse.held_seconds": 0.0,
+        "callfuse.asked_seconds": 0.0,
+        "callfuse.before_seconds": 0.0,
+        "callfuse.first_byte_seconds": 0.0,
+        "callfuse.route": "/",
     }
 
 

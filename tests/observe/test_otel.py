@@ -37,12 +37,12 @@ from callfuse.observe.events import (
     StoreUp,
     StoreWithoutLoop,
 )
-from callfuse.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS
+from callfuse.observe.metrics import COUNTERS, GAUGES, HISTOGRAMS, Label
 from callfuse.observe.otel import OtelMetrics, OtelTraces
 from callfuse.observe.prometheus import PREFIX, Metrics
 from callfuse.observe.telemetry import OtelSettings, open_metrics, open_traces
 from callfuse.proxy.app import ReverseProxy
-from tests.observe.test_prometheus import EACH, samples
+from tests.observe.test_prometheus import EACH, ended, samples
 from tests.project.sources import document, quoted, rows
 from tests.support.asgi import JSON_REQUEST, App, Request, drive
 from tests.support.config import settings
@@ -462,6 +462,16 @@ def test_metrics_in_process() -> None:
     assert sum(value for _, value in found["callfuse.tool_calls"]) == 3
 
 
+CONVENTIONS = {one.convention: name for name, one in HISTOGRAMS.items() if one.convention}
+"""The histograms that the conventions name."""
+
+
+def labels_of(name: str) -> tuple[Label, ...]:
+    """The labels of a metric."""
+    known = {**COUNTERS, **HISTOGRAMS}
+    return known[name].labels if name in known else ()
+
+
 def spelled(name: str) -> str:
     """The name of an instrument as an exporter to Prometheus spells it; a histogram's count stands for it."""
     if name in COUNTERS:
@@ -474,10 +484,11 @@ def as_prometheus(reader: InMemoryMetricReader) -> dict[str, float]:
     """The series, as Prometheus names them and their labels."""
     found = {}
     for metric, series in points(reader).items():
-        name = metric.removeprefix("callfuse.")
-        by = {label.attribute: label.name for label in COUNTERS[name].labels} if name in COUNTERS else {}
+        name = CONVENTIONS.get(metric, metric.removeprefix("callfuse."))
+        by = {label.attribute: label.name for label in labels_of(name)}
         for attributes, value in series:
-            shown = ",".join(sorted(f"{by[one]}={value}" for one, value in attributes.items()))
+            own = {by[one]: value for one, value in attributes.items() if one in by or one.startswith("callfuse.")}
+            shown = ",".join(sorted(f"{one}={value}" for one, value in own.items()))
             found[f"{spelled(name)}{{{shown}}}" if shown else spelled(name)] = value
     return found
 
@@ -505,6 +516,24 @@ def test_an_event_changes_what_it_changes_for_prometheus(name: str) -> None:
     assert {name for name in changed if not re.search("_(bucket|sum)", name)} <= found.keys()
 
 
+@pytest.mark.parametrize(
+    ("dialect", "operation", "provider"),
+    [("openai-chat", "chat", "openai"), ("gemini", "generate_content", "gemini"), ("anthropic", "chat", "anthropic")],
+)
+def test_what_the_conventions_name_is_named_so(dialect: str, operation: str, provider: str) -> None:
+    """With the attributes that they require."""
+    reader, sink = counting()
+    sink.take(ended(dialect, first_byte_seconds=0.25))
+    by = {
+        "callfuse.dialect": dialect,
+        "callfuse.route": "/",
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": provider,
+    }
+    found = points(reader)
+    assert found["gen_ai.server.request.duration"] == found["gen_ai.server.time_to_first_token"] == [(by, 1)]
+
+
 def test_every_event_of_prometheus_is_covered() -> None:
     """Above, and those that set what is so already: nothing is counted by one of both alone."""
     assert {*map(type, OF_BOTH.values()), StoreUp} == Metrics.kinds == OtelMetrics.kinds
@@ -512,8 +541,9 @@ def test_every_event_of_prometheus_is_covered() -> None:
 
 def test_every_metric_is_documented() -> None:
     """With its attributes, and none is that does not exist."""
-    exported = {f"callfuse.{name}": {label.attribute for label in one.labels} for name, one in COUNTERS.items()}
-    exported |= {f"callfuse.{name}": set() for name in (*HISTOGRAMS, *GAUGES)}
+    named = {name: f"callfuse.{name}" for name in (*COUNTERS, *HISTOGRAMS, *GAUGES)}
+    named |= {name: one.convention for name, one in HISTOGRAMS.items() if one.convention}
+    exported = {shown: {label.attribute for label in labels_of(name)} for name, shown in named.items()}
     known = {attribute for attributes in exported.values() for attribute in attributes}
     table = rows(document("docs/observing.md"), "OpenTelemetry")
     documented = {name: set(quoted(given)) & known for names, given in table for name in quoted(names)}
@@ -525,6 +555,7 @@ class Tallied:
 
     def __init__(self, held_bytes: int, lanes: int) -> None:
         self.bus = Bus()
+        self.in_flight = 0
         self.held_bytes = held_bytes
         self.lanes = lanes
 

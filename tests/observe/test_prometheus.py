@@ -53,10 +53,21 @@ def finding(kind: str = "repeat", rung: Rung = Rung.BLOCK, *, hard: bool = False
 
 
 def ended(
-    dialect: str = "openai-chat", mode: str = "guarded", ending: str = "complete", status: int = 200
+    dialect: str = "openai-chat", mode: str = "guarded", ending: str = "complete", status: int = 200, **more: Any
 ) -> ExchangeEnded:
     """An exchange."""
-    return ExchangeEnded(where(dialect), mode, ending, "", status, 1, "", 0.1, 0.0)
+    times = {"seconds": 0.5, "held_seconds": 0.0} | more
+    return ExchangeEnded(where(dialect), mode, ending, "", status, 1, "", **times)
+
+
+PLACE = "{dialect=openai-chat,route=/}"
+
+
+def timed(dialect: str = "openai-chat", status: int = 0) -> dict[str, float]:
+    """What an exchange of half a second changes beside its outcome."""
+    by = f"dialect={dialect},route=/"
+    found: dict[str, float] = {f"exchange_seconds_count{{{by}}}": 1}
+    return found | ({f"upstream_responses_total{{{by},status={status}}}": 1} if status else {})
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
@@ -80,18 +91,43 @@ def changed(*given: Event) -> dict[str, float]:
 
 
 EACH: dict[str, tuple[Event, dict[str, float]]] = {
-    "exchange": (ended(), {"exchanges_total{dialect=openai-chat,outcome=guarded}": 1}),
+    "exchange": (ended(), {"exchanges_total{dialect=openai-chat,outcome=guarded}": 1} | timed(status=200)),
+    "one that callfuse answered": (
+        ended(mode="answered", first_byte_seconds=1.0, before_seconds=1.0),
+        {"exchanges_total{dialect=openai-chat,outcome=answered}": 1} | timed(),
+    ),
+    "one of an MCP server": (ended("mcp"), {"exchanges_total{dialect=mcp,outcome=guarded}": 1}),
+    "one with an odd status": (
+        ended(status=299, first_byte_seconds=0.5),
+        {"exchanges_total{dialect=openai-chat,outcome=guarded}": 1, f"first_byte_seconds_count{PLACE}": 1}
+        | {
+            f"exchange_seconds_count{PLACE}": 1,
+            "upstream_responses_total{dialect=openai-chat,route=/,status=other}": 1,
+        },
+    ),
+    "one by parts": (
+        ended(held_seconds=3.0, asked_seconds=2.5, before_seconds=0.25, first_byte_seconds=0.5, route="/eu"),
+        {
+            "exchanges_total{dialect=openai-chat,outcome=guarded}": 1,
+            "exchange_seconds_count{dialect=openai-chat,route=/eu}": 1,
+            "upstream_responses_total{dialect=openai-chat,route=/eu,status=200}": 1,
+            "first_byte_seconds_count{dialect=openai-chat,route=/eu}": 1,
+            "added_seconds_count{dialect=openai-chat,part=before,route=/eu}": 1,
+            "added_seconds_count{dialect=openai-chat,part=held,route=/eu}": 1,
+            "added_seconds_count{dialect=openai-chat,part=asked,route=/eu}": 1,
+        },
+    ),
     "one that broke off": (
         ended("ollama", ending="broke off"),
-        {"exchanges_total{dialect=ollama,outcome=broke_off}": 1},
+        {"exchanges_total{dialect=ollama,outcome=broke_off}": 1} | timed("ollama", 200),
     ),
     "one that the upstream refused": (
-        ended(mode="watched", status=500),
-        {"exchanges_total{dialect=openai-chat,outcome=upstream_error}": 1},
+        ended(mode="watched", status=500, first_byte_seconds=0.5),
+        {"exchanges_total{dialect=openai-chat,outcome=upstream_error}": 1} | timed(status=500),
     ),
     "one that broke off with an error": (
         ended(mode="passed", ending="broke off", status=502),
-        {"exchanges_total{dialect=openai-chat,outcome=broke_off}": 1},
+        {"exchanges_total{dialect=openai-chat,outcome=broke_off}": 1} | timed(status=502),
     ),
     "too many choices": (events.FailedOpen("choices"), {"fail_open_total{cause=choices}": 1}),
     "call": (
@@ -123,6 +159,7 @@ EACH: dict[str, tuple[Event, dict[str, float]]] = {
         {"fail_open_total{cause=error while keeping}": 1},
     ),
     "an error of the guard": (events.FailedOpen("KeyError: 'x'"), {"fail_open_total{cause=error}": 1}),
+    "a worker": (events.WorkerReplaced(), {"workers_replaced_total": 1}),
     "callback": (events.CallbackFailed(ValueError("x")), {"callback_errors_total": 1}),
     "store error": (events.StoreFailed("redis://h", "read"), {"store_errors_total{op=read}": 1}),
     "store down": (events.StoreDown("redis://h", "why"), {"store_up": 0}),
@@ -140,7 +177,8 @@ EACH: dict[str, tuple[Event, dict[str, float]]] = {
 def test_each_event_is_counted(name: str) -> None:
     """Under its name and labels, and nothing else changes."""
     event, expected = EACH[name]
-    assert changed(event) == {PREFIX + name: value for name, value in expected.items()}
+    found = {name: value for name, value in changed(event).items() if not re.search("_(bucket|sum)", name)}
+    assert found == {PREFIX + name: value for name, value in expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -157,13 +195,31 @@ def test_times_are_measured(event: Event, name: str) -> None:
     assert found[f"{PREFIX}{name}_count"] == found[f"{PREFIX}{name}_bucket{{le=+Inf}}"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        (f"exchange_seconds_sum{PLACE}", 4.5),
+        (f"first_byte_seconds_sum{PLACE}", 0.5),
+        ("added_seconds_sum{dialect=openai-chat,part=before,route=/}", 0.25),
+        ("added_seconds_sum{dialect=openai-chat,part=held,route=/}", 1.0),
+        ("added_seconds_sum{dialect=openai-chat,part=asked,route=/}", 2.5),
+    ],
+)
+def test_the_time_of_an_exchange_is_measured(name: str, seconds: float) -> None:
+    """In all, to the first byte, and what callfuse added: of a hold in which the model is asked again, each part."""
+    event = ended(seconds=4.5, held_seconds=3.5, asked_seconds=2.5, before_seconds=0.25, first_byte_seconds=0.5)
+    assert changed(event)[PREFIX + name] == seconds
+
+
 def made_up(number: int) -> Iterator[Event]:
     """Every event that metrics take, each with texts that nobody has foreseen."""
     text = f"made up {number}"
     there = Where(text, text, text, text, text, text)
     call = ToolCall(text, text, "{}")
-    yield ExchangeEnded(there, text, text, text, number, 1, text, 0.1, 0.0)
-    yield ExchangeEnded(there, text, "complete", text, number, 1, text, 0.1, 0.0)
+    yield ExchangeEnded(there, text, text, text, 1000 + number, 1, text, 0.1, 0.0)
+    yield ExchangeEnded(there, text, text, text, 1000 + number, 1, text, 0.1, 3.0, 2.0, 1.0, 1.0)
+    yield ExchangeEnded(there, text, text, text, 200, 1, text, 0.1, 3.0, 2.0, 1.0, 1.0)
+    yield ExchangeEnded(there, text, "complete", text, 1000 + number, 1, text, 0.1, 0.0)
     yield events.CallSeen(there, call, text)
     yield FindingSeen(there, finding(text, tool=text), arm=text)
     yield events.CourseMended(there, text, text, text)
@@ -182,6 +238,7 @@ def made_up(number: int) -> Iterator[Event]:
     yield events.FeedbackGiven(text, text)
     yield events.HoldEnded(there, 1.0, number, text)
     yield events.Decided(there, 1.0)
+    yield events.WorkerReplaced()
 
 
 @pytest.mark.slow
@@ -200,7 +257,7 @@ def test_texts_from_outside_make_no_series() -> None:
     found = samples(metrics)
     assert set(found) == before
     assert len(metrics._series) == children
-    assert found[f"{PREFIX}exchanges_total{{dialect=other,outcome=other}}"] == 20_002
+    assert found[f"{PREFIX}exchanges_total{{dialect=other,outcome=other}}"] == 40_004
     assert not [name for name in found if "made up" in name]
 
 
@@ -293,6 +350,7 @@ class Tallied:
 
     def __init__(self, held_bytes: int, lanes: int) -> None:
         self.bus = Bus()
+        self.in_flight = 1
         self.held_bytes = held_bytes
         self.lanes = lanes
 
@@ -305,6 +363,7 @@ def test_figures_are_those_of_the_moment() -> None:
     one.held_bytes = 300
     found = samples(metrics)
     assert (found[f"{PREFIX}held_bytes"], found[f"{PREFIX}sessions"]) == (320, 3)
+    assert found[f"{PREFIX}in_flight"] == 2
     other.bus.emit(events.FuseBlown(where(), 5))
     assert samples(metrics)[f"{PREFIX}blown_total"] == 1
 
@@ -324,6 +383,12 @@ async def test_a_middleware_is_watched() -> None:
         "findings_total{action=steer,kind=repeat,verdict=soft}": 1,
         "mitigations_total{arm=guarded,result=ended}": 1,
         "saved_calls_total": 5.8,
+        "upstream_responses_total{dialect=openai-chat,route=/,status=200}": 1,
+        f"exchange_seconds_count{PLACE}": 1,
+        f"first_byte_seconds_count{PLACE}": 1,
+        "added_seconds_count{dialect=openai-chat,part=before,route=/}": 1,
+        "added_seconds_count{dialect=openai-chat,part=held,route=/}": 1,
+        "added_seconds_count{dialect=openai-chat,part=asked,route=/}": 1,
         "hold_seconds_count": 1,
         "decide_seconds_count": 1,
         "sessions": 1,
@@ -339,11 +404,11 @@ def process(folder: Path, program: str, *arguments: str) -> "subprocess.Popen[st
         from callfuse.observe.events import NOWHERE, FuseBlown, HoldEnded, StoreDown, StoreUp
         from callfuse.observe import prometheus
         from callfuse.observe.prometheus import FOLDER, Metrics, take_place
-        place = take_place(os.environ[FOLDER])
+        place, replaces = take_place(os.environ[FOLDER])
         metrics = Metrics()
     """
     end = """
-        print(place, flush=True)
+        print(place, replaces, flush=True)
         sys.stdin.read()
     """
     text = dedent(begin) + dedent(program) + dedent(end)
@@ -358,7 +423,7 @@ def process(folder: Path, program: str, *arguments: str) -> "subprocess.Popen[st
 
 COUNTING = """
     class Guard:
-        bus, held_bytes, lanes = Bus(), 10, 1
+        bus, held_bytes, lanes, in_flight = Bus(), 10, 1, 1
     metrics.watch(Guard())
     for _ in range(int(sys.argv[1])):
         metrics.take(FuseBlown(NOWHERE, 1))
@@ -382,7 +447,7 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
     assert first.stdout
     assert second.stdout
     places = {first.stdout.readline().strip(), second.stdout.readline().strip()}
-    assert places == {"place0", "place1"}
+    assert places == {"place0 False", "place1 False"}
     first.kill()
     first.wait()
     files = {path.name for path in tmp_path.iterdir()}
@@ -390,7 +455,7 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
     told, _ = third.communicate("", timeout=60)
     second.communicate("", timeout=60)
     first.communicate()
-    assert told.splitlines()[-1] in places
+    assert told.splitlines()[-1] in {one.replace("False", "True") for one in places}, "it stands in for a dead one"
     assert {path.name for path in tmp_path.iterdir()} == files, "no process leaves files of its own"
     assert sorted(told.splitlines()[:-1]) == [
         "callfuse_blown_total 543.0",

@@ -40,6 +40,7 @@ from callfuse.config.serve import ServeSettings
 from callfuse.dialects import error_body
 from callfuse.observe.access import ACCESS
 from callfuse.observe.bus import Sink
+from callfuse.observe.events import WorkerReplaced
 from callfuse.observe.json_lines import JsonFormatter, JsonHandler
 from callfuse.observe.prometheus import FOLDER, Metrics, keep_in_memory, take_place
 from callfuse.proxy.app import ReverseProxy
@@ -69,9 +70,9 @@ class ServeSetup:
     token: str
 
 
-def build_app(setup: ServeSetup, *sinks: Sink) -> App:
+def build_app(setup: ServeSetup, *sinks: Sink, replaces: bool = False) -> App:
     """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, the admin page if it
-    is enabled, and the gates in front. `sinks` get what happens."""
+    is enabled, and the gates in front. `sinks` get what happens. `replaces`: in place of a worker that has died."""
     config, origin = setup.resolved.config, setup.origin
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
@@ -82,16 +83,18 @@ def build_app(setup: ServeSetup, *sinks: Sink) -> App:
         return FrontGate(app, proxy)
     metrics, readiness = Metrics(), Readiness(lambda: proxy.reachable)
     metrics.watch(fuse)
+    if replaces:
+        fuse.bus.emit(WorkerReplaced())
     page = AdminApp(fuse, token=setup.token, metrics=metrics, readiness=readiness)
     return FrontGate(AdminMount(Upkeep(app, metrics, page.stop), page, config.admin), proxy)
 
 
 def create_app() -> App:
     """Build the app of a worker process from the setup that its parent has passed."""
-    take_place(os.environ[FOLDER])
+    place = take_place(os.environ[FOLDER])
     settle_heap()
     trim_heap()
-    return build_app(decode_setup(os.environ[WORKER_CONFIG]))
+    return build_app(decode_setup(os.environ[WORKER_CONFIG]), replaces=place.replaces)
 
 
 def encode_setup(setup: ServeSetup) -> str:

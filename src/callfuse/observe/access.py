@@ -54,6 +54,10 @@ def access(event: ExchangeEnded) -> None:
         "calls": event.calls,
         "ms": round(1000 * event.seconds),
         "held_ms": round(1000 * event.held_seconds),
+        "asked_ms": round(1000 * event.asked_seconds),
+        "before_ms": round(1000 * event.before_seconds, 1),
+        "first_byte_ms": round(1000 * event.first_byte_seconds),
+        "route": event.route,
     }
     line = _LINE + (_HELD if event.held_seconds else "")
     write(logger, logging.INFO, line, fields)

@@ -125,5 +125,6 @@ TABLE: Final[Mapping[type[Event], Row]] = {
     ),
     events.StoreWithoutLoop: Row(lambda _: ("loop",), "store_errors", _first, lambda _: ("store_errors", labels.OTHER)),
     events.StoreSkipped: Row(lambda event: (event.operation,), "store_skipped", _first),
+    events.WorkerReplaced: Row(name="workers_replaced", series=lambda _: ("workers_replaced",)),
 }
 """Events of other kinds are not counted."""

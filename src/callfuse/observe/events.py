@@ -48,6 +48,7 @@ __all__ = [
     "StoreUp",
     "StoreWithoutLoop",
     "Where",
+    "WorkerReplaced",
 ]
 
 MODES: Final = ("guarded", "watched", "answered", "passed")
@@ -110,8 +111,7 @@ class ExchangeEnded(Event):
     callfuse's own answers; empty if nothing was found. `seconds`: since the request came; `held_seconds`: of which
     bytes of the answer were held; `asked_seconds`: of these, while the model was asked again. `before_seconds`: from
     the end of the request's body to the call of the app. `first_byte_seconds`: from the start to the first bytes of the
-    app's answer; 0 if there were none, or if nobody looked. `route`: the path of `serve.routes`, `/` for every other;
-    empty for an MCP server.
+    app's answer; 0 if there were none, or if nobody looked. `route`: the path of `serve.routes`, `/` for every other.
     """
 
     name: ClassVar[str] = "exchange"
@@ -127,7 +127,7 @@ class ExchangeEnded(Event):
     asked_seconds: float = 0.0
     before_seconds: float = 0.0
     first_byte_seconds: float = 0.0
-    route: str = ""
+    route: str = "/"
 
     @property
     def guarded(self) -> bool:
@@ -457,3 +457,10 @@ class StoreSkipped(Event):
     name: ClassVar[str] = "store_skipped"
     store: str
     operation: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReplaced(Event):
+    """This worker of `callfuse serve` stands in for one that has died."""
+
+    name: ClassVar[str] = "worker_replaced"

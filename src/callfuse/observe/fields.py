@@ -52,6 +52,8 @@ RESULT: Final = "gen_ai.tool.call.result"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 OPERATION: Final = "gen_ai.operation.name"
 EXECUTE_TOOL: Final = "execute_tool"
+CHAT: Final = "chat"
+GENERATE: Final = "generate_content"
 FUNCTION: Final = "function"
 STATUS: Final = "http.response.status_code"
 EVENT: Final = "callfuse.event"
@@ -84,6 +86,8 @@ ARM: Final = "callfuse.arm"
 CALL_OUTCOME: Final = "callfuse.call.outcome"
 SECONDS: Final = "callfuse.seconds"
 HELD: Final = "callfuse.held_seconds"
+ROUTE: Final = "callfuse.route"
+PART: Final = "callfuse.part"
 CAUSE: Final = "callfuse.cause"
 OUTCOME: Final = "callfuse.outcome"
 VERDICT: Final = "callfuse.verdict"
@@ -140,6 +144,10 @@ OF_LOG: Final[Mapping[str, str]] = {
     "calls": "callfuse.calls",
     "ms": "callfuse.ms",
     "held_ms": "callfuse.held_ms",
+    "asked_ms": "callfuse.asked_ms",
+    "before_ms": "callfuse.before_ms",
+    "first_byte_ms": "callfuse.first_byte_ms",
+    "route": ROUTE,
     "signature": "callfuse.call",
     "url": URL,
 }

@@ -147,7 +147,7 @@ def _light_result(event: events.ResultSeen, _: str) -> Light | None:
 
 
 def _light_exchange(event: events.ExchangeEnded, _: str) -> Light | None:
-    return _if_short(event, *event.where, event.cause)
+    return _if_short(event, *event.where, event.cause, event.route)
 
 
 def _light_placed(event: Any, _: str) -> Light | None:

@@ -5,6 +5,7 @@ errors. So the number of series does not depend on the traffic.
 """
 
 from collections.abc import Collection
+from http import HTTPStatus
 from typing import Final
 
 from callfuse.detect.registry import KINDS as KINDS_OF_LOOPS
@@ -24,6 +25,10 @@ ACTIONS: Final = frozenset({*map(str, Rung), ALLOW, "none"})
 """What was done about a call: a rung, `allow` of a callback, `none` without a finding."""
 OUTCOMES: Final = frozenset({*events.OUTCOMES.values(), UPSTREAM_ERROR})
 """Of an exchange: what callfuse did with it, or how it ended if not well."""
+STATUSES: Final = frozenset({*(str(one.value) for one in HTTPStatus), "499", *map(str, range(520, 531))})
+"""Of answers: those that HTTP names, and those of nginx, Cloudflare and Anthropic beside them."""
+PARTS: Final = frozenset({"before", "held", "asked"})
+"""Where callfuse adds time: before the app is called, in holds, and where the model is asked again."""
 VERDICTS: Final = frozenset({"soft", "hard"})
 """By which of its limits a finding was made."""
 HOW: Final = frozenset({"released", "withheld", "failed", "cut"})

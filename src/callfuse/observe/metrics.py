@@ -21,11 +21,16 @@ Change = Callable[[float], None]
 
 
 class Label(NamedTuple):
-    """A label: its name for Prometheus, its attribute for OpenTelemetry, and the values that it may have."""
+    """A label: its name for Prometheus, its attribute for OpenTelemetry, and the values that it may have. `values`:
+    None for those of the settings, of which there are as many as somebody has written there."""
 
     name: str
     attribute: str
-    values: Collection[str]
+    values: Collection[str] | None
+
+    def bound(self, value: str) -> str:
+        """The value if it may be, else `other`."""
+        return value if self.values is None else labels.one_of(self.values, value)
 
 
 class Counted(NamedTuple):
@@ -37,10 +42,13 @@ class Counted(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What a histogram measures in seconds: in words, and the upper bounds of its buckets."""
+    """What a histogram measures in seconds: in words, the upper bounds of its buckets, and by which labels.
+    `convention`: its name among OpenTelemetry's GenAI conventions, if they have one."""
 
     text: str
     bounds: tuple[float, ...]
+    labels: tuple[Label, ...] = ()
+    convention: str = ""
 
 
 class Shown(NamedTuple):
@@ -52,6 +60,7 @@ class Shown(NamedTuple):
 
 
 _DIALECT: Final = Label("dialect", fields.DIALECT, labels.DIALECTS)
+_ROUTE: Final = Label("route", fields.ROUTE, None)
 _ACTION: Final = Label("action", fields.ACTION, labels.ACTIONS)
 
 COUNTERS: Final[Mapping[str, Counted]] = {
@@ -60,6 +69,11 @@ COUNTERS: Final[Mapping[str, Counted]] = {
         "how they failed (upstream_error, broke_off, client_gone, error).",
         "{exchange}",
         (_DIALECT, Label("outcome", fields.OUTCOME, labels.OUTCOMES)),
+    ),
+    "upstream_responses": Counted(
+        "Answers of the app, by HTTP status; those that continue an answer are not among them.",
+        "{response}",
+        (_DIALECT, _ROUTE, Label("status", fields.STATUS, labels.STATUSES)),
     ),
     "tool_calls": Counted(
         "Complete calls of models, by action (none: no finding).",
@@ -102,6 +116,7 @@ COUNTERS: Final[Mapping[str, Counted]] = {
         "{error}",
         (Label("op", fields.STORE_OPERATION, labels.OPERATIONS),),
     ),
+    "workers_replaced": Counted("Workers of `callfuse serve` that have started in place of a dead one.", "{process}"),
     "ledger_dropped": Counted(
         "Lanes and sessions dropped early, by limit.",
         "{lane}",
@@ -114,7 +129,30 @@ COUNTERS: Final[Mapping[str, Counted]] = {
 }
 """By name: `callfuse_exchanges_total` for Prometheus, `callfuse.exchanges` for OpenTelemetry."""
 
+_CONVENTION: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+"""The bounds that the conventions recommend for a request; answers of agents' models may take longer."""
+_FIRST_TOKEN: Final = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+"""The same for a first token, from 10 ms on."""
+
 HISTOGRAMS: Final[Mapping[str, Timed]] = {
+    "exchange": Timed(
+        "How long exchanges took, from the request to the end of the answer.",
+        (*_CONVENTION, 163.84, 327.68, 655.36),
+        (_DIALECT, _ROUTE),
+        "gen_ai.server.request.duration",
+    ),
+    "first_byte": Timed(
+        "How long the first bytes of successful answers took, from the request to when the app sent them.",
+        (*_FIRST_TOKEN, 30.0, 60.0, 300.0),
+        (_DIALECT, _ROUTE),
+        "gen_ai.server.time_to_first_token",
+    ),
+    "added": Timed(
+        "Time that callfuse adds to an exchange: before the app is called, in holds without the model being asked "
+        "again, and in asking again.",
+        (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0, 120.0),
+        (_DIALECT, _ROUTE, Label("part", fields.PART, labels.PARTS)),
+    ),
     "hold": Timed(
         "How long bytes of answers were held.",
         (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0),
@@ -134,6 +172,7 @@ GAUGES: Final[Mapping[str, Shown]] = {
     "sessions": Shown(
         "Lanes in memory (limit: max_sessions); a lane that two workers know counts twice.", "{lane}", "sum"
     ),
+    "in_flight": Shown("Exchanges that go on.", "{exchange}", "sum"),
     STORE_UP: Shown("1 while the store is used, 0 while it is down and not used.", "", "min"),
 }
 """By name: `callfuse_held_bytes` for Prometheus, `callfuse.held` for OpenTelemetry."""
@@ -160,10 +199,16 @@ class Watched(Protocol):
         """The lanes that it keeps."""
         ...
 
+    @property
+    def in_flight(self) -> int:
+        """The exchanges that go on at present."""
+        ...
+
 
 FIGURES: Final[Mapping[str, Callable[[Watched], int]]] = {
     "held": lambda guard: guard.held_bytes,
     "sessions": lambda guard: guard.lanes,
+    "in_flight": lambda guard: guard.in_flight,
 }
 """The gauges of which no event tells, and where they are read."""
 
@@ -175,8 +220,8 @@ class Instruments(Protocol):
         """What adds to a series of a counter."""
         ...
 
-    def timing(self, name: str) -> Change:
-        """What measures a time, in seconds."""
+    def timing(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What measures a time for a series of a histogram, in seconds."""
         ...
 
     def setting(self, name: str) -> Change:
@@ -192,8 +237,6 @@ class MetricSink:
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
         self._series: dict[Series, Change] = {}
-        self._measure_hold = instruments.timing("hold")
-        self._measure_decision = instruments.timing("decide")
         self._set_store = instruments.setting(STORE_UP)
         self._set_store(1)
         self._saved = Saved()
@@ -206,12 +249,14 @@ class MetricSink:
             key_of, series_of = _COUNTED[kind]
             self._add(series_of(key_of(event)))
         elif isinstance(event, events.HoldEnded):
-            self._measure_hold(event.seconds)
+            self._add(("hold",), event.seconds)
         elif isinstance(event, events.Decided):
-            self._measure_decision(event.seconds)
+            self._add(("decide",), event.seconds)
         elif kind in _STORE:
             self._set_store(_STORE[kind])
-        if isinstance(event, FindingSeen):
+        if isinstance(event, events.ExchangeEnded):
+            self._time(event)
+        elif isinstance(event, FindingSeen):
             with self._lock:
                 saved = self._saved.by(event)
             if saved:
@@ -219,16 +264,33 @@ class MetricSink:
         elif isinstance(event, events.FeedbackGiven) and event.kind == labels.FALSE_POSITIVE:
             self._add(("false_positives",))
 
+    def _time(self, event: events.ExchangeEnded) -> None:
+        """Measure an exchange of a model, and what callfuse added to it."""
+        place = event.where.dialect, event.route
+        if event.where.dialect == labels.MCP:
+            return
+        self._add(("exchange", *place), event.seconds)
+        if event.mode != "answered":
+            if event.status:
+                self._add(("upstream_responses", *place, str(event.status)))
+            if event.first_byte_seconds and event.status < events.FAILED:
+                self._add(("first_byte", *place), event.first_byte_seconds)
+            if event.before_seconds:
+                self._add(("added", *place, "before"), event.before_seconds)
+        if held := event.held_seconds - event.asked_seconds:
+            self._add(("added", *place, "held"), held)
+        if event.asked_seconds:
+            self._add(("added", *place, "asked"), event.asked_seconds)
+
     def _add(self, series: Series, amount: float = 1) -> None:
-        """Count; a value that a label may not have counts as `other`."""
+        """Count or measure; a value that a label may not have is `other`."""
         change = self._series.get(series)
         if change is None:
             name, *given = series
-            values = {
-                label: labels.one_of(label.values, value)
-                for label, value in zip(COUNTERS[name].labels, given, strict=True)
-            }
-            change = self._instruments.adding(name, values)
+            is_timed = name in HISTOGRAMS
+            known = HISTOGRAMS[name].labels if is_timed else COUNTERS[name].labels
+            values = {label: label.bound(value) for label, value in zip(known, given, strict=True)}
+            change = (self._instruments.timing if is_timed else self._instruments.adding)(name, values)
             if list(values.values()) == given:  # what is from elsewhere must not fill the memory
                 self._series[series] = change
         change(amount)

@@ -18,8 +18,9 @@ from opentelemetry.context import Context, attach, get_current
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider
 
+from callfuse.dialects import DIALECTS
 from callfuse.model.secrets import star_secrets
-from callfuse.observe import events, fields
+from callfuse.observe import events, fields, labels
 from callfuse.observe.events import Event, ExchangeEnded, FindingSeen, FuseBlown
 from callfuse.observe.fields import Value, fields_of
 from callfuse.observe.metrics import (
@@ -252,23 +253,39 @@ def _meter(provider: MeterProvider | None) -> Meter:
     return metrics.get_meter(SCOPE, version_of_callfuse(), provider)
 
 
+_PROVIDERS: Final[Mapping[str, str]] = {one.name: one.backend for one in DIALECTS}
+"""The vendor of each dialect, whose attribute the conventions require."""
+
+
+def _attributes(values: Mapping[Label, str]) -> dict[str, str]:
+    return {label.attribute: value for label, value in values.items()}
+
+
 class _Instruments:
     """The metrics themselves. A provider has each once, however often they are made."""
 
     def __init__(self, meter: Meter, gauges: _Gauges) -> None:
-        self._meter = meter
         self._gauges = gauges
         self.counters = {name: meter.create_counter(NAME + name, one.unit, one.text) for name, one in COUNTERS.items()}
+        self.histograms = {
+            name: meter.create_histogram(
+                one.convention or NAME + name, "s", one.text, explicit_bucket_boundaries_advisory=one.bounds
+            )
+            for name, one in HISTOGRAMS.items()
+        }
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
         """What adds to a series of a counter."""
-        attributes = {label.attribute: value for label, value in values.items()}
-        return partial(self.counters[name].add, attributes=attributes)
+        return partial(self.counters[name].add, attributes=_attributes(values))
 
-    def timing(self, name: str) -> Change:
-        """What measures a time, in seconds."""
-        text, bounds = HISTOGRAMS[name]
-        return self._meter.create_histogram(NAME + name, "s", text, explicit_bucket_boundaries_advisory=bounds).record
+    def timing(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What measures a time for a series of a histogram, in seconds."""
+        attributes = _attributes(values)
+        if HISTOGRAMS[name].convention:
+            dialect = attributes[fields.DIALECT]
+            attributes[fields.OPERATION] = fields.GENERATE if dialect == "gemini" else fields.CHAT
+            attributes[fields.PROVIDER] = _PROVIDERS.get(dialect, labels.OTHER)
+        return partial(self.histograms[name].record, attributes=attributes)
 
     def setting(self, name: str) -> Change:
         """What sets a gauge."""

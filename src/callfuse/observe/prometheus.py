@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import prometheus_client.multiprocess
 import prometheus_client.values
@@ -62,7 +62,13 @@ class _Instruments:
             for name, one in COUNTERS.items()
         }
         self.histograms = {
-            name: Histogram(f"{PREFIX}{name}_seconds", one.text, buckets=one.bounds, registry=registry)
+            name: Histogram(
+                f"{PREFIX}{name}_seconds",
+                one.text,
+                [label.name for label in one.labels],
+                buckets=one.bounds,
+                registry=registry,
+            )
             for name, one in HISTOGRAMS.items()
         }
         self.gauges = {
@@ -84,7 +90,7 @@ class _Instruments:
         info.labels(version_of_callfuse(), platform.python_version()).set(1)
         for name, one in COUNTERS.items():  # so that the first event is an increase
             if len(one.labels) == 1:
-                for value in (*one.labels[0].values, labels.OTHER):
+                for value in (*(one.labels[0].values or ()), labels.OTHER):
                     self.counters[name].labels(value)
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
@@ -92,9 +98,10 @@ class _Instruments:
         counter = self.counters[name]
         return (counter.labels(*values.values()) if values else counter).inc
 
-    def timing(self, name: str) -> Change:
-        """What measures a time, in seconds."""
-        return self.histograms[name].observe
+    def timing(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What measures a time for a series of a histogram, in seconds."""
+        histogram = self.histograms[name]
+        return (histogram.labels(*values.values()) if values else histogram).observe
 
     def setting(self, name: str) -> Change:
         """What sets a gauge."""
@@ -188,12 +195,19 @@ def keep_in_memory() -> None:
     _values.ValueClass = _values.MutexValue
 
 
-def take_place(folder: str) -> str:
-    """Keep values in files of a folder, in a place of it that no living process has; returns the name of that place.
-    To be called before any metric is made, in a process whose environment names the folder."""
-    place = _free_place(Path(folder))
-    _values.ValueClass = _values.MultiProcessValue(lambda: place)
-    return place
+class WorkerPlace(NamedTuple):
+    """The place of a process in a folder. `replaces`: it was that of a process that has died."""
+
+    name: str
+    replaces: bool
+
+
+def take_place(folder: str) -> WorkerPlace:
+    """Keep values in files of a folder, in a place of it that no living process has. To be called before any metric is
+    made, in a process whose environment names the folder."""
+    name = _free_place(Path(folder))
+    _values.ValueClass = _values.MultiProcessValue(lambda: name)
+    return WorkerPlace(name, replaces=any(Path(folder).glob(f"*_{name}.db")))
 
 
 def _free_place(folder: Path) -> str:
