@@ -55,6 +55,7 @@ COMMANDS = [
     "demo",
     "replay",
     "tune",
+    "report",
     "feedback",
     "top",
     "explain",
@@ -94,7 +95,10 @@ def test_every_command_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("callfuse ", ["serve", "run", "doctor", "demo", "replay", "tune", "feedback", "top", "explain", "config"]),
+        (
+            "callfuse ",
+            ["serve", "run", "doctor", "demo", "replay", "tune", "report", "feedback", "top", "explain", "config"],
+        ),
         ("callfuse config ex", ["explain"]),
         ("callfuse serve --lo", ["--log-level", "--log-format"]),
         ("callfuse serve --log-level w", ["warning"]),

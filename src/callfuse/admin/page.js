@@ -476,6 +476,7 @@ function evidence(lane, found) {
     ["Rests on", letters.join(", ")],
     ["Returned", found.previous],
     ["Step", found.step ? `${found.step} of the ladder${found.blocks ? `, block ${found.blocks} of the lane` : ""}` : null],
+    ["Otherwise", found.would ? `it would have been: ${DONE[found.would] ?? found.would}` : null],
     ["Holdout", found.arm === "holdout" ? "only observed, as a control group" : null],
     ["Advice", found.suggestion], ["Finding id", make("code", {}, found.id)],
   );

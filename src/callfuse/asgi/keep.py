@@ -29,6 +29,7 @@ from callfuse.observe.events import (
     ResultSeen,
     action_of,
 )
+from callfuse.observe.would import would_take
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
 
@@ -164,7 +165,11 @@ class Keeper:
         tally.action = action_of(verdict)
         tally.withheld += verdict.withholds
         arm = self._prepared.arm.name
-        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known, arm=arm))
+        would, prepared = "", self._prepared
+        if not prepared.observed:
+            may_ask = prepared.request.choices == 1
+            would = would_take(verdict, prepared.arm, may_change=not prepared.signed, may_ask=may_ask)
+        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known, arm=arm, would=would))
         self._known.add(id_)
         if (verdict.warns or verdict.withholds) and self._host.bus.wants(ActionTaken):
             told = texts.told(verdict, self._prepared.settings, self._prepared.request.model)

@@ -50,9 +50,9 @@ MOST_DIGITS = 19
 @dataclass(frozen=True, slots=True)
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `route_of`: the route of a path, if
-    there are any. `in_flight`: how many of them go on. `budget`: bounds what they keep together. `last_requests`: those that may come again. `fail_open`:
-    reports errors that occur before the session is known. `traces`: their place in traces, if anybody wants to know.
-    `known_headers`: those of clients, read."""
+    there are any. `in_flight`: how many of them go on. `budget`: bounds what they keep together. `last_requests`: those
+    that may come again. `fail_open`: reports errors that occur before the session is known. `traces`: their place in
+    traces, if anybody wants to know. `known_headers`: those of clients, read."""
 
     app: ASGIApp
     settings: LoopSettings

@@ -1,5 +1,5 @@
-"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `feedback`, `top`, `explain`,
-`config`.
+"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `report`, `feedback`, `top`,
+`explain`, `config`.
 
 Each command imports what it needs when it runs, so that help, version and completion answer at once. Defaults and words
 of settings stand in the help texts as they are in the settings' classes; a test compares them.
@@ -325,6 +325,24 @@ def tune(
     from callfuse.cli.tune import TuneOptions, run_tune
 
     raise typer.Exit(run_tune(files, TuneOptions(max_false_positive, write, config, source, only, feedback)))
+
+
+@app.command(cls=SwitchCommand)
+def report(
+    files: Files,
+    config: ConfigFile = None,
+    feedback: Annotated[
+        str, typer.Option(metavar="FILE", help="Ratings of findings, as written to admin.feedback_file.")
+    ] = "",
+) -> None:
+    """Say what observing has shown, and whether to turn callfuse on.
+
+    Run callfuse with `mode: observe` for a week or so. FILE is the log of `callfuse serve --log-format json` (plain, .gz or .xz), or - for stdin. Lines of other programs
+    are ignored.
+    """
+    from callfuse.cli.report import run_report
+
+    raise typer.Exit(run_report(files, config, feedback))
 
 
 @app.command(cls=SwitchCommand)

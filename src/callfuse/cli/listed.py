@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "demo": "Show how callfuse stops a loop: a scripted model and an agent on this machine, without an API key.",
     "replay": "Show what callfuse would have found in recorded runs: tables, single findings, a page with pictures.",
     "tune": "Set limits from your own successful runs, so that callfuse interrupts at most a given share of such runs.",
+    "report": "Say what observing has shown, and whether to turn callfuse on.",
     "feedback": "Rate a finding of a running `callfuse serve`: no loop, a loop, or a loop that was found too late.",
     "top": "Watch a running `callfuse serve` in the terminal: sessions, calls, holds, findings and actions.",
     "explain": "Explain a kind of finding: what it finds, an example, its settings, what to do about false alarms.",

@@ -32,6 +32,7 @@ from callfuse.observe.events import (
     new_finding_id,
 )
 from callfuse.observe.log import LogSink
+from callfuse.observe.would import would_take
 from callfuse.policy.holdout import HOLDOUT, arm_of
 from callfuse.policy.ladder import Verdict, rung_of_answer
 from callfuse.policy.settings import LoopSettings, Rung
@@ -197,7 +198,8 @@ class LoopDetector:
             verdict, found = changed, self._describe(changed, number)
         self.stats.take(verdict)
         arm = self._arm.name
-        self._bus.emit(FindingSeen(self._where, verdict, self.stats.blocks, arm=arm))
+        would = would_take(verdict, self._arm, may_change=True, may_ask=True)
+        self._bus.emit(FindingSeen(self._where, verdict, self.stats.blocks, arm=arm, would=would))
         if verdict.warns or verdict.withholds:
             action = ActionTaken(self._where, found.finding_id, action_of(verdict), verdict.first, arm)
             self._bus.emit(action)

@@ -27,6 +27,7 @@ from callfuse.dialects.base import Note, Request
 from callfuse.dialects.openai_chat import OpenAIChat
 from callfuse.model.ids import bounded_id
 from callfuse.observe.events import ActionTaken, CallSeen, FindingSeen, NotGuarded, Where, action_of, new_finding_id
+from callfuse.observe.would import would_take
 from callfuse.offline.joining import run_of
 from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.memory import VerdictMemory
@@ -109,7 +110,8 @@ class Guardrail:
             bus.emit(CallSeen(opinion.where, one.call.call, action_of(verdict) if verdict else "none"))
             if verdict is None:
                 continue
-            bus.emit(FindingSeen(opinion.where, verdict, int(verdict.blocks), arm=opinion.arm.name))
+            would = would_take(verdict, opinion.arm, may_change=True, may_ask=False)
+            bus.emit(FindingSeen(opinion.where, verdict, int(verdict.blocks), arm=opinion.arm.name, would=would))
             if verdict.warns or verdict.blocks:
                 rung = action_of(verdict)
                 bus.emit(ActionTaken(opinion.where, verdict.finding_id, rung, verdict.first, opinion.arm.name))

@@ -405,6 +405,7 @@ class Activity:
             "step": told.number(names.STEP),
             "blocks": told.number(names.BLOCKS),
             "arm": told.text(names.ARM),
+            "would": told.text(names.WOULD),
         }
 
     def _quote(self, told: Told, name: str) -> Quoted | str | None:

@@ -194,6 +194,7 @@ class FindingSeen(Event):
     Once for each verdict: where a rung has failed and the next is taken, the same finding comes again (`again`).
     `blocks`: how often the lane was blocked, this time included, if the call is. `arm`: where a share of sessions is
     only observed, to measure the effect of acting on findings, `holdout` for those and `guarded` for the others.
+    `would`: the rung that it would have led to, where it was only observed (`observe/would.py`); else empty.
     """
 
     name: ClassVar[str] = "finding"
@@ -202,6 +203,7 @@ class FindingSeen(Event):
     blocks: int = 0
     again: bool = False
     arm: str = ""
+    would: str = ""
 
     @property
     def finding_id(self) -> str:

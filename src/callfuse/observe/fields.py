@@ -83,6 +83,7 @@ FIRST: Final = "callfuse.first"
 BLOCKS: Final = "callfuse.blocks"
 AGAIN: Final = "callfuse.again"
 ARM: Final = "callfuse.arm"
+WOULD: Final = "callfuse.would"
 CALL_OUTCOME: Final = "callfuse.call.outcome"
 SECONDS: Final = "callfuse.seconds"
 HELD: Final = "callfuse.held_seconds"
@@ -137,6 +138,8 @@ OF_LOG: Final[Mapping[str, str]] = {
     "action": ACTION,
     "blocks": BLOCKS,
     "arm": ARM,
+    "would": WOULD,
+    "feedback": FEEDBACK,
     "status": STATUS,
     "mode": "callfuse.mode",
     "cause": CAUSE,

@@ -43,6 +43,8 @@ _ID: Final = ", finding_id=%(finding_id)s"
 _BLOCKS: Final = ", blocks=%(blocks)d"
 _LANE: Final = ", lane=%(lane)s, named by %(session_source)s"
 _ARM: Final = ", arm=%(arm)s"
+_WOULD: Final = ", would have been %(would)s"
+_FEEDBACK: Final = "Feedback on finding %(finding_id)s (%(kind)s of %(tool)s): %(feedback)s"
 _CALL: Final = "Call in session %s: tool=%s, verdict=%s, signature=%s of %s"
 _VERDICT: Final = (
     "Verdict in session %(session_id)s: kind=%(kinds)s, tool=%(tool)s, count=%(count)d/%(max_repeats)d, hard=%(hard)s, "
@@ -82,8 +84,9 @@ def finding(
     blocks: int = 0,
     finding_id: str = "",
     arm: str = "",
+    would: str = "",
 ) -> None:
-    """Log a finding and what was done about it. `source`: where the session id was found, such as a header's name.
+    """Log a finding and what was done about it, or would have been. `source`: where the session id was found.
 
     `blocks`: how often the lane was blocked, this time included, if the call is. The lane stands in the line where its
     session may have others: a session that is known by its conversation alone has one.
@@ -112,13 +115,14 @@ def finding(
         "action": action_of(verdict),
         "blocks": blocks,
         "arm": arm,
+        "would": shown(would),
         "signature": plain(start),
         "url": page_of(found.kind),
     }
     more = _ID if finding_id else ""
     more += _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""
-    more += _ARM if arm else ""
+    more += (_ARM if arm else "") + (_WOULD if would else "")
     write(logger, level, _LINE + more, fields)
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
@@ -203,8 +207,9 @@ def heartbeat_failure(error: Exception) -> None:
 
 def feedback(event: FeedbackGiven) -> None:
     """Log what somebody says of a finding."""
-    said = (event.finding_id, event.found, event.tool, event.kind)  # perhaps as another process has kept them
-    logger.info("Feedback on finding %s (%s of %s): %s", *map(_quoted, said))
+    said = {"finding_id": event.finding_id, "kind": event.found, "tool": event.tool, "feedback": event.kind}
+    if logger.isEnabledFor(logging.INFO):  # texts perhaps as another process has kept them
+        write(logger, logging.INFO, _FEEDBACK, {name: _quoted(text) for name, text in said.items()})
 
 
 def mended(event: CourseMended) -> None:
@@ -301,4 +306,5 @@ class LogSink:
 
 
 def _finding(event: FindingSeen) -> None:
-    finding(event.verdict, **event.where._asdict(), blocks=event.blocks, finding_id=event.finding_id, arm=event.arm)
+    told = {"finding_id": event.finding_id, "arm": event.arm, "would": event.would}
+    finding(event.verdict, **event.where._asdict(), **told, blocks=event.blocks)

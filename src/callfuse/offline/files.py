@@ -114,6 +114,17 @@ class Reading:
             raise BadRecord(f"cannot be read as {format_.name}: {type(error).__name__}: {error}") from error
 
 
+def lines_of(name: str) -> Iterator[bytes]:
+    """The lines of a file, compressed or not, each up to `MAX_PIECE`; `-` is standard input. Raises OSError, also for
+    one that cannot be unpacked."""
+    raw = open_raw(name)
+    with nullcontext(raw) if name == STDIN else raw:
+        try:
+            yield from _raw_lines(_decompress(raw))
+        except (EOFError, lzma.LZMAError, zlib.error) as error:
+            raise OSError(0, f"cannot be read to its end: {error}", name) from None
+
+
 class Piece(NamedTuple):
     """The value of a record, the JSON text that it was read from, and its line in the file, from 1."""
 

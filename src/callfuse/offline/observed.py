@@ -1,0 +1,163 @@
+"""Reads callfuse's own JSON log, and counts what it would have stopped where it only observed.
+
+    observed = Observed()
+    for line in lines:
+        observed.take(line)
+
+A loop is findings of one kind in a lane whose count goes on; of equal calls, where the kind is of one call. What is
+kept is bounded: beyond `MOST_LOOPS`, the loop unseen for longest is forgotten.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from callfuse.observe import events, fields
+from callfuse.observe.events import FEEDBACK
+from callfuse.offline.feedback import MOST_COUNT, Feedback, Said
+from callfuse.policy.rungs import RUNG_NAMES
+
+MOST_LOOPS: Final = 50_000
+MOST_FINDINGS: Final = 100_000
+"""Findings of which is known what they were, in case somebody has rated them."""
+MOST_SESSIONS: Final = 1_000_000
+_MOST_NAMES: Final = 1000
+"""Tools and kinds, and causes, that are counted apart."""
+_OTHER: Final = "(others)"
+_UNGUARDED: Final = frozenset({"no tools", "disabled"})
+"""Causes that say that there was nothing to guard."""
+
+
+@dataclass(slots=True)
+class LoopsOfTool:
+    """The loops of one tool and kind. `calls`: findings of them. `longest`: the highest count, and `example` the id of
+    its finding. `withheld`: findings whose call would have been withheld."""
+
+    loops: int = 0
+    calls: int = 0
+    withheld: int = 0
+    longest: int = 0
+    example: str = ""
+
+
+@dataclass(slots=True)
+class Observed:
+    """What the lines of a log tell.
+
+    `lines`: that are callfuse's. `first`, `last`: their times. `exchanges`, and of these `unguarded` by cause.
+    `sessions`, `looping`: all, and those with a loop that would have been acted on. `would`: such loops by the first
+    rung. `acted`: findings that were acted on. `failed_open`: causes of calls that passed unjudged.
+    """
+
+    lines: int = 0
+    first: str = ""
+    last: str = ""
+    exchanges: int = 0
+    unguarded: Counter[str] = field(default_factory=Counter)
+    sessions: set[int] = field(default_factory=set)
+    looping: set[int] = field(default_factory=set)
+    would: Counter[str] = field(default_factory=Counter)
+    acted: int = 0
+    failed_open: int = 0
+    of_tool: dict[tuple[str, str], LoopsOfTool] = field(default_factory=dict)
+    rated: dict[str, str] = field(default_factory=dict)
+    _counts: OrderedDict[tuple[str, ...], int] = field(default_factory=OrderedDict)
+    _found: OrderedDict[str, Said] = field(default_factory=OrderedDict)
+
+    def take(self, line: bytes) -> None:
+        """Count what a line tells; one that is none of callfuse's is left out."""
+        try:
+            given = orjson.loads(line)
+        except ValueError:
+            return
+        if not isinstance(given, dict) or not _text(given, "logger").startswith("callfuse"):
+            return
+        self.lines += 1
+        time = _text(given, "time")
+        self.first, self.last = self.first or time, time or self.last
+        if _text(given, "logger") == "callfuse.access":
+            self._take_exchange(given)
+        elif rating := _text(given, fields.FEEDBACK):
+            self.rate(_text(given, fields.FINDING_ID), rating)
+        elif _text(given, fields.KIND) and _number(given, fields.COUNT):
+            self._take_finding(given)
+        elif _text(given, "message").startswith("callfuse failed open"):
+            self.failed_open += 1
+
+    def rate(self, finding_id: str, rating: str) -> None:
+        """Note what somebody says of a finding; the last rating counts."""
+        if finding_id and rating in FEEDBACK and len(self.rated) < MOST_FINDINGS:
+            self.rated[finding_id] = rating
+
+    @property
+    def loops(self) -> int:
+        """Loops that would have been acted on."""
+        return self.would.total()
+
+    @property
+    def withheld(self) -> int:
+        """Calls that have run and would have been withheld, had the model gone on all the same."""
+        return sum(one.withheld for one in self.of_tool.values())
+
+    def feedback(self) -> Feedback:
+        """What was said of findings that the log has."""
+        known = [(self._found[id_], rating) for id_, rating in self.rated.items() if id_ in self._found]
+        return Feedback(tuple(Said(rating, one.kind, one.tool, one.count) for one, rating in known))
+
+    def _take_exchange(self, given: Mapping[str, Any]) -> None:
+        self.exchanges += 1
+        cause = _text(given, fields.CAUSE)
+        status = _number(given, fields.STATUS)
+        if cause and cause not in _UNGUARDED and status < events.FAILED:
+            self.unguarded[cause if cause in self.unguarded or len(self.unguarded) < _MOST_NAMES else _OTHER] += 1
+        if (session := _text(given, fields.SESSION)) and len(self.sessions) < MOST_SESSIONS:
+            self.sessions.add(hash(session))
+
+    def _take_finding(self, given: Mapping[str, Any]) -> None:
+        would, action = _text(given, fields.WOULD), _text(given, fields.ACTION)
+        if action not in ("observe", "allow"):
+            self.acted += 1
+        if would not in RUNG_NAMES:
+            return
+        kind, tool, count = _text(given, fields.KIND), _text(given, fields.TOOL), _number(given, fields.COUNT)
+        id_, session = _text(given, fields.FINDING_ID), _text(given, fields.SESSION)
+        if id_ and count <= MOST_COUNT:
+            self._found[id_] = Said("", kind, tool, count)
+            if len(self._found) > MOST_FINDINGS:
+                self._found.popitem(last=False)
+        place = (tool, kind) if (tool, kind) in self.of_tool or len(self.of_tool) < _MOST_NAMES else (_OTHER, kind)
+        of_tool = self.of_tool.setdefault(place, LoopsOfTool())
+        of_tool.calls += 1
+        of_tool.withheld += RUNG_NAMES[would].withholds
+        if count > of_tool.longest:
+            of_tool.longest, of_tool.example = count, id_
+        if self._is_new(given, kind, count):
+            of_tool.loops += 1
+            self.would[would] += 1
+            if len(self.looping) < MOST_SESSIONS:
+                self.looping.add(hash(session))
+
+    def _is_new(self, given: Mapping[str, Any], kind: str, count: int) -> bool:
+        """Whether a finding begins a loop: none of its lane and kind came before, or one with no lower a count."""
+        is_of_call = kind.startswith("repeat")
+        key: tuple[str, ...] = (_text(given, fields.SESSION), _text(given, fields.LANE), kind)
+        if is_of_call:
+            key += (_text(given, fields.TOOL), _text(given, "callfuse.call"))
+        before = self._counts.pop(key, None)
+        self._counts[key] = count
+        if len(self._counts) > MOST_LOOPS:
+            self._counts.popitem(last=False)
+        return before is None or count < before or (is_of_call and count == before)
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    value = given.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _number(given: Mapping[str, Any], name: str) -> int:
+    value = given.get(name, 0)
+    return value if type(value) is int else 0
