@@ -44,7 +44,9 @@ def test_the_table_in_a_pipe(log: str) -> None:
     ended = callfuse("replay", log, "--show", "1")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "\x1b" not in ended.stdout
-    head, lab, *rest = ended.stdout.splitlines()
+    answer, blank, head, lab, *rest = ended.stdout.splitlines()
+    assert answer == "No recommendation: 2 runs with calls; at least 20 are needed."
+    assert blank == ""
     assert head.split()[:2] == ["source", "rule"]
     assert lab.split() == ["lab", "any", "rule", "1", "1", "0", "(0.0%)", "1", "(100.0%)", "0", "(0.0%)", "2", "0",
                            "2", "(50.0%)", "8", "(50.0%)"]  # fmt: skip
@@ -56,7 +58,7 @@ def test_standard_input_and_a_name_for_it() -> None:
     content = lzma.compress(json.dumps(LOOP).encode())
     command = [sys.executable, "-m", "callfuse", "replay", "-", "--source", "piped"]
     ended = subprocess.run(command, input=content, capture_output=True, env=CLEAN | PLAIN, timeout=60, check=True)
-    assert ended.stdout.decode().splitlines()[1].startswith("piped ")
+    assert ended.stdout.decode().splitlines()[3].startswith("piped ")
 
 
 def test_reports_are_written_beside_the_table(log: str, tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_reports_are_written_beside_the_table(log: str, tmp_path: Path) -> None:
     names = {kind: str(tmp_path / f"report.{kind}") for kind in ("json", "csv", "html")}
     ended = callfuse("replay", log, *(part for kind, name in names.items() for part in (f"--{kind}", name)))
     assert ended.returncode == 0
-    assert ended.stdout.startswith("source")
+    assert ended.stdout.splitlines()[2].startswith("source")
     told = json.loads(Path(names["json"]).read_text())
     assert told["rows"][0]["saved_calls"] == 2
     assert [run["acts_from"] for run in told["runs"]] == [3]
@@ -165,5 +167,5 @@ def test_a_bar_on_a_terminal_only(name: str, log: str) -> None:
     assert "replaying" in seen
     assert "2 runs" in seen
     assert ("100%" in seen) == (name == "the file")
-    assert out.startswith("source")
+    assert out.startswith("No recommendation")
     assert callfuse("replay", log).stderr == ""

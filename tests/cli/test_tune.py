@@ -87,7 +87,7 @@ def test_each_source_by_itself(tmp_path: Path) -> None:
         assert written_.returncode == 0
         assert load_config(tmp_path / f"{limit}.yaml", env={}).tool_call_loop.max_weighted_calls == limit
     pooled = callfuse("tune", log, "--source", "all")
-    assert pooled.stdout.splitlines()[1].split()[:3] == ["all", "95", "1"]
+    assert pooled.stdout.splitlines()[3].split()[:3] == ["all", "95", "1"]
 
 
 @pytest.mark.parametrize("name", ["callfuse.yaml", "callfuse.toml"])
@@ -152,7 +152,7 @@ def test_standard_input() -> None:
     ended = subprocess.run(
         command, input=content, capture_output=True, text=True, env=CLEAN | PLAIN, timeout=60, check=True
     )
-    assert ended.stdout.splitlines()[1].startswith("lab ")
+    assert ended.stdout.splitlines()[3].startswith("lab ")
 
 
 def test_what_is_set_stays(log: str, tmp_path: Path) -> None:
@@ -242,5 +242,5 @@ def test_a_bar_on_a_terminal_only(log: str) -> None:
     out, seen = on_terminal("tune", log)
     assert "scoring" in seen
     assert "41 runs" in seen
-    assert out.startswith("source")
+    assert out.startswith("lab: ")
     assert callfuse("tune", log).stderr == ""

@@ -14,7 +14,7 @@ from callfuse.model import PastCall, Result, Round, ToolCall
 from callfuse.observe.pages import page_of
 from callfuse.offline.excerpts import LONGEST, MAX_CELLS, short
 from callfuse.offline.replay import ANY
-from callfuse.offline.report_data import ALL, as_csv, as_json, table
+from callfuse.offline.report_data import ALL, NOTES, as_csv, as_json, table
 from callfuse.offline.report_page import as_html
 from callfuse.offline.report_text import report_replay
 from callfuse.offline.runs import RecordedRun, Unreadable
@@ -121,6 +121,7 @@ def test_json_and_csv_have_the_same_figures() -> None:
     assert whole["tool_call_loop"]["max_repeats"] == 3
     assert whole["findings"][0]["calls"][2] == {
         "number": 3, "id": "2a", "tool": "look", "arguments": '"a"', "result": "a", "found": True, "differs": "",
+        "begins_turn": False,
     }  # fmt: skip
     assert whole["faults"] == {"count": 1, "first": [{"file": "f", "line": 1, "what": "bad"}]}
     assert whole["held"][0]["suspect"] == 1
@@ -260,3 +261,64 @@ def test_hostile_texts_in_values() -> None:
 def test_short(text: str, shown: str) -> None:
     """One line, of printable characters, of a bounded length."""
     assert short(text) == shown
+
+
+def test_a_user_message_is_marked_among_the_calls() -> None:
+    """As the page draws its turns: between the calls before and after it."""
+    run = run_of([["b"]], THREE, success=False)
+    lines = printed(replayed([run])).splitlines()
+    at = next(n for n, line in enumerate(lines) if line.strip() == "---- a user message ----")
+    assert [lines[at - 1].split()[0], lines[at + 1].split()[0]] == ["1", "2"]
+    assert sum("user message" in line for line in lines) == 1
+
+
+def many(count: int, rounds: list[list[str]], success: bool | None) -> list[RecordedRun]:
+    """So many runs of one turn of these rounds."""
+    return [run_of(rounds, success=success) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("runs", "says"),
+    [
+        ([], "No recommendation: 0 runs with calls; at least 20 are needed."),
+        (many(1, THREE, success=True), "No recommendation: 1 run with calls; at least 20 are needed."),
+        (many(20, [["a"]], success=None), "Change nothing: nothing was found in 20 runs."),
+        (
+            [*many(18, [["a"]], success=True), *many(2, THREE, success=True)],
+            "Change this first, because callfuse would have interrupted 2 of 20 successful runs (10.0%), most by "
+            "repeat: look at some (--show 5 --rule repeat), and raise its limit, or use callfuse tune.",
+        ),
+        (
+            [*many(20, [["a"]], success=True), *many(2, THREE, success=False)],
+            "Change nothing: callfuse would have interrupted 2 of 2 failed runs and 0 of 20 successful runs.",
+        ),
+        (
+            many(20, THREE, success=None),
+            "Look at some findings first (--show 5), because the records call no run successful: callfuse "
+            "would have interrupted 20 of 20 unlabelled runs.",
+        ),
+    ],
+)
+def test_the_answer_comes_first(runs: list[RecordedRun], says: str) -> None:
+    """In one sentence, in every report that has room for it."""
+    replay = replayed(runs)
+    assert printed(replay, 400).splitlines()[0] == says
+    assert json.loads(as_json(replay))["answer"] == says
+    assert says in Page(as_html(replay)).text
+
+
+def test_what_only_warns_interrupts_nothing() -> None:
+    """So there is nothing to change."""
+    replay = replayed(many(20, THREE, success=True), LoopSettings(mode=MODES["warn"]))
+    assert printed(replay, 400).startswith(
+        "Change nothing: callfuse would have withheld no call in 20 runs, and found something in 20."
+    )
+
+
+def test_every_column_is_explained() -> None:
+    """In the notes below the table."""
+    texts = table(replayed([run_of(THREE, success=success) for success in (True, False, None)]))
+    notes = " ".join(NOTES)
+    for heading in texts.headings:
+        for word in heading.removesuffix(" runs").split():
+            assert word in notes or word == "calls", word

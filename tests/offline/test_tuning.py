@@ -365,8 +365,43 @@ def test_what_is_said(runs: list[RecordedRun], line: str) -> None:
 
 def test_the_table() -> None:
     """Shares on unseen runs, beside those of length alone; dashes where nobody knows. None where nothing is tuned."""
-    head, row, *_ = said(*GOOD, *LOOPS).splitlines()
+    _, _, head, row, *_ = said(*GOOD, *LOOPS).splitlines()
     assert head.split("  ")[0] == "source"
     assert row.split() == ["lab", "38", "3", "5.0%", "72.7%", "5.0%", "0.0%"]
     assert said(*GOOD[:20], *LOOPS).splitlines()[1].strip() == "lab"
-    assert said(*GOOD).splitlines()[1].split() == ["lab", "38", "0", "5.0%", "-", "5.0%", "-"]
+    assert said(*GOOD).splitlines()[3].split() == ["lab", "38", "0", "5.0%", "-", "5.0%", "-"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "base", "begins"),
+    [
+        ([*GOOD, *LOOPS], {}, "Set max_repeats: 2, no_repeats_after: "),
+        ([*GOOD, *LOOPS], None, "Change nothing: the limits in use act on at most 5% of new successful runs."),
+        (GOOD, {}, "Set max_repeats: 2, no_repeats_after: "),
+    ],
+)
+def test_the_answer_comes_first(runs: list[RecordedRun], base: dict[str, Any] | None, begins: str) -> None:
+    """What to set, and why; nothing where the limits are so already. Before the table, with the source's name."""
+    if base is None:
+        block = tuned_by(*runs).block()
+        assert tuned_by(*runs, **block).answer == begins
+        return
+    found = tuned_by(*runs, **base)
+    assert found.answer.startswith(begins) or found.answer.startswith("Set max_repeats: 2, ")
+    assert found.answer.endswith(", because with these callfuse acts on at most 5% of new successful runs.")
+    assert said(*runs).splitlines()[0] == f"lab: {found.answer}"
+
+
+def test_what_saves_nothing_changes_nothing() -> None:
+    """Stricter limits of which no failed run would have had anything."""
+    failed = [run_of(["x", "y"], success=False)]
+    found = tuned_by(*GOOD, *failed)
+    assert (found.trials.scale.saved, found.trials.length.saved) == (0, 0)
+    assert found.answer == "Change nothing: stricter limits would have saved nothing in the failed runs."
+
+
+def test_too_few_runs_are_refused_in_one_sentence() -> None:
+    """Which says how many are needed."""
+    text = said(*GOOD[:5])
+    assert "Not tuned: 38 successful runs are needed for 5%" in text
+    assert "Set " not in text

@@ -6,7 +6,7 @@ Texts from records are cut, put on one line, and stripped of control characters.
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
@@ -35,7 +35,8 @@ class CallExcerpt:
     """A call as short texts.
 
     `number` counts from 1 in its run, `found` marks the call with the finding. `differs`: what tells its result from
-    the one that the same call brought before in its turn; empty where they are equal, or there is none.
+    the one that the same call brought before in its turn; empty where they are equal, or there is none. `begins_turn`:
+    a user message came between it and the call shown before.
     """
 
     number: int
@@ -45,6 +46,7 @@ class CallExcerpt:
     result: str
     found: bool = False
     differs: str = ""
+    begins_turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,11 @@ def _excerpt(run: RecordedRun, calls: Sequence[Judged], before: Sequence[Outcome
         hard=finding.hard,
         done=str(verdict.rung or "nothing"),
         calls=tuple(
-            describe_call(calls[place].call, place + 1, found=place == at, before=before[place]) for place in around
+            replace(
+                describe_call(calls[place].call, place + 1, found=place == at, before=before[place]),
+                begins_turn=place > around.start and calls[place].turn != calls[place - 1].turn,
+            )
+            for place in around
         ),
     )
 

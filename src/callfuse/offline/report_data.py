@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from callfuse import __version__
+from callfuse.offline.answers import answer_of
 from callfuse.offline.excerpts import short
 from callfuse.offline.replay import ANY, Figures, Fired, Outcomes, Replay, rules_of, total
 from callfuse.offline.runs import CHARACTERS_A_TOKEN
@@ -36,6 +37,7 @@ NAMES: Final = 2
 
 NOTES: Final = (
     "ok, failed, unknown: runs by the outcome of the task in the record, whether or not there was a loop. "
+    "source: as the record, --source or the file names it; rule: the kind of finding; any rule: each run once. "
     "fired: runs with a finding; hard ok: runs that were ok with a hard one; soft, hard: findings.",
     "saved: calls of failed runs from the first one that would have been withheld to the end of the run. It "
     "is unknown what the model would have done instead. Tokens are the recorded characters of names, "
@@ -96,6 +98,7 @@ def as_json(replay: Replay) -> bytes:
         {
             "callfuse": __version__,
             "tool_call_loop": replay.settings.model_dump(mode="json"),
+            "answer": answer_of(replay),
             "rules": sorted(replay.rules),
             "characters_a_token": CHARACTERS_A_TOKEN,
             "rows": [one.cells() for one in rows(replay.figures)],

@@ -12,6 +12,7 @@ from string import Template
 from callfuse import __version__
 from callfuse.detect.registry import KINDS
 from callfuse.observe.pages import page_of
+from callfuse.offline.answers import answer_of
 from callfuse.offline.excerpts import Cell, Picture, describe_success, short
 from callfuse.offline.replay import ANY, Replay
 from callfuse.offline.report_data import NOTES, TextTable, table
@@ -22,6 +23,7 @@ def as_html(replay: Replay) -> bytes:
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     figures = table(replay)
     page = template.substitute(
+        answer=escape(answer_of(replay)),
         summary=escape(_summary(replay)),
         head="".join(f"<th>{escape(heading)}</th>" for heading in figures.headings),
         rows="\n".join(_rows(figures)),

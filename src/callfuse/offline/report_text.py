@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from callfuse.offline.answers import answer_of
 from callfuse.offline.conformal import Trial
 from callfuse.offline.excerpts import FindingExcerpt, describe_success, short
 from callfuse.offline.replay import Replay
@@ -46,6 +47,8 @@ def console() -> Console:
 
 def report_replay(replay: Replay, width: int) -> Iterator[RenderableType]:
     """Yield the parts of the report on a replay for a terminal of `width` columns."""
+    yield Text(answer_of(replay), "bold")
+    yield Text()
     texts = table(replay, counts=width >= WIDE)
     yield from _draw_table(texts, width, gap=2 if width >= WIDE else 1)
     yield from (Text(note, "dim") for note in NOTES)
@@ -94,6 +97,8 @@ def _finding_lines(finding: FindingExcerpt) -> Iterator[Text]:
     names = ", ".join(name for name in (finding.source, finding.model) if name)
     yield Text(f"  run {finding.run}: {names}, {describe_success(finding.success)}", "dim")
     for call in finding.calls:
+        if call.begins_turn:
+            yield Text("    ---- a user message ----", "dim")
         mark = ">" if call.found else " "
         id_ = "" if call.id == f"#{call.number}" else f" {call.id}"
         line = Text(f"  {mark} {call.number:>4}{id_}  {call.tool} {call.arguments}", "bold" if call.found else "")
@@ -103,7 +108,10 @@ def _finding_lines(finding: FindingExcerpt) -> Iterator[Text]:
 
 def report_tuning(results: Sequence[TuningResult]) -> Iterator[RenderableType]:
     """Yield the parts of the report on tuned sources."""
-    if any(isinstance(result, Tuned) for _, _, result in results):
+    tuned = [result for _, _, result in results if isinstance(result, Tuned)]
+    if tuned:
+        yield from (Text(f"{short(one.name)}: {one.answer}", "bold") for one in tuned)
+        yield Text()
         yield _tuning_table(results)
         yield from (Text(note, "dim") for note in TUNING_NOTES)
     for name, source, result in results:

@@ -111,13 +111,13 @@ class Scale:
     def __init__(self, base: LoopSettings) -> None:
         unrecorded = {name: 0 for name, limit in LIMITS.items() if not limit.in_records}
         detectors = base.detectors.with_limits(unrecorded)
-        self._base = base.model_copy(update={"enabled": True, "detectors": detectors})
+        self.base = base.model_copy(update={"enabled": True, "detectors": detectors})
         self._at: dict[int, LoopSettings] = {}
 
     def by_length(self, line: int) -> LoopSettings:
         """The settings that act on a run if more than `line` calls follow on one user message; a lower `max_calls` of
         the base stays. What the scale moves is off."""
-        base = self._base
+        base = self.base
         off = {"max_repeats": 0, "max_repeats_changing": 0, "max_weighted_calls": 0, "no_repeats_after": 0}
         detectors = base.detectors.model_copy(update=dict.fromkeys(DETECTORS, 0))
         max_calls = min(line, base.max_calls or line)
@@ -125,7 +125,7 @@ class Scale:
 
     def settings(self, line: Score) -> LoopSettings:
         """The settings that act on a run if its score is beyond the line."""
-        base, points = self._base, line.points
+        base, points = self.base, line.points
         detectors = {name: limit.at(points) for name, limit in DETECTORS.items() if base.limit_of(name)}
         update = {name: limit.at(points) for name, limit in REPEATS.items() if getattr(base, name)}
         return base.model_copy(
@@ -143,7 +143,7 @@ class Scale:
         steps: list[ScoreStep] = []
         calls = 0
         for rounds in run.turns:
-            ignore_in_rounds(rounds, self._base)
+            ignore_in_rounds(rounds, self.base)
             for at, round_ in enumerate(rounds):
                 score = self._score(rounds, at, warned=warned)
                 if not steps or score > steps[-1].score:
@@ -168,7 +168,7 @@ class Scale:
         points = 0 if is_free(0) else bisect_left(range(ALWAYS.points), True, lo=1, key=is_free)
         if points not in (0, TWICE):
             return Score(points)
-        weighed = weight(before, self._base)
+        weighed = weight(before, self.base)
         beside = len({call.signature for call in calls if call.name}) - 1  # each of them weighs one; see `Budget`
         return Score(points, weighed if points else weighed + max(beside, 0))
 
@@ -286,7 +286,7 @@ class Tuned:
     """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen ones.
 
     `alpha`: the share of runs that may be acted on. `by_length`: the settings at the line on the number of calls alone.
-    `has_failed`: some of its runs failed, so that what is saved is known. `raised`: limits of single tools of the
+    `before`: the settings that were tuned. `has_failed`: some of its runs failed, so that what is saved is known. `raised`: limits of single tools of the
     recommended settings that are above the line because of feedback.
     """
 
@@ -296,6 +296,7 @@ class Tuned:
     by_scale: LoopSettings
     by_length: LoopSettings
     trials: Trials
+    before: LoopSettings
     has_failed: bool = True
     raised: tuple[Raised, ...] = ()
 
@@ -315,6 +316,20 @@ class Tuned:
     def settings(self) -> LoopSettings:
         """The recommended settings: those of the line that saves more in the trials."""
         return self.by_length if self.recommends_length else self.by_scale
+
+    @property
+    def answer(self) -> str:
+        """What to do, in one sentence."""
+        before, limits = limits_of(self.before), self.limits
+        changed = {name: limit for name, limit in limits.items() if limit != before[name]}
+        share = percent(self.alpha)
+        if not changed:
+            return f"Change nothing: the limits in use act on at most {share} of new successful runs."
+        is_milder = any(not limit or limit > before[name] > 0 for name, limit in changed.items())
+        if self.has_failed and not is_milder and not (self.trials.scale.saved or self.trials.length.saved):
+            return "Change nothing: stricter limits would have saved nothing in the failed runs."
+        limited = ", ".join(f"{name}: {limit or 'off'}" for name, limit in changed.items())
+        return f"Set {limited}, because with these callfuse acts on at most {share} of new successful runs."
 
     @property
     def recommendation(self) -> str:
@@ -400,7 +415,8 @@ def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
             "detectors.stagnation)"
         )
     by_length = scale.by_length(line(sorted(source.good_calls), alpha))
-    return Tuned(name, alpha, good, scale.settings(at), by_length, try_lines(source, alpha), bool(source.failed))
+    by_scale, trials = scale.settings(at), try_lines(source, alpha)
+    return Tuned(name, alpha, good, by_scale, by_length, trials, scale.base, bool(source.failed))
 
 
 def percent(share: Fraction | float) -> str:
