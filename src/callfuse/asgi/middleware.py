@@ -215,7 +215,7 @@ class CallFuseMiddleware:
 
     @property
     def in_flight(self) -> int:
-        """The exchanges that go on at present."""
+        """The exchanges that it serves at present."""
         return self._host.in_flight.exchanges
 
     @property

@@ -21,29 +21,12 @@ from callfuse.dialects import Dialect
 from callfuse.guard.step import Step
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import Decided, ExchangeEnded, HoldBegan, HoldEnded, NotGuarded, NotWatched, Where
+from callfuse.observe.times import ExchangeTimes
 
 OWN_ERROR: Final = "error"
 """The cause of an exchange that passed because of an error of callfuse's own."""
 DISABLED: Final = "disabled"
 """That of one that the settings exempt."""
-
-
-class InFlight:
-    """How many `exchanges` of a middleware go on."""
-
-    exchanges = 0
-
-
-class ExchangeTimes:
-    """When the parts of one exchange came, by `perf_counter`. `read`: the request's body has been read; `called`: the
-    app is called; `first_byte`: of the app's first answer, 0 before it. `held_s`: seconds of holds that are over;
-    `asked_s`: of these, after the model was asked again."""
-
-    __slots__ = ("asked_s", "began", "called", "first_byte", "held_s", "read")
-
-    def __init__(self) -> None:
-        self.began = self.read = self.called = perf_counter()
-        self.first_byte = self.held_s = self.asked_s = 0.0
 
 
 class Tally:

@@ -337,8 +337,8 @@ def report(
 ) -> None:
     """Say what observing has shown, and whether to turn callfuse on.
 
-    Run callfuse with `mode: observe` for a week or so. FILE is the log of `callfuse serve --log-format json` (plain, .gz or .xz), or - for stdin. Lines of other programs
-    are ignored.
+    Run callfuse with `mode: observe` for a week or so. FILE is the log of `callfuse serve --log-format json` (plain,
+    .gz or .xz), or - for stdin. Lines of other programs are ignored.
     """
     from callfuse.cli.report import run_report
 

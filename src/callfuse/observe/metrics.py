@@ -172,7 +172,7 @@ GAUGES: Final[Mapping[str, Shown]] = {
     "sessions": Shown(
         "Lanes in memory (limit: max_sessions); a lane that two workers know counts twice.", "{lane}", "sum"
     ),
-    "in_flight": Shown("Exchanges that go on.", "{exchange}", "sum"),
+    "in_flight": Shown("Exchanges that are served at present.", "{exchange}", "sum"),
     STORE_UP: Shown("1 while the store is used, 0 while it is down and not used.", "", "min"),
 }
 """By name: `callfuse_held_bytes` for Prometheus, `callfuse.held` for OpenTelemetry."""

@@ -286,8 +286,8 @@ class Tuned:
     """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen ones.
 
     `alpha`: the share of runs that may be acted on. `by_length`: the settings at the line on the number of calls alone.
-    `before`: the settings that were tuned. `has_failed`: some of its runs failed, so that what is saved is known. `raised`: limits of single tools of the
-    recommended settings that are above the line because of feedback.
+    `before`: the settings that were tuned. `has_failed`: some of its runs failed, so that what is saved is known.
+    `raised`: limits of single tools of the recommended settings that are above the line because of feedback.
     """
 
     name: str
