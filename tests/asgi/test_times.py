@@ -9,7 +9,6 @@ import pytest
 from callfuse import CallFuseMiddleware
 from callfuse.asgi import driver, middleware, prepare, tally
 from callfuse.conversations.memory import MemoryLedger
-from callfuse.observe import times
 from callfuse.observe.events import ExchangeEnded
 from tests.support.asgi import Message, Receive, Request, Scope, Send, drive
 from tests.support.config import settings
@@ -48,7 +47,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all that measures."""
     found = Clock()
-    for module in (driver, middleware, prepare, tally, times):
+    for module in (driver, middleware, prepare, tally):
         monkeypatch.setattr(module, "perf_counter", found)
     return found
 

@@ -19,7 +19,7 @@ from callfuse.asgi.evidence import KeptRequest
 from callfuse.asgi.fail_open import FailOpen, Stage
 from callfuse.asgi.last_requests import LEAST_BYTES, Continued, LastRequest, LastRequests, Sender
 from callfuse.asgi.review import Callback
-from callfuse.asgi.tally import DISABLED, Tally
+from callfuse.asgi.tally import DISABLED, InFlight, Tally
 from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
 from callfuse.config.serve import Route
@@ -34,7 +34,6 @@ from callfuse.model.ids import bounded_id
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import HeaderIgnored, NotGuarded, Where
 from callfuse.observe.telemetry import Traces
-from callfuse.observe.times import InFlight
 from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides

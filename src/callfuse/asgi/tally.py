@@ -20,13 +20,27 @@ from callfuse.config.serve import Route
 from callfuse.dialects import Dialect
 from callfuse.guard.step import Step
 from callfuse.observe.bus import Bus
-from callfuse.observe.events import Decided, ExchangeEnded, HoldBegan, HoldEnded, NotGuarded, NotWatched, Where
-from callfuse.observe.times import ExchangeTimes
+from callfuse.observe.events import (
+    Decided,
+    ExchangeEnded,
+    ExchangeTimes,
+    HoldBegan,
+    HoldEnded,
+    NotGuarded,
+    NotWatched,
+    Where,
+)
 
 OWN_ERROR: Final = "error"
 """The cause of an exchange that passed because of an error of callfuse's own."""
 DISABLED: Final = "disabled"
 """That of one that the settings exempt."""
+
+
+class InFlight:
+    """How many `exchanges` of a middleware go on."""
+
+    exchanges = 0
 
 
 class Tally:
@@ -56,7 +70,7 @@ class Tally:
     )
 
     def __init__(self, bus: Bus, dialect: Dialect, route: Route | None = None) -> None:
-        self.times = ExchangeTimes()
+        self.times = ExchangeTimes(perf_counter())
         self.where = Where("-", "", "", "", (route and route.backend) or dialect.backend, dialect.name)
         self.route = "/" if route is None else route.path
         self.mode = "passed"
