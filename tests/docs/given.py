@@ -100,6 +100,7 @@ SETTINGS = b"tool_call_loop: {max_repeats: 3}\n"
 FILES: Mapping[str, Callable[[], bytes]] = {
     "callfuse.yaml": lambda: SETTINGS,
     "new.yaml": lambda: SETTINGS,
+    "callfuse.jsonl": lambda: b'{"logger": "callfuse.access", "gen_ai.conversation.id": "s"}\n',
     "feedback.jsonl": lambda: b"",
     "request.json": request,
     "run.json": lambda: json.dumps(record("a", *["b"] * 6)).encode(),

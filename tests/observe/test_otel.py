@@ -468,8 +468,9 @@ CONVENTIONS = {one.convention: name for name, one in HISTOGRAMS.items() if one.c
 
 def labels_of(name: str) -> tuple[Label, ...]:
     """The labels of a metric."""
-    known = {**COUNTERS, **HISTOGRAMS}
-    return known[name].labels if name in known else ()
+    if name in COUNTERS:
+        return COUNTERS[name].labels
+    return HISTOGRAMS[name].labels if name in HISTOGRAMS else ()
 
 
 def spelled(name: str) -> str:

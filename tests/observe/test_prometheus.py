@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -90,7 +90,7 @@ def changed(*given: Event) -> dict[str, float]:
     return {name: value for name, value in samples(metrics).items() if before.get(name, 0.0) != value}
 
 
-EACH: dict[str, tuple[Event, dict[str, float]]] = {
+EACH: dict[str, tuple[Event, Mapping[str, float]]] = {
     "exchange": (ended(), {"exchanges_total{dialect=openai-chat,outcome=guarded}": 1} | timed(status=200)),
     "one that callfuse answered": (
         ended(mode="answered", first_byte_seconds=1.0, before_seconds=1.0),
