@@ -14,7 +14,8 @@ measured: it shows how late texts are found rather than which.
 
 Printed: the share that is found, with the 95 % interval (Wilson) in brackets, and for texts that run away how many
 characters come from the first repeated one on until they are found; what was found of healthy texts, of all and of
-those that are long enough; and the cost of what is added in pieces of 4 characters, the median of 5 rounds.
+those that are long enough; the cost of what is added in pieces of 4 characters, the median of 5 rounds; and how much of
+a streamed text that runs away from its beginning has come, of each format, when it is told.
 """
 
 import argparse
@@ -30,15 +31,25 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from benchmarks.chunks import PATHS, scripted
 from benchmarks.quality import DEFAULT_FOLDER, Share
 from callfuse.detect import runaway
 from callfuse.detect.runaway import LOOK, GrowingText, Runaway
+from callfuse.dialects import DIALECTS
+from callfuse.guard.assembly import Assembly
+from callfuse.policy.settings import LoopSettings
+from callfuse.testing import Answer
+from callfuse.wire.aws_events import MEDIA_TYPE
 
 DEFAULT_TEXTS: Final = Path("../shared/runaway/mint.jsonl.xz")
 GOES_ON: Final = 100_000
 """Characters; a recorded agent's model wrote 79,222."""
 LARGEST: Final = 1_000_000
 PIECE: Final = 4
+STREAMED: Final = (4, 40)
+"""Characters of a frame: a token, and ten of them."""
+STREAM_TYPES: Final = (b"application/json", b"text/event-stream", b"application/x-ndjson", MEDIA_TYPE)
+LAP: Final = "The sauce must be stirred until it is thick. "
 ROUNDS: Final = 5
 _NUMBER: Final = re.compile("[0-9]+")
 
@@ -171,6 +182,28 @@ def print_cost() -> None:
     print(f"\na piece of {PIECE} characters: {each_us:.3f} us, of which {at_once_us:.3f} us for the looks")
 
 
+def print_streams() -> None:
+    """Print for each format how many characters of a streamed text, and bytes of its frames, come until it is told."""
+    print(f"\n{'streamed, until it is told':44} {'characters':>12} {'bytes':>12}")
+    for dialect in DIALECTS:
+        path: str | None = PATHS.get(dialect.name)
+        form = next((one for kind in STREAM_TYPES if (one := dialect.stream_format(kind, asked=True))), None)
+        if path is None or form is None:
+            continue
+        for chars in STREAMED:
+            chunks = scripted(dialect.name, Answer(LAP * (GOES_ON // len(LAP) * 3)), chars)
+            assembly, size, said = Assembly(dialect, 1, LoopSettings(), None, form), 0, 0
+            for chunk in chunks:
+                assembly.feed(chunk)
+                size += len(chunk)
+                said += chars
+                if assembly.texts.found:
+                    print(f"  {dialect.name}, {chars} characters a frame".ljust(44), f"{said:12,} {size:12,}")
+                    break
+            else:
+                raise SystemExit(f"{dialect.name}: a text of {3 * GOES_ON:,} characters is not found")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -183,6 +216,7 @@ def main(arguments: list[str] | None = None) -> None:
     with patch.multiple(runaway, LOOK=look, WINDOW=2 * look, LEAST=2 * look):
         print_tables(options.texts, options.runs, options.files)
         print_cost()
+    print_streams()
 
 
 def print_tables(texts: Path, runs: Path, files: Path) -> None:

@@ -46,6 +46,9 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "block": ("from the file", "from the environment", "from the keyword"),
     "warning": ("from the file", "from the environment", "from the keyword"),
     "guidance": ("from the file", "from the environment", "from the keyword"),
+    "runaway_arguments": (False, "Warn", "block"),
+    "runaway_text": (False, "Observe", "warn"),
+    "runaway_reasoning": ("off", "observe", "warn"),
     "blown": ("from the file", "from the environment", "from the keyword"),
 }
 NUMBERS = (21, "22", 23)
@@ -85,6 +88,8 @@ def meant(path: KeyPath, value: Any) -> Any:
     """What a raw value of a source stands for."""
     if path[-1].endswith(("_most", "_most_hard")):
         return Rung.BLOCK if value == "none" else Rung(value.lower())
+    if path[-1].startswith("runaway_"):
+        return Rung(value.lower()) if value not in (False, "off") else "off"
     if path[-1] == "mode":
         return MODES[value]
     if path in SWITCHES:

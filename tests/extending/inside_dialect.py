@@ -65,6 +65,15 @@ def test_a_healthy_answer_is_untouched(stream: bool) -> None:
 
 
 @streamed_and_whole
+def test_a_text_that_runs_away_is_told(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Byte for byte it leaves."""
+    body, answer = request(0, stream=stream), Answer("The sauce must be stirred until it is thick. " * 8_000)
+    bare = run(ScriptedVendor([answer]), Request(PATH, body))
+    assert exchange(ScriptedVendor([answer]), body).body == bare.body
+    assert ["tool=(text)" in record.getMessage() for record in caplog.records] == [True]
+
+
+@streamed_and_whole
 def test_the_model_is_steered(stream: bool) -> None:
     """Its second answer goes on from the first, and the vendor takes the request."""
     vendor = ScriptedVendor([reads("a", "again"), reads("b", "other")])

@@ -38,6 +38,9 @@ VALUES: dict[str, dict[int, Any]] = {
     **{f"detectors.{kind}": dict(enumerate([21, 22, 23, 24, 25])) for kind in LIMITS},
     **{f"detectors.{kind}": dict(enumerate([False, True] * 2 + [False])) for kind in KINDS if kind not in LIMITS},
     **{f"detectors.{cap_key(kind, which)}": dict(enumerate(CAPPED_TO)) for kind in KINDS for which in CAPS},
+    "detectors.runaway_arguments": dict(enumerate(CAPPED_TO)),
+    "detectors.runaway_text": {SERVER: "off", MODEL_TIER: Rung.OBSERVE, SESSION: Rung.WARN},
+    "detectors.runaway_reasoning": {SERVER: "off", MODEL_TIER: Rung.OBSERVE, SESSION: Rung.WARN},
     **{f"error_messages.{name}": dict(enumerate("abcde")) for name in ErrorMessages.model_fields},
     "escalate_model": {SERVER: "a", MODEL_TIER: "b", SESSION: "c"},
     "poll_factor": {SERVER: 2, MODEL_TIER: 3, SESSION: 4},
@@ -48,6 +51,7 @@ VALUES: dict[str, dict[int, Any]] = {
     "changes_state": {PER_TOOL: True, TOOL_SESSION: False},
     "ignore": {PER_TOOL: ["at"], TOOL_SESSION: ["id"]},
 }
+OF_NO_TOOL = ("detectors.runaway_text", "detectors.runaway_reasoning")
 OF_A_TOOL = ("poller", "changes_state", "ignore")
 PAIRS = [(key, low, high) for key, tiers in VALUES.items() for high in tiers for low in tiers if low < high]
 
@@ -99,7 +103,9 @@ def test_every_key_of_a_tier_is_here() -> None:
     keys = {*ModelSettings.model_fields, *ToolSettings.model_fields} - {"detectors", "error_messages"}
     assert {key for key in VALUES if "." not in key} == keys
     assert all(
-        set(VALUES[key]) == set(range(5)) for key in VALUES if key.partition(".")[0] in TierSettings.model_fields
+        set(VALUES[key]) == ({SERVER, MODEL_TIER, SESSION} if key in OF_NO_TOOL else set(range(5)))
+        for key in VALUES
+        if key.partition(".")[0] in TierSettings.model_fields
     )
 
 

@@ -90,3 +90,19 @@ async def test_gemini() -> None:
     assert MARK in "".join(chunk.text or "" for chunk in chunks)
     [reason] = [one.finish_reason for chunk in chunks for one in chunk.candidates or () if one.finish_reason]
     assert reason.name == "STOP"
+
+
+async def test_a_text_is_only_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The SDK has all of it, and the operator a warning."""
+    text = "The sauce must be stirred. " * LAPS
+    model = ScriptedVendor([Answer(text)], piece_chars=500)
+    async with wired(model, "block") as url, openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        stream = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": QUESTION}],
+            tools=[{"type": "function", "function": {"name": "write_file"}}],
+            stream=True,
+        )
+        pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+    assert "".join(pieces) == text
+    assert ["tool=(text)" in line for line in caplog.messages if "kind=runaway" in line] == [True]

@@ -107,7 +107,7 @@ class AnswerDelivery:
         out, timer = guard.feed(chunk, final=False), self.timer
         is_counted = 0 <= guard.buffered_bytes - self.body.share.answer < GRAIN
         holds = timer is not None and timer.is_running and timer.held_since is not None and guard.state.holding
-        if holds and is_counted and not (out or guard.state.needs_verdict):
+        if holds and is_counted and not (out or guard.state.needs_verdict or guard.record.texts):
             return True
         await self.carry_out(guard, out, final=False)
         return False
@@ -167,10 +167,14 @@ class AnswerDelivery:
         if self.guard is None:
             await self.client.write(out, final=final)
         elif (final or self.client.is_cut) and not guard.state.pending:
+            if guard.record.texts:
+                await self.tell_texts(guard)
             await self._finish(guard, out)
         else:
             if out:
                 await self.client.write(out)
+            if guard.record.texts:
+                await self.tell_texts(guard)
             if asked:
                 self.keeper.tell(guard.record)  # the answer may go on for minutes
 
@@ -198,6 +202,21 @@ class AnswerDelivery:
         step = await self.keeper.tally.time_decision(guard.decide(review.review))
         self.ask, self.client.is_cut = step.ask, step.ends
         return step.out
+
+    async def tell_texts(self, guard: SafeGuard) -> None:
+        """Tell at once what the model says that runs away: its answer may go on for minutes, or be stopped by whoever
+        reads it. A callback decides about it, too."""
+        evidence, record, keeper = self.evidence, guard.record, self.keeper
+        found, record.texts = record.texts, []
+        with keeper.fail_open.stage("while reporting"):
+            verdicts = [keeper.verdict_on_text(one) for one in found]
+            if evidence.asks_callback:
+                review = self.review
+                if review is None and self._watching is not None:
+                    review = await self._watching.revive()
+                verdicts = verdicts if review is None else await review.review_texts(verdicts)
+            record.observe((), verdicts)
+            keeper.tell(record)
 
     def count(self, guard: SafeGuard) -> bytes:
         """Count what is kept of the answer; if that is too much, returns what the guard then releases."""

@@ -40,6 +40,9 @@ MOST_UNPACKED_BYTES = 8 * 1024 * 1024
 """Bytes that one message may unpack to and still be read while it waits: about 10 ms, in which no other stream goes
 on."""
 
+NO_CHUNK: Callable[[bytes], bool] = frozenset[bytes]().__contains__
+"""False for any chunk."""
+
 
 class AnswerDriver:
     """Takes what the app sends of the answers to one request: starts, body parts, and other messages.
@@ -50,7 +53,7 @@ class AnswerDriver:
     An answer without calls is settled only where its id is kept, or where the request has brought something.
     """
 
-    __slots__ = ("_evidence", "_grows", "_opening", "_quiet", "_send", "_settles_text", "_times", "delivery")
+    __slots__ = ("_evidence", "_grows", "_opening", "_quiet", "_send", "_settles_text", "_texts", "_times", "delivery")
 
     def __init__(
         self,
@@ -65,9 +68,10 @@ class AnswerDriver:
         self.delivery = AnswerDelivery(evidence, keeper, body, send, review, watching)
         self._evidence = evidence
         self._opening = AnswerOpening(evidence, keeper, watching)
+        self._texts = self._opening.texts
         self._send = send
         self._times = keeper.tally.times
-        self._grows: Callable[[bytes], bool] | None = None
+        self._grows: Callable[[bytes], bool] = NO_CHUNK
         self._quiet = READ_ALL
         kept, hindsight = evidence.kept, evidence.hindsight
         self._settles_text = self._opening.reads_all or kept.is_new or bool(kept.told) or hindsight is not None
@@ -78,15 +82,19 @@ class AnswerDriver:
         chunk, quiet = message.get("body", b""), self._quiet
         if type(chunk) is not bytes:  # apps send other types, too
             return self._read_on(message)
+        texts = self._texts
+        room = texts.room - len(chunk)
         if (
-            chunk.find(quiet.mark) < 0  # a third faster than `in`
+            room >= 0
+            and chunk.find(quiet.mark) < 0  # a third faster than `in`
             and (not quiet.kept_mark or chunk.find(quiet.kept_mark) < 0)
             and (chunk.endswith(quiet.frame_end) or not chunk)
             and (BACKSLASH not in chunk or not may_hide_letters(chunk))
             and (not self._settles_text or message.get("more_body"))
         ):
+            texts.room = room
             return self._send(message)
-        if self._grows is not None and len(chunk) <= SLICE_BYTES and message.get("more_body") and self._grows(chunk):
+        if len(chunk) <= SLICE_BYTES and message.get("more_body") and self._grows(chunk):
             return self._send(message)
         return self._read_on(message)
 
@@ -95,14 +103,14 @@ class AnswerDriver:
         unless something of it waits, or it is to be held. Others are taken."""
         delivery, chunk = self.delivery, message.get("body") or b""
         guard, intake = delivery.guard, delivery.intake
-        self._quiet, self._grows = READ_ALL, None  # until it is read: an app may send others meanwhile
+        self._quiet, self._grows = READ_ALL, NO_CHUNK  # until it is read: an app may send others meanwhile
         if guard is None or guard.assembly is None or intake is None or not intake.direct:
             return self.take(message)
         if message["type"] != BODY or not message.get("more_body") or len(chunk) > SLICE_BYTES:
             return self.take(message)
         out = guard.assemble(guard.assembly, chunk, final=False)
         is_counted = 0 <= guard.buffered_bytes - delivery.body.share.answer < GRAIN
-        if is_counted and not (guard.is_broken or guard.assembly.is_suspect):
+        if is_counted and not (guard.is_broken or guard.assembly.is_suspect or guard.record.texts):
             if not guard.assembly.waiting:  # else the next one goes on with a frame
                 self._go_on()
             return self._send(message) if out is chunk else delivery.client.write(out)
@@ -179,11 +187,15 @@ class AnswerDriver:
         stream, chunk = intake.shape.stream, message.get("body") or b""
         if self.delivery.guard is not None or self._opening.watching is None or stream is None or intake.packed:
             return False
-        return type(chunk) is bytes and self._opening.quiet_of(intake.shape).passes(chunk)
+        if type(chunk) is not bytes or len(chunk) > self._texts.room:
+            return False
+        return self._opening.quiet_of(intake.shape).passes(chunk)
 
     async def _pass_text(self, intake: Intake, message: Message) -> None:
         """Pass on a message of an answer without a call so far. At its end, what the request has brought is kept."""
-        intake.begin = intake.begin or message.get("body") or b""
+        chunk = message.get("body") or b""
+        intake.begin = intake.begin or chunk
+        self._texts.room -= len(chunk)
         if not message.get("more_body"):
             await self.delivery.settle(None)
             self.delivery.stop()
@@ -260,8 +272,11 @@ class AnswerDriver:
         delivery = self.delivery
         if stage.failed or (delivery.guard is not None and delivery.guard.is_broken):
             delivery.stop()
-        if final and delivery.guard is not None:
-            await delivery.settle(delivery.guard)
+        guard = delivery.guard
+        if guard is not None and guard.record.texts:
+            await delivery.tell_texts(guard)
+        if final and guard is not None:
+            await delivery.settle(guard)
             delivery.stop()
         await self._send(message)
 
@@ -446,4 +461,4 @@ class AnswerDriver:
     def close(self) -> None:
         """The exchange is over: drop what is kept of its answers, and what leads to it."""
         self.delivery.close()
-        self._quiet, self._grows, self._opening.watching = READ_ALL, None, None
+        self._quiet, self._grows, self._opening.watching = READ_ALL, NO_CHUNK, None

@@ -16,6 +16,7 @@ from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.mending import Course, taught
 from callfuse.conversations.retries import request_digest, with_failure
 from callfuse.dialects.stateful import ChainedRequest, Continuation
+from callfuse.guard.growing_texts import FoundText
 from callfuse.guard.record import ExchangeRecord
 from callfuse.model import PastCall, ToolCall
 from callfuse.observe import log
@@ -28,10 +29,12 @@ from callfuse.observe.events import (
     NotAsked,
     ResultSeen,
     action_of,
+    new_finding_id,
 )
 from callfuse.observe.would import would_take
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
+from callfuse.policy.said import verdict_on_text
 
 
 class Keeper:
@@ -79,12 +82,29 @@ class Keeper:
         with self._reporting:
             course = self._follow(record, verdicts)
         self._tell_hindsight()
+        with self._reporting:
+            self._note_texts(record, verdicts)
         self.report(record)
         with self._reporting:
             for told, result in course.take_decided() if course is not None else ():
                 self.bus.emit(CourseMended(self._prepared.where, told.finding_id, result, told.arm))
         with self.fail_open.stage("while keeping"):
             await self._keep(record, verdicts, course.waiting if course is not None else ())
+
+    def verdict_on_text(self, found: FoundText) -> Verdict:
+        """The verdict on what the model says that runs away."""
+        prepared = self._prepared
+        return verdict_on_text(*found, prepared.settings, may_change=not prepared.signed, finding_id=new_finding_id())
+
+    def _note_texts(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> None:
+        """Warn the model of what it has said that runs away, in the result of the first call of the same answer; an
+        answer without calls has none."""
+        said = [one for one in verdicts if one.finding.part and one.warns]
+        delivered = [one.call for one in record.rounds[-1] if not one.withheld] if said and record.rounds else ()
+        if delivered:
+            prepared = self._prepared
+            settings, model = prepared.settings, prepared.request.model
+            record.note(delivered[0], [texts.warning(one.call, one.finding, settings, model) for one in said])
 
     def _follow(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> Course:
         """See what came of what the model was told: before this exchange, with its request, and within it."""

@@ -16,6 +16,7 @@ from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.asgi.types import Message
 from callfuse.guard.assembly import Assembly
+from callfuse.guard.growing_texts import GrowingTexts
 from callfuse.observe import log
 from callfuse.wire import WHOLE
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
@@ -58,15 +59,16 @@ class AnswerOpening:
     """Makes what the answer of one exchange is read with.
 
     `watching`: None if the guard follows the answer from its start, and once the exchange is over. `reads_all`: an
-    answer without calls is read, too.
+    answer without calls is read, too. `texts` looks at what the model says, once it has no room for more.
     """
 
-    __slots__ = ("_evidence", "_keeper", "reads_all", "watching")
+    __slots__ = ("_evidence", "_keeper", "reads_all", "texts", "watching")
 
     def __init__(self, evidence: ExchangeEvidence, keeper: Keeper, watching: Watching | None) -> None:
         self._evidence = evidence
         self._keeper = keeper
         self.reads_all = watching is not None and watching.reads_all
+        self.texts = GrowingTexts(evidence.settings.detectors)
         self.watching = watching
 
     def stage(self) -> Stage:
@@ -101,6 +103,8 @@ class AnswerOpening:
         evidence, shape = self._evidence, intake.shape
         request, assembly = evidence.request, None
         if self.watching is not None:
+            whole = shape.stream is None
+            texts = GrowingTexts(evidence.settings.detectors, whole=True) if whole else self.texts
             assembly = Assembly(
                 request.dialect,
                 request.choices,
@@ -110,11 +114,13 @@ class AnswerOpening:
                 room=evidence.room,
                 judge_of=lambda: evidence.judge,
                 may_hold=not intake.raw,
+                texts=texts,
             )
         guard = SafeGuard(request.dialect, shape, request.choices, stage, assembly=assembly)
         if assembly is None:
             guard.begin(request.get(), evidence.judge, log.tracer(self._keeper.session))
         elif intake.begin:
+            self.texts.room += len(intake.begin)
             guard.feed(intake.begin, final=False)  # it has left, and is one of whole frames without a call
         intake.direct = shape.stream is not None and not (intake.packed or intake.raw)
         return guard

@@ -23,6 +23,7 @@ from callfuse.model import ToolCall
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import CallbackFailed, Where
 from callfuse.policy.ladder import OnLoopError, Verdict, rung_of_answer, would_have_warned
+from callfuse.policy.rungs import Rung
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,12 @@ class Review:
         callback = self._callback
         return verdicts if callback is None else [await self._review_one(verdict, callback) for verdict in verdicts]
 
+    async def review_texts(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """As `review`, of what the model says: that has left, so that a warning is the most that can be done."""
+        warning = self._judge.allowed(Rung.WARN)
+        reviewed = await self.review(verdicts)
+        return [replace(one, rung=warning) if one.withholds else one for one in reviewed]
+
     async def _review_one(self, verdict: Verdict, callback: Callback) -> Verdict:
         with Stage(self._report_failure):
             answer = await self._ask(callback, self._event(verdict))
@@ -182,8 +189,8 @@ class Review:
 
     def _note_change(self, verdict: Verdict) -> None:
         """Later requests add warnings by the ladder, so a callback's different decision is kept as a note; not one on
-        a request, which is of no call."""
-        if verdict.finding.kind in OF_REQUESTS:
+        a request, or on a text, which is told with its answer."""
+        if verdict.finding.part or verdict.finding.kind in OF_REQUESTS:
             return
         ladder = self._judge.ladder(verdict.call.full_name, verdict.finding)
         if not verdict.withholds and verdict.warns != would_have_warned(verdict.finding, ladder):

@@ -163,6 +163,8 @@ class SafeGuard:
             if final:
                 out += assembly.finish()
             self.buffered_bytes = assembly.waiting
+            if assembly.texts.found:
+                self.record.texts += assembly.texts.take()
             return out
         self._give_up()
         unsent = bytes(assembly.sent.unsent) if assembly.sent is not None else b""

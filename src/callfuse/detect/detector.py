@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from callfuse.detect import facts
 from callfuse.detect.facts import Fact, ResultFact
-from callfuse.detect.kind import Kind
+from callfuse.detect.kind import AnswerPart, Kind
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Counted, Room
 from callfuse.model import ANY_TOOL, PastCall, Round, Timeline, ToolCall
@@ -66,6 +66,8 @@ class Rule(ABC):
     kind: ClassVar[Kind]
     of_cut_off: ClassVar[bool] = False
     """Whether it finds something in calls that a limit has cut off, which are no evidence for any other."""
+    parts: ClassVar[tuple[AnswerPart, ...]] = ()
+    """Where it finds that, if not in calls alone."""
 
 
 class Detector(Rule):

@@ -33,6 +33,28 @@ class SoftLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """A part of an answer in which a kind may be found, with a key of its own: the strictest rung for what is found
+    there, or `off`.
+
+    `default`: the default, by its name. `about` is its text in the documentation. `rungs`: the names of those that it
+    may take; empty: all. `seen`: as in `Kind`, of what is found there; empty: the same.
+    """
+
+    name: str
+    default: str
+    about: str
+    rungs: tuple[str, ...] = ()
+    seen: str = ""
+
+
+ARGUMENTS: Final = "arguments"
+TEXT: Final = "text"
+REASONING: Final = "reasoning"
+"""The parts of an answer: the arguments of its calls, and what the model says."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of loop.
 

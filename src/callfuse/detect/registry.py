@@ -9,7 +9,7 @@ from callfuse.detect.detector import Detector, Hindsight, RequestRule, Rule
 from callfuse.detect.error_rate import ErrorRate
 from callfuse.detect.failing_tool import FailingTool
 from callfuse.detect.in_answer import EqualCalls, Flood
-from callfuse.detect.kind import Kind
+from callfuse.detect.kind import AnswerPart, Kind
 from callfuse.detect.known_pairs import KnownPairs
 from callfuse.detect.monologue import Monologue
 from callfuse.detect.no_difference import NoDifference
@@ -59,6 +59,10 @@ KINDS: Final[dict[str, Kind]] = {one.kind.name: one.kind for one in REGISTERED}
 
 OF_REQUESTS: Final = frozenset([one.kind.name for one in REGISTERED if isinstance(one, RequestRule)])
 """The kinds that requests show before the model is asked."""
+PARTS: Final[dict[str, dict[str, AnswerPart]]] = {
+    name: {part.name: part for one in REGISTERED if one.kind.name == name for part in one.parts} for name in KINDS
+}
+"""By kind, the parts of an answer in which it may be found; none for kinds that are found in calls alone."""
 
 HINDSIGHTS: tuple[Hindsight, ...] = tuple(
     sorted([one for one in REGISTERED if isinstance(one, Hindsight)], key=lambda one: not one.needs.unlisted)

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence
 from callfuse.detect.facts import Fact
-from callfuse.detect.kind import Kind
+from callfuse.detect.kind import ARGUMENTS, REASONING, TEXT, AnswerPart, Kind
 from callfuse.detect.runaway import LEAST, LEAST_LAPS, GrowingText
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.memo import remembered
@@ -17,6 +17,8 @@ from callfuse.model import Timeline, ToolCall
 _REMEMBERED_LENGTH: Final = 64 * 1024
 """Characters of arguments: a history shows them again in each request."""
 
+_WATCHING: Final = ("observe", "warn")
+
 
 class RunawayCall(Detector):
     """A model that writes the same again and again into one call."""
@@ -24,9 +26,26 @@ class RunawayCall(Detector):
     kind = Kind(
         "runaway",
         seen="a call of {tool} whose arguments repeat themselves ({count} times)",
-        suggestion="Make the call again without the repetition, or do something else.",
-        about="Arguments of a call that repeat one text, for 4,096 characters or more. `false` is off.",
+        suggestion="Try again without the repetition, or do something else.",
+        about="Arguments, text or reasoning that repeat one text, for 4,096 characters or more. `false` is off.",
         specific=True,
+    )
+    parts: ClassVar[tuple[AnswerPart, ...]] = (
+        AnswerPart(ARGUMENTS, "block", "The strictest rung for arguments of calls that do; `off` is off."),
+        AnswerPart(
+            TEXT,
+            "warn",
+            "The same for the text of an answer: `off`, `observe` or `warn`.",
+            _WATCHING,
+            "a text that repeats itself ({count} times)",
+        ),
+        AnswerPart(
+            REASONING,
+            "warn",
+            "The same for the reasoning of an answer: `off`, `observe` or `warn`.",
+            _WATCHING,
+            "reasoning that repeats itself ({count} times)",
+        ),
     )
     needs: ClassVar[Fact] = facts.ALONE
     of_cut_off: ClassVar[bool] = True

@@ -18,6 +18,7 @@ from callfuse.dialects.ask_again import AskOptions, Attempt
 from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import DescribedTool
 from callfuse.dialects.recorded import Recorded
+from callfuse.dialects.said import SaidPiece
 from callfuse.dialects.stateful import ChainedRequest
 from callfuse.dialects.typed import OwnAnswer, TypedMessage, Utterance
 from callfuse.model import Round, ToolCall
@@ -415,6 +416,9 @@ class Dialect(Protocol):
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
         """The calls of a whole answer."""
+
+    def said(self, payload: Payload) -> Iterable[SaidPiece]:
+        """What the model says in a payload of a streamed answer, or in a whole one, whatever its values are."""
 
     def error_body(self, status: int, message: str) -> bytes:
         """An error in the vendor's own envelope."""

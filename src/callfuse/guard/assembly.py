@@ -16,6 +16,7 @@ from callfuse.dialects.stateful import StoredAnswer
 from callfuse.guard.calls import Ending
 from callfuse.guard.foresight import Foresight
 from callfuse.guard.growing import GrowingCalls
+from callfuse.guard.growing_texts import GrowingTexts
 from callfuse.guard.judge import Judge
 from callfuse.guard.record import ExchangeRecord
 from callfuse.guard.template import TemplateFinder
@@ -121,7 +122,8 @@ class Assembly:
     `rest` are the frames behind that. `waiting`: bytes that have come and are not read, of a whole answer all.
 
     While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
-    `call_mark`, nor escaped letters, need not be fed.
+    `call_mark`, nor escaped letters, need not be fed, as far as `texts` has room for them; it looks at what the model
+    says.
     """
 
     __slots__ = (
@@ -131,13 +133,13 @@ class Assembly:
         "_left",
         "codec",
         "ending",
-        "frame_end",
         "framer",
         "idle",
         "is_suspect",
         "reader",
         "rest",
         "sent",
+        "texts",
         "waiting",
     )
 
@@ -152,8 +154,10 @@ class Assembly:
         room: Room = NO_LIMIT,
         judge_of: Callable[[], Judge] | None = None,
         may_hold: bool = False,
+        texts: GrowingTexts | None = None,
     ) -> None:
         self.codec = codec_of(dialect, form)
+        self.texts = texts or GrowingTexts(settings.detectors)
         self.framer: Framer = form.framer()
         self.sent: Sent | None = None
         growing, finds = GrowingCalls(), may_hold and finds_runaways(settings)
@@ -166,7 +170,6 @@ class Assembly:
         self._answer_id = ""
         self._left = settings.max_response_bytes
         self._finder = TemplateFinder(self.reader.calls, form.payload, growing)
-        self.frame_end = form.frame_end
         self.idle = self.framer.empty
         self.is_suspect = False
         self.waiting = 0
@@ -187,12 +190,14 @@ class Assembly:
         if template is None or self.framer.waiting or len(chunk) > self._left or not template.append(chunk):
             return False
         self._left -= len(chunk)
+        self.texts.room -= len(chunk)
         return True
 
     def feed(self, chunk: bytes) -> bytes:
         """Read a chunk of the answer; returns what may leave. If it raises, all of the chunk is still to leave."""
         sent, framer = self.sent, self.framer
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
+            self.texts.room -= len(chunk)
             if sent is not None:
                 sent.keep(chunk)
             return chunk
@@ -216,12 +221,15 @@ class Assembly:
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self.codec
-        return chunk.endswith(self.frame_end) and not codec.is_stateful and not codec.shows_call(chunk)
+        if len(chunk) > self.texts.room or not chunk.endswith(self.codec.form.frame_end):
+            return False
+        return not codec.is_stateful and not codec.shows_call(chunk)
 
     def _read(self, frames: Iterable[bytes]) -> None:
-        """Read the frames that may say something about calls."""
-        codec, left = self.codec, iter(frames)
+        """Read the frames that may say something about calls, and those whose text is looked at."""
+        codec, left, texts = self.codec, iter(frames), self.texts
         for frame in left:
+            texts.room -= len(frame)
             if self._finder.append(frame):
                 self._left -= len(frame)
             elif self.reader.calls or codec.is_stateful or codec.shows_call(frame):
@@ -231,8 +239,20 @@ class Assembly:
                 if not frame.isspace() and self._reaches(frame):
                     self.rest = tuple(left) if self.is_suspect else ()
                     return
-            elif self.sent is not None:
-                self.sent.keep(frame)
+            else:
+                if texts.room < 0:
+                    self._read_text(frame)
+                if self.sent is not None:
+                    self.sent.keep(frame)
+
+    def _read_text(self, frame: bytes) -> None:
+        """Look at what a frame says that has no call."""
+        try:
+            payload = self.codec.form.payload(frame)
+        except NotJSON:
+            return
+        if payload is not None:
+            self.texts.read(self.codec.dialect.said(payload))
 
     def _reaches(self, frame: bytes) -> bool:
         """Read a frame. Whether it is the last one that is read here: the guard must follow, or none behind it can be
@@ -245,6 +265,8 @@ class Assembly:
             return True
         except NotJSON:
             return False
+        if self.texts.room < 0 and payload is not None:
+            self.texts.read(self.codec.dialect.said(payload))
         events = self._events_of(frame, payload)
         if self.sent is not None and self.sent.foresees(frame, payload, events, self.reader):
             self.is_suspect = True

@@ -15,6 +15,7 @@ from callfuse.dialects.codec import Codec
 from callfuse.guard.acting import Blocks, VerdictActions
 from callfuse.guard.assembly import Assembly
 from callfuse.guard.calls import AnswerCalls
+from callfuse.guard.growing_texts import GrowingTexts
 from callfuse.guard.hold import Input
 from callfuse.guard.queue import HoldQueue, KeptBytes, Trace
 from callfuse.guard.rewriter import Rewriter
@@ -41,7 +42,8 @@ class AnswerFrames:
     """The frames of one answer. What goes wrong within `run` and `attempt` is on record, and not raised.
 
     `mode`: what becomes of the frames that come. `unread`, `queue`, `kept`: those that are not processed yet, that
-    wait, and that the answer has had so far. `calls`: its calls; `acts` carries out the verdicts on them.
+    wait, and that the answer has had so far. `calls`: its calls; `acts` carries out the verdicts on them. `texts` looks
+    at what the model says.
     """
 
     __slots__ = (
@@ -57,6 +59,7 @@ class AnswerFrames:
         "kept",
         "mode",
         "queue",
+        "texts",
         "unread",
     )
 
@@ -76,6 +79,7 @@ class AnswerFrames:
         self.kept = KeptBytes(loop.judge.settings.max_response_bytes, spliced=continues)
         rewriter.begin(self.queue, self.kept)
         self.acts = VerdictActions(codec, loop, rewriter, self.queue, self.calls, self.kept)
+        self.texts = GrowingTexts(loop.judge.settings.detectors, whole=codec.whole)
         self.mode = Mode.FOLLOWING
 
     def adopt(self, assembly: Assembly) -> bytes:
@@ -83,7 +87,7 @@ class AnswerFrames:
         sent, unread = assembly.sent, Unread(assembly.framer)
         if sent is None or sent.opening is None:
             raise LookupError("no call of the answer is suspect")
-        self.unread = unread
+        self.unread, self.texts = unread, assembly.texts
         unread.frames += assembly.rest
         raw, payload, events, entries = sent.opening
         unread.at_work = raw
@@ -138,18 +142,20 @@ class AnswerFrames:
         """Take a chunk; returns the bytes that may leave now. If it raises, `recover` says what leaves."""
         unread, queue = self.unread, self.queue
         unread.chunk, unread.is_new = chunk, True
-        if not self._reads_at_once(chunk):
+        if len(chunk) > self.texts.room or not self._reads_at_once(chunk):
             out = self.read_on()
         elif queue.size:
             entries, choices = self._parts
             unread.at_work, unread.chunk = chunk, b""
             self.kept.add(chunk)
+            self.texts.room -= len(chunk)
             self.calls.prefixes.compare(choices)
             queue.put(chunk, choices, entries)
             unread.at_work = None
             out = queue.drain() if queue.ready else b""
         else:
             self.kept.add(chunk)
+            self.texts.room -= len(chunk)
             unread.chunk, out = b"", chunk
         unread.is_new = False
         return out
@@ -215,6 +221,7 @@ class AnswerFrames:
             size += len(run[-1])
         blanks = b"".join(run)
         self.kept.add(blanks)
+        self.texts.room -= len(blanks)
         if self.mode is Mode.CLOSED:
             self.queue.send((blanks,))
         elif self._codec.is_keep_alive(first, None):
@@ -312,6 +319,7 @@ class AnswerFrames:
         if self.mode not in _READS:
             return
         self.kept.add(raw)
+        self.texts.room -= len(raw)
         template = None if self._continues or self.mode is not Mode.FOLLOWING else self.calls.finder.template
         if template is not None and template.append(raw):
             self._process(raw, (), *self._parts)
@@ -368,6 +376,9 @@ class AnswerFrames:
         elif not raw or codec.is_keep_alive(raw, payload):
             queue.keep_alive(raw)
         elif payload is not None:
+            if self.texts.room < 0:
+                self.texts.read(codec.dialect.said(payload))
+                self._record.texts += self.texts.take()
             events, entries = calls.read(raw, payload)
             self._parts = entries, codec.choices_of(payload)
             self._process(raw, events, *self._parts)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from callfuse.dialects.stateful import StoredAnswer
+from callfuse.guard.growing_texts import FoundText
 from callfuse.model import Delivery, PastCall, ToolCall
 from callfuse.policy.ladder import Verdict
 
@@ -16,7 +17,8 @@ class ExchangeRecord:
     texts for the results of delivered calls, about their withheld siblings. `verdicts`: what was done, in order.
     `fail_open`: causes for which calls went unjudged, each with its place among the verdicts (`verdicts_before`).
     `unasked`: parts that kept the model from being asked again. `answers`: the answers that a stateful vendor may have
-    stored, in order. `is_incomplete`: what the model did last is not known, for its answer broke or was cut off.
+    stored, in order. `texts`: what the model says that runs away, as far as it is not told. `is_incomplete`: what the
+    model did last is not known, for its answer broke or was cut off.
 
     An answer with several `choices` leaves no round and no note, because it is unknown which choice the client takes.
     """
@@ -30,6 +32,7 @@ class ExchangeRecord:
     verdicts_before: list[int] = field(default_factory=list)
     unasked: list[str] = field(default_factory=list)
     answers: list[StoredAnswer] = field(default_factory=list)
+    texts: list[FoundText] = field(default_factory=list)
     is_incomplete: bool = False
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:

@@ -13,7 +13,8 @@ class Stretch(NamedTuple):
     `waits`: a call of it waits for something outside, or acts on a screen. `in_answer`: it is no more than the pending
     round. `found_nothing`: what came back last was a result without data. `last_digest`: that of what came back last;
     empty if no result is known. `compared`: it is known of two results or more, and of all that are, that they are the
-    same. `returned`: a call of it was blocked, and its calls are not in a row.
+    same. `returned`: a call of it was blocked, and its calls are not in a row. `part`: what of the answer it was found
+    in, if not in a call: `text` or `reasoning`.
     """
 
     pattern: tuple[str, ...] = ()
@@ -24,6 +25,7 @@ class Stretch(NamedTuple):
     last_digest: bytes = b""
     compared: bool = True
     returned: bool = False
+    part: str = ""
 
 
 ORDINARY: Final = Stretch()
@@ -86,6 +88,11 @@ class Finding:
     def found_nothing(self) -> bool:
         """Whether what came back last was a result without data."""
         return self.stretch.found_nothing
+
+    @property
+    def part(self) -> str:
+        """What of the answer it was found in, if not in a call: `text` or `reasoning`; else empty."""
+        return self.stretch.part
 
     def given(self, digest: bytes) -> "Finding":
         """The same once the pending call has brought an outcome with this digest: news, if it is another one."""

@@ -1,6 +1,6 @@
 """What a finding says to people and models: one sentence on what was seen, and one on what to try."""
 
-from callfuse.detect.registry import KINDS
+from callfuse.detect.registry import KINDS, PARTS
 from callfuse.model import Finding
 
 
@@ -9,13 +9,17 @@ def seen(finding: Finding) -> str:
     kind = KINDS[finding.kind]
     said = finding.stretch
     sentences = (
+        PARTS[finding.kind][said.part].seen if said.part else "",
         kind.seen_in_answer if said.in_answer else "",
         kind.seen_returned if said.returned else "",
         kind.seen_uncompared if not said.compared else "",
     )
     sentence = next(filter(None, sentences), kind.seen)
     return sentence.format(
-        count=finding.count, tool=finding.tool, lap=" -> ".join(finding.pattern), confidence=finding.confidence
+        count=finding.count,
+        tool=finding.tool,
+        lap=" -> ".join(finding.pattern),
+        confidence=finding.confidence,
     )
 
 

@@ -37,6 +37,8 @@ _HEADER_CHARACTERS = frozenset(f"{ascii_lowercase}{digits}!#$%&'*+-.^_`|~")
 """https://www.rfc-editor.org/rfc/rfc9110#name-tokens"""
 SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 """Words for on and off, in lower case."""
+OFF: Final = "off"
+"""A part of an answer in which a kind is not looked for."""
 SWITCH_NAMES: Final = ("true", "false")
 """Those that messages suggest."""
 SECRET: Final[dict[str, Any]] = {"writeOnly": True}
@@ -140,9 +142,11 @@ def limit(unit: str, default: int) -> BeforeValidator:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Reads whether a kind is on whose limit is set elsewhere: under the keys `limited_by`."""
+    """Reads whether a kind is on whose limit is set elsewhere: under the keys `limited_by`. `parts`: where it may be
+    found, further keys of the long form."""
 
     limited_by: str
+    parts: tuple[tuple[str, "PartCap"], ...] = ()
 
     def __call__(self, value: Any) -> Any:
         """On or off."""
@@ -151,7 +155,8 @@ class Switch:
             return known
         limit = f"; the limit is {self.limited_by}" if self.limited_by else ""
         hint = value_hint(value, SWITCH_NAMES)
-        raise ValueError(f"use false, true, or a mapping (most, most_hard){limit}{hint}")
+        keys = ", ".join((*dict(self.parts), "most", "most_hard"))
+        raise ValueError(f"use false, true, or a mapping ({keys}){limit}{hint}")
 
 
 def cap(value: Any) -> Any:
@@ -163,6 +168,27 @@ def cap(value: Any) -> Any:
         if name in RUNG_NAMES:
             return RUNG_NAMES[name]
     raise ValueError(f"use {', '.join(Rung)}, or {NO_CAP}{value_hint(value, [*Rung, NO_CAP])}")
+
+
+@dataclass(frozen=True, slots=True)
+class PartCap:
+    """Reads the strictest rung for a part of an answer, or `off`. `rungs`: those that it may take; empty: all."""
+
+    rungs: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may be set."""
+        return (OFF, *(self.rungs or Rung))
+
+    def __call__(self, value: Any) -> Any:
+        """The rung, or `off`. YAML reads `off` as false."""
+        name = _name(value) if isinstance(value, str) else OFF if value is False else ""
+        if name == OFF or (name == NO_CAP and not self.rungs):
+            return OFF if name == OFF else HARDEST
+        if name in (self.rungs or RUNG_NAMES):
+            return RUNG_NAMES[name]
+        raise ValueError(f"use {', '.join(self.names)}{value_hint(value, self.names)}")
 
 
 def _header_names(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,9 +5,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
-from callfuse.detect.kind import Kind
-from callfuse.detect.registry import KINDS
-from callfuse.policy.fields import Mode, Repeats, Seconds, Strict, Switch, Template, Threshold, Whole, limit, preset_of
+from callfuse.detect.kind import ARGUMENTS, Kind
+from callfuse.detect.registry import KINDS, PARTS
+from callfuse.policy.fields import (
+    OFF,
+    Mode,
+    PartCap,
+    Repeats,
+    Seconds,
+    Strict,
+    Switch,
+    Template,
+    Threshold,
+    Whole,
+    limit,
+    preset_of,
+)
 from callfuse.policy.fields import cap as to_cap
 from callfuse.policy.nearest import suggest
 from callfuse.policy.rungs import NO_CAP, Rung, milder
@@ -94,7 +107,8 @@ def cap_key(kind: str, which: str = "most") -> str:
 
 def _long_form(kind: Kind) -> dict[str, str]:
     limit = {kind.limit.unit: kind.name, "limit": kind.name} if kind.limit else {}
-    return limit | {which: cap_key(kind.name, which) for which in CAPS}
+    parts = {name: cap_key(kind.name, name) for name in PARTS[kind.name]}
+    return limit | parts | {which: cap_key(kind.name, which) for which in CAPS}
 
 
 LONG_FORMS: Final = {name: _long_form(kind) for name, kind in KINDS.items()}
@@ -130,19 +144,25 @@ class Detectors(Strict):
     def _read_long_forms(cls, section: Any) -> Any:
         return spelt_out(section)
 
-    def finds(self, kind: str) -> bool:
-        """Whether findings of a kind are reported at all."""
-        return bool(getattr(self, kind))
+    def finds(self, kind: str, part: str = ARGUMENTS) -> bool:
+        """Whether findings of a kind are reported at all: in calls, or in another part of an answer."""
+        values = vars(self)
+        return bool(values[kind]) and values.get(f"{kind}_{part}") != OFF
 
-    def cap(self, kind: str, *, hard: bool, waits: bool) -> Rung:
-        """The hardest rung that a finding of this kind may take: one that `waits` warns at most below the hard limit.
-        It is never milder from there on."""
+    def cap(self, kind: str, *, hard: bool, waits: bool, part: str = ARGUMENTS) -> Rung:
+        """The hardest rung that a finding of this kind may take, in calls or in another part of an answer: one that
+        `waits` warns at most below the hard limit. It is never milder from there on."""
         values = vars(self)
         most: Rung = values[f"{kind}_most"]
         if hard:
             most_hard: Rung = values[f"{kind}_most_hard"] or most
-            return most_hard if most_hard.hardness >= most.hardness else most
-        return milder(most, Rung.WARN) if waits else most
+            most = most_hard if most_hard.hardness >= most.hardness else most
+        elif waits:
+            most = milder(most, Rung.WARN)
+        of_part: Rung | str | None = values.get(f"{kind}_{part}")
+        if of_part is None:
+            return most
+        return milder(most, of_part) if isinstance(of_part, Rung) else Rung.OBSERVE
 
     def may_withhold(self, kind: str) -> bool:
         """Whether the caps of a kind let its findings keep a call from the client."""
@@ -165,6 +185,10 @@ class Detectors(Strict):
             for which, is_hard in zip(CAPS, (False, True), strict=True):
                 caps = [one.cap(kind, hard=is_hard, waits=False) for one in others]
                 values[cap_key(kind, which)] = max(caps, key=lambda rung: rung.hardness)
+            for part in PARTS[kind]:
+                key = cap_key(kind, part)
+                rungs = [rung for one in others if isinstance(rung := vars(one)[key], Rung)]
+                values[key] = max(rungs, key=lambda rung: rung.hardness, default=OFF)
         return self.model_copy(update=values)
 
 
@@ -185,6 +209,10 @@ def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
         own = kind.limit
         value: Any = Annotated[int, limit(own.unit, own.default)] if own else _switch(kind)
         keys[name] = (value | None, None) if optional else (value, own.default * own.on if own else True)
+        for part in PARTS[name].values():
+            of_part: Any = Annotated[Rung | Literal["off"], BeforeValidator(PartCap(part.rungs))]
+            default = to_cap(part.default)
+            keys[cap_key(name, part.name)] = (of_part | None, None) if optional else (of_part, default)
         most = None if optional else to_cap(kind.most or NO_CAP)
         most_hard = to_cap(kind.most_hard) if kind.most_hard and not optional else None
         caps[cap_key(name)] = (Cap | None, most) if optional else (Cap, most)
@@ -194,7 +222,8 @@ def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
 
 
 def _switch(kind: Kind) -> Any:
-    return Annotated[bool, BeforeValidator(Switch(kind.limited_by))]
+    parts = tuple((part.name, PartCap(part.rungs)) for part in PARTS[kind.name].values())
+    return Annotated[bool, BeforeValidator(Switch(kind.limited_by, parts))]
 
 
 if not TYPE_CHECKING:  # a type checker knows no class that is made of a table
@@ -252,6 +281,16 @@ class ModelSettings(TierSettings):
 
 class ToolSettings(TierSettings):
     """What is different for the tools of a name."""
+
+    @model_validator(mode="after")
+    def _has_no_text(self) -> Self:
+        """What an answer says is of no tool."""
+        given = self.detectors.model_fields_set if self.detectors is not None else ()
+        for kind, parts in PARTS.items():
+            for part in parts:
+                if part != ARGUMENTS and (key := cap_key(kind, part)) in given:
+                    raise ValueError(f"{key} is of no tool: set it for all, for a model or for a session")
+        return self
 
     max_calls: Calls | None = None
     """The most calls of this tool in a timeline."""

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from callfuse.config.environment import variables
 from callfuse.config.model import Config, KeyPath, keys, section_of
-from callfuse.detect.registry import KINDS
+from callfuse.detect.registry import KINDS, PARTS
 from callfuse.policy.presets import mode_name
 from callfuse.policy.sections import Detectors, cap_key
 from callfuse.policy.settings import LoopSettings
@@ -70,6 +70,7 @@ def descriptions(model: type[BaseModel]) -> dict[str, str]:
     if model is Detectors:
         for name, kind in KINDS.items():
             words[name] = kind.limit.about if kind.limit else kind.about
+            words |= {cap_key(name, part.name): part.about for part in PARTS[name].values()}
             words[cap_key(name)] = f"The strictest rung for findings of `{name}`; `none` means `block`."
             words[cap_key(name, "most_hard")] = "The same from its hard limit on; if not set, as below it."
     return {key: words[key] for key in model.model_fields if key in words}

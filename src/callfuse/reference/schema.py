@@ -51,6 +51,12 @@ def _long_form(limits: Mapping[str, list[JSONSchema]]) -> JSONSchema:
     return {"type": "object", "properties": keys | caps, "additionalProperties": False}
 
 
+def _of_part(cap: fields.PartCap) -> JSONSchema:
+    """What may be set for a part of an answer. YAML reads `off` as false."""
+    names = cap.names if cap.rungs else (*cap.names, *RUNG_NAMES, NO_CAP)
+    return {"enum": [False, *_spellings(names)]}
+
+
 def json_schema() -> JSONSchema:
     """Make the schema of the whole file, JSON Schema draft 2020-12."""
     schema: JSONSchema = _rename_bounds(Config.model_json_schema(schema_generator=_Generator))
@@ -96,7 +102,9 @@ class _Generator(GenerateJsonSchema):
         if isinstance(read, fields.Limit):
             return {"anyOf": [*LIMIT, _long_form({read.unit: LIMIT, "limit": LIMIT})]}
         if isinstance(read, fields.Switch):
-            return {"anyOf": [*ON_OR_OFF, _long_form({})]}
+            return {"anyOf": [*ON_OR_OFF, _long_form({name: [_of_part(cap)] for name, cap in read.parts})]}
+        if isinstance(read, fields.PartCap):
+            return _of_part(read)
         return super().function_before_schema(schema)
 
     def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JSONSchema:

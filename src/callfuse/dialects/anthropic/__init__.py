@@ -9,6 +9,7 @@ from callfuse.dialects.anthropic.answer import (
     model_turn,
     model_turn_of_whole,
     read_whole,
+    said,
 )
 from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.defaults import EventDialect
@@ -29,6 +30,7 @@ class MessagesDialect(EventDialect):
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
     is_unfinished = staticmethod(is_unfinished)
 
 

@@ -9,7 +9,7 @@ Written answers keep three rules of the vendor: content blocks are numbered with
 thinking of two answers in one message is refused.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from callfuse.dialects.ask_again import CannotReplay
@@ -17,6 +17,7 @@ from callfuse.dialects.base import NO_EVENTS, Event, Frame, What, WholeChoice
 from callfuse.dialects.edits import encoded, raw_elements, raw_list, raw_object
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart, NumberedReader
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, blocks_in, piece_in
 from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.dialects.usage import TokenUsage
 from callfuse.model import ToolCall
@@ -30,6 +31,8 @@ THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 """Types of blocks with signatures that are valid for one model only."""
 _TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "compaction_delta": "content"}
 """Deltas with a piece of text, and the key that it belongs to in the block."""
+_SAID: Final = {"text": ("text", TEXT), "thinking": ("thinking", REASONING)}
+"""Blocks with a text, and the key of that; a delta has the same key."""
 _KNOWN_TYPES: Final = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use", "compaction"})
 """Types of blocks that grow by known deltas."""
 _BLOCK_EVENTS: Final = ("content_block_start", "content_block_delta", "content_block_stop")
@@ -105,6 +108,15 @@ class MessagesReader(NumberedReader):
             return NO_EVENTS
         begun = dumps(block["input"]).decode() if block.get("input") else ""
         return self._open(payload.get("index"), block.get("id"), block.get("name"), begun)
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in an event, or in a whole message."""
+    begun = payload.get("content_block") or payload.get("delta")
+    if type(begun) is dict:
+        for key, part in _SAID.values():
+            yield from piece_in(part, (index_of(payload.get("index")), key), begun.get(key))
+    yield from blocks_in(payload.get("content"), "", _SAID)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

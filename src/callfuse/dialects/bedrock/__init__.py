@@ -7,7 +7,14 @@ possible.
 import re
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.bedrock.answer import ConverseReader, is_unfinished, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.bedrock.answer import (
+    ConverseReader,
+    is_unfinished,
+    model_turn,
+    model_turn_of_whole,
+    read_whole,
+    said,
+)
 from callfuse.dialects.bedrock.request import ConverseRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
@@ -31,6 +38,7 @@ class Bedrock(EventDialect):
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
     is_unfinished = staticmethod(is_unfinished)
 
     def serves(self, path: str) -> bool:

@@ -14,7 +14,8 @@ from callfuse.dialects.base import NO_EVENTS, Event, What, WholeChoice
 from callfuse.dialects.edits import encoded, raw_at, raw_list, raw_object
 from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined
-from callfuse.dialects.shapes import index_of, is_one_of, object_of, plain_text_of
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, piece_in
+from callfuse.dialects.shapes import index_of, is_one_of, object_of, objects_of, plain_text_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.aws_events import EXCEPTION
@@ -91,6 +92,19 @@ def event_in(payload: Payload | None) -> tuple[str, Payload]:
     for kind, said in (payload or {}).items():
         return (kind, said) if isinstance(said, dict) else ("", {})
     return "", {}
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in an event, or in a whole answer."""
+    kind, event = event_in(payload)
+    if kind == "contentBlockDelta":
+        place, delta = index_of(event.get("contentBlockIndex")), object_of(event.get("delta"))
+        yield from piece_in(TEXT, (place, TEXT), delta.get("text"))
+        yield from piece_in(REASONING, (place, REASONING), object_of(delta.get("reasoningContent")).get("text"))
+    for place, block in enumerate(objects_of(_content_of(payload))):
+        reasoning = object_of(object_of(block.get("reasoningContent")).get("reasoningText"))
+        yield from piece_in(TEXT, (place, TEXT), block.get("text"))
+        yield from piece_in(REASONING, (place, REASONING), reasoning.get("text"))
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

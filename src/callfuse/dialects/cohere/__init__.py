@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Final
 
-from callfuse.dialects.cohere.answer import CohereReader, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.cohere.answer import CohereReader, model_turn, model_turn_of_whole, read_whole, said
 from callfuse.dialects.cohere.request import CohereRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
@@ -22,6 +22,7 @@ class Cohere(EventDialect):
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/v2/chat`."""

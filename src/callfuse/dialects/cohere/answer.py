@@ -5,7 +5,7 @@ numbers, and its plan begins after a blank line if the first answer had one. The
 `message-end`. What is not changed keeps its bytes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.ask_again import CannotReplay
@@ -21,6 +21,7 @@ from callfuse.dialects.edits import (
 from callfuse.dialects.numbered import FinishReasons, NumberedPart, NumberedReader, NumberedWriter
 from callfuse.dialects.openai_chat.answer import calls_of
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, blocks_in, piece_in
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, plain_text_of
 from callfuse.dialects.usage import Counts, TokenUsage
 from callfuse.wire import EVENTS, Payload, sse
@@ -32,6 +33,8 @@ CUTTING: Final = frozenset({"MAX_TOKENS", "ERROR", "TIMEOUT"})
 THINKING: Final = "thinking"
 """The type of a content block that is the model's reasoning."""
 _TEXTS: Final = frozenset({"text", THINKING})
+_SAID: Final = {"text": ("text", TEXT), THINKING: (THINKING, REASONING)}
+"""Content blocks with a text, and the key of that."""
 _CALLS: Final = "calls"
 _CONTENT: Final = "content"
 _CITATIONS: Final = "citations"
@@ -95,6 +98,17 @@ def part_of(payload: Payload) -> Payload:
 def function_of(payload: Payload) -> Payload:
     """The part of a call's function in an event."""
     return object_of(part_of(payload).get("function"))
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in an event, or in a whole answer. The plan before calls counts as reasoning."""
+    for message in (message_of(payload), object_of(payload.get("message"))):
+        content, place = message.get("content"), index_of(payload.get("index"))
+        if type(content) is dict:
+            for key, part in _SAID.values():
+                yield from piece_in(part, (place, key), content.get(key))
+        yield from blocks_in(content, "", _SAID)
+        yield from piece_in(REASONING, "plan", message.get("tool_plan"))
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

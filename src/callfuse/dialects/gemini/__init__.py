@@ -11,6 +11,7 @@ from callfuse.dialects.gemini.answer import (
     number_of,
     parts_of,
     read_whole,
+    said,
 )
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
@@ -37,6 +38,7 @@ class Gemini:
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in one of the two methods. Counting tokens and batches are not exchanges."""

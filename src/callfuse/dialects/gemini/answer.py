@@ -6,7 +6,7 @@ Ids may be missing, `args` empty or absent. Tools that the vendor runs itself (`
 calls.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.ask_again import CannotReplay
@@ -21,6 +21,7 @@ from callfuse.dialects.gemini.parts import (
     join_pieces,
 )
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, piece_in
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, objects_of, plain_text_of, text_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, Path, apply, dumps
@@ -46,6 +47,14 @@ def candidates_of(payload: Payload) -> Sequence[Payload]:
 def parts_of(candidate: Payload) -> Sequence[Payload]:
     """The parts of a candidate."""
     return objects_of(object_of(candidate.get("content")).get("parts"))
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in a chunk, or in a whole answer; each candidate has one text and one row of thoughts."""
+    for candidate in candidates_of(payload):
+        for part in parts_of(candidate):
+            kind = REASONING if part.get("thought") else TEXT
+            yield from piece_in(kind, (number_of(candidate), kind), part.get("text"))
 
 
 def parts_path(place: int) -> Path:

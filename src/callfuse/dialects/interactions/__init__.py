@@ -10,6 +10,7 @@ from callfuse.dialects.interactions.answer import (
     model_turn,
     model_turn_of_whole,
     read_whole,
+    said,
 )
 from callfuse.dialects.interactions.request import InteractionsRequest
 from callfuse.dialects.interactions.steps import RESULT
@@ -33,6 +34,7 @@ class Interactions(EventDialect):
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
     is_unfinished = staticmethod(is_unfinished)
 
     def serves(self, path: str) -> bool:

@@ -4,7 +4,7 @@ An answer is a row of numbered steps: thoughts, outputs, calls, and what Google'
 for the client. Its arguments come as an object in the step's start, as pieces of JSON, or not at all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.ask_again import CannotReplay
@@ -13,6 +13,7 @@ from callfuse.dialects.edits import encoded, raw_elements, raw_list, raw_object
 from callfuse.dialects.interactions.steps import CALL, call_of, is_of
 from callfuse.dialects.numbered import NumberedReader
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, blocks_in, piece_in
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, objects_of, plain_text_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
@@ -61,6 +62,19 @@ class InteractionsReader(NumberedReader):
         if is_one_of(status, CUTTING):
             return (Event(What.CUT, 0, self.cut_call()), Event(What.ENDED))
         return (Event(What.FINISHED), Event(What.ENDED))
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in an event, or in a whole interaction. Of its thoughts there are summaries."""
+    if payload.get("event_type") == "step.delta":
+        place, delta = index_of(payload.get("index")), object_of(payload.get("delta"))
+        if delta.get("type") == "text":
+            yield from piece_in(TEXT, (place, TEXT), delta.get("text"))
+        elif delta.get("type") == "thought_summary":
+            yield from piece_in(REASONING, (place, REASONING), object_of(delta.get("content")).get("text"))
+    for at, step in enumerate(objects_of(payload.get("steps"))):
+        yield from blocks_in(step.get("content"), at, {"text": ("text", TEXT)})
+        yield from blocks_in(step.get("summary"), (at, REASONING), {"text": ("text", REASONING)})
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

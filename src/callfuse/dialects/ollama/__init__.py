@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.edits import message_at
 from callfuse.dialects.message_list import has_messages
-from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, read_whole
+from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, read_whole, said
 from callfuse.dialects.ollama.request import OllamaRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.wire import Format, Payload
@@ -27,6 +27,7 @@ class Ollama(EventDialect):
     reader: ClassVar = OllamaReader
     model_turn = staticmethod(model_turn)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/api/chat`. An application may have such a path of its own: the body decides."""

@@ -28,6 +28,7 @@ from callfuse.dialects.base import (
 )
 from callfuse.dialects.edits import append_to_string, break_before, lower_index, prepend_to_string, raw_at
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, piece_in
 from callfuse.dialects.shapes import is_one_of, list_of, object_of
 from callfuse.dialects.usage import Counts, TokenUsage
 from callfuse.model import ToolCall
@@ -113,6 +114,13 @@ def calls_of(message: Any, exact_values: ExactValues | None = None, position: in
 def _exact_arguments(values: ExactValues, position: int, place: int) -> Any:
     """The arguments of a call in a history, with all digits of their numbers."""
     return values.read("messages", position, "tool_calls", place, "function", "arguments")
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in a line, or in a whole answer."""
+    message = object_of(payload.get("message"))
+    yield from piece_in(TEXT, "content", message.get("content"))
+    yield from piece_in(REASONING, "thinking", message.get("thinking"))
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 from callfuse.dialects.addresses import publisher_in
 from callfuse.dialects.defaults import OpenAIDialect
 from callfuse.dialects.message_list import has_messages
-from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.openai_chat.answer import ChatReader, model_turn, model_turn_of_whole, read_whole, said
 from callfuse.dialects.openai_chat.chunk import choice_parts
 from callfuse.dialects.openai_chat.details import MARK as DETAIL_MARK
 from callfuse.dialects.openai_chat.request import ChatRequest
@@ -30,6 +30,7 @@ class OpenAIChat(OpenAIDialect):
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends as OpenAI's does, or is Vertex's for a vendor of this format."""

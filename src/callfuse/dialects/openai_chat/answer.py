@@ -10,7 +10,7 @@ what a vendor added to a call. A part that is wanted back and cannot be put toge
 that nobody is known to want is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.ask_again import CannotReplay
@@ -20,7 +20,8 @@ from callfuse.dialects.openai_chat.chunk import choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import add_detail, call_ids
 from callfuse.dialects.pieces import grow, joined
-from callfuse.dialects.shapes import list_of, object_of, text_of
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, blocks_in, piece_in
+from callfuse.dialects.shapes import list_of, object_of, objects_of, text_of
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
@@ -285,6 +286,24 @@ def _read_choice(choice: Payload) -> WholeChoice:
     reason = choice.get("finish_reason")
     cut = type(reason) is str and reason in CUTTING
     return WholeChoice(number_of(choice), tuple(calls_of(object_of(choice.get("message")))), cut=cut)
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in a chunk, or in a whole answer. Some vendors give the same reasoning under two keys."""
+    for choice in objects_of(payload.get("choices")):
+        number, message = number_of(choice), object_of(choice.get("delta") or choice.get("message"))
+        content = message.get("content")
+        if type(content) is list:  # Mistral's parts
+            yield from blocks_in(content, number, {"text": ("text", TEXT)})
+            for part in objects_of(content):
+                yield from blocks_in(part.get("thinking"), (number, "thinking"), {"text": ("text", REASONING)})
+        yield from piece_in(TEXT, number, content)
+        yield from piece_in(TEXT, (number, "refusal"), message.get("refusal"))
+        reasoning = message.get("reasoning_content") or message.get("reasoning")
+        yield from piece_in(REASONING, (number, "reasoning"), reasoning)
+        if not reasoning:
+            details = blocks_in(message.get(DETAILS), (number, DETAILS), {"reasoning.text": ("text", REASONING)})
+            yield from details
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:

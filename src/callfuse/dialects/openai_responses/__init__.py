@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from callfuse.dialects.defaults import OpenAIDialect, is_polled
-from callfuse.dialects.openai_responses.answer import ResponsesReader, model_turn, model_turn_of_whole, read_whole
+from callfuse.dialects.openai_responses.answer import ResponsesReader, model_turn, model_turn_of_whole, read_whole, said
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
@@ -27,6 +27,7 @@ class OpenAIResponses(OpenAIDialect):
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends in `/responses`. Paths below it (stored responses) are not exchanges."""

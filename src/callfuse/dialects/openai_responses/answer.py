@@ -6,7 +6,7 @@ that were streamed, and may have items that were not.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from callfuse.dialects.ask_again import CannotReplay
@@ -21,7 +21,8 @@ from callfuse.dialects.openai_responses.items import (
     is_client_call,
     name_of,
 )
-from callfuse.dialects.shapes import object_of, plain_text_of
+from callfuse.dialects.said import REASONING, TEXT, SaidPiece, blocks_in, piece_in
+from callfuse.dialects.shapes import object_of, objects_of, plain_text_of, text_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
@@ -44,6 +45,22 @@ _INPUTS: Final = frozenset({
     "program_output",
 })  # fmt: skip
 """Types of items that the vendor accepts as input."""
+
+_SAID: Final = {
+    "response.output_text.delta": TEXT,
+    "response.refusal.delta": TEXT,
+    "response.reasoning_text.delta": REASONING,
+    "response.reasoning_summary_text.delta": REASONING,
+}
+"""Events with a piece of text."""
+_SAID_WHOLE: Final = {
+    "output_text": ("text", TEXT),
+    "refusal": ("refusal", TEXT),
+    "reasoning_text": ("text", REASONING),
+    "summary_text": ("text", REASONING),
+}
+"""Parts of whole items with a text, and the key of that."""
+_PLACE: Final = ("type", "output_index", "item_id", "content_index", "summary_index")
 
 
 class ResponsesReader(Reader):
@@ -193,3 +210,14 @@ def _goes_back(item: Any) -> bool:
     if is_client_call(item) and CALLS[kind].answer is None:
         raise CannotReplay(kind)
     return not (is_client_call(item) and not name_of(item))
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """What the model says in an event, or in a whole response."""
+    kind = plain_text_of(payload.get("type"))
+    if kind in _SAID:
+        place = tuple([text_of(payload.get(key)) for key in _PLACE])
+        yield from piece_in(_SAID[kind], place, payload.get("delta"))
+    for at, item in enumerate(objects_of(payload.get("output"))):
+        for key in ("content", "summary"):
+            yield from blocks_in(item.get(key), (at, key), _SAID_WHOLE)

@@ -9,7 +9,7 @@ from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import dumps
 from callfuse.wire.ndjson import NDJSON
 
-from .answer import JotReader, model_turn, model_turn_of_whole, read_whole
+from .answer import JotReader, model_turn, model_turn_of_whole, read_whole, said
 from .request import JotRequest
 
 
@@ -24,6 +24,7 @@ class Jot(EventDialect):
     reader: ClassVar = JotReader
     model_turn = staticmethod(model_turn)
     read_whole = staticmethod(read_whole)
+    said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
         """Whether the path ends as Jot's does."""

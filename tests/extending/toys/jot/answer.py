@@ -1,10 +1,11 @@
 """Jot's answers: read, and written on after calls have been withheld. A call stands on a line of its own."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from callfuse.dialects.base import AnswerWriter, Block, Entry, Event, Frame, OpenCall, Reader, What, WholeChoice
+from callfuse.dialects.said import TEXT, SaidPiece, piece_in
 from callfuse.model import ToolCall
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps, loads
@@ -103,6 +104,11 @@ def calls_of(message: Any) -> tuple[ToolCall, ...]:
 def read_whole(payload: Payload) -> list[WholeChoice]:
     """The calls of a whole answer."""
     return [WholeChoice(0, calls_of(payload))]
+
+
+def said(payload: Payload) -> Iterator[SaidPiece]:
+    """The text of a line, or of a whole answer."""
+    return piece_in(TEXT, "text", payload.get("text"))
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:

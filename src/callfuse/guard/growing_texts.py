@@ -1,0 +1,69 @@
+"""Looks at the text and the reasoning of one answer while they grow, for what runs away.
+
+Before `UNREAD` bytes of a stream have come nothing is looked at, and no frame is parsed for this: healthy answers end
+before that, or soon behind it. From the frame on that passes this place, wherever chunks end, each frame is read.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from callfuse.detect.kind import REASONING, TEXT
+from callfuse.detect.runaway import LEAST, GrowingText, Runaway
+from callfuse.detect.runaway_call import RunawayCall
+from callfuse.dialects.said import SaidPiece
+from callfuse.policy.sections import Detectors
+
+UNREAD: Final = 256 * 1024
+"""Bytes. One token a frame, OpenAI's frames have 220 to 330 bytes: about 1,000 tokens. What runs away goes on to the
+length limit of its answer, of 16,000 to 65,000 tokens, and cannot be found before `LEAST` characters have come, which
+are 200,000 to 340,000 of these bytes."""
+MOST: Final = 8
+"""Texts of an answer that are looked at while they grow, the newest ones; and that are told."""
+
+_ANY: Final = 1 << 62
+"""Room where nothing is looked at."""
+
+
+class FoundText(NamedTuple):
+    """A text that runs away. `part`: `TEXT` or `REASONING`."""
+
+    part: str
+    found: Runaway
+
+
+class GrowingTexts:
+    """Those of one answer. `room`: bytes that may come before frames are read, counted from the end of the last whole
+    frame; below 0, they are. `found`: what has been found and not been taken."""
+
+    __slots__ = ("_detectors", "_growing", "_told", "found", "room")
+
+    def __init__(self, detectors: Detectors, *, whole: bool = False) -> None:
+        self._detectors = detectors
+        self.room = LEAST if whole else UNREAD
+        self._growing: dict[object, GrowingText] = {}
+        self._told = 0
+        self.found: list[FoundText] = []
+
+    def read(self, said: Iterable[SaidPiece]) -> None:
+        """Look at what a frame says."""
+        if not (self._finds(TEXT) or self._finds(REASONING)):
+            self.room = _ANY
+            return
+        growing = self._growing
+        for part, place, piece in said:
+            text = growing.get((part, place))
+            if text is None and self._finds(part):
+                text = growing[part, place] = GrowingText()
+                if len(growing) > MOST:
+                    del growing[next(iter(growing))]
+            if text is not None and text.found is None and (found := text.add(piece)) and self._told < MOST:
+                self._told += 1
+                self.found.append(FoundText(part, found))
+
+    def _finds(self, part: str) -> bool:
+        return self._detectors.finds(RunawayCall.kind.name, part)
+
+    def take(self) -> list[FoundText]:
+        """What has been found since this was asked last."""
+        found, self.found = self.found, []
+        return found

@@ -1,0 +1,101 @@
+"""What may be set for the parts of an answer in which `runaway` is found, and what that comes to."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from callfuse.detect.kind import ARGUMENTS, REASONING, TEXT
+from callfuse.detect.runaway import Runaway
+from callfuse.policy.explain import seen
+from callfuse.policy.rungs import Rung
+from callfuse.policy.said import verdict_on_text
+from callfuse.policy.settings import LoopSettings
+
+PARTS = (ARGUMENTS, TEXT, REASONING)
+FOUND = Runaway(100, 6_244, "Stir it until it is thick. ", True)
+
+
+def settings(value: Any, **more: Any) -> LoopSettings:
+    """The settings with this for the kind."""
+    return LoopSettings.model_validate({"detectors": {"runaway": value}, **more})
+
+
+def caps(value: Any) -> list[str]:
+    """What is done at most in each part; `off` where nothing is found."""
+    own = settings(value).detectors
+    return [
+        str(own.cap("runaway", hard=True, waits=False, part=part)) if own.finds("runaway", part) else "off"
+        for part in PARTS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, ["block", "warn", "warn"]),
+        ({}, ["block", "warn", "warn"]),
+        (False, ["off", "off", "off"]),
+        ({"text": "off"}, ["block", "off", "warn"]),
+        ({"text": False, "reasoning": "Observe"}, ["block", "off", "observe"]),
+        ({"arguments": "steer"}, ["steer", "warn", "warn"]),
+        ({"arguments": "off"}, ["off", "warn", "warn"]),
+        ({"most": "observe"}, ["observe", "observe", "observe"]),
+        ({"arguments": "none", "most": "warn"}, ["warn", "warn", "warn"]),
+    ],
+)
+def test_each_part_by_itself(value: Any, expected: list[str]) -> None:
+    """The milder of its own rung and of the cap of the kind."""
+    assert caps(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"text": "block"}, "detectors.runaway_text\n  Value error, use off, observe, warn"),
+        ({"reasoning": True}, "detectors.runaway_reasoning\n  Value error, use off, observe, warn"),
+        ({"arguments": "blok"}, "use off, observe, warn, steer, force_text, escalate, block; did you mean block?"),
+        ({"texts": "warn"}, "unknown key 'texts' of runaway; use arguments, text, reasoning, most, most_hard"),
+        (7, "use false, true, or a mapping (arguments, text, reasoning, most, most_hard)"),
+    ],
+)
+def test_a_wrong_value_says_what_is_right(value: Any, why: str) -> None:
+    """With its key."""
+    with pytest.raises(ValidationError) as error:
+        settings(value)
+    assert why in str(error.value)
+
+
+def test_a_tool_has_no_text() -> None:
+    """But arguments."""
+    own = {"write_file": {"detectors": {"runaway": {"arguments": "off"}}}}
+    assert not settings(True, per_tool=own).for_tool("write_file").settings.detectors.finds("runaway")
+    assert settings(True, per_tool=own).for_tool("*").settings.detectors.finds("runaway")
+    with pytest.raises(ValidationError, match="runaway_text is of no tool: set it for all, for a model or for a sess"):
+        settings(True, per_tool={"write_file": {"detectors": {"runaway": {"text": "off"}}}})
+
+
+@pytest.mark.parametrize(
+    ("value", "more", "rung"),
+    [
+        (True, {}, Rung.WARN),
+        (True, {"mode": "observe"}, Rung.OBSERVE),
+        ({"text": "observe"}, {}, Rung.OBSERVE),
+        ({"most": "observe"}, {}, Rung.OBSERVE),
+        (True, {"mode": "block"}, Rung.WARN),
+    ],
+)
+def test_the_verdict_on_a_text(value: Any, more: dict[str, Any], rung: Rung) -> None:
+    """It names the part in place of a tool, with what is repeated."""
+    verdict = verdict_on_text(TEXT, FOUND, settings(value, **more), finding_id="1")
+    assert verdict.rung is rung
+    assert (verdict.call.full_name, verdict.call.text, verdict.finding.part) == ("(text)", FOUND.unit, TEXT)
+    assert (verdict.finding.count, verdict.finding_id) == (FOUND.laps, "1")
+    assert seen(verdict.finding) == f"a text that repeats itself ({FOUND.laps} times)"
+
+
+def test_a_request_that_may_not_be_changed() -> None:
+    """The model cannot be told then."""
+    verdict = verdict_on_text(REASONING, FOUND, settings(True), may_change=False)
+    assert verdict.rung is Rung.OBSERVE
+    assert seen(verdict.finding).startswith("reasoning that repeats itself")
