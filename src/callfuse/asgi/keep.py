@@ -192,7 +192,8 @@ class Keeper:
         self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known, arm=arm, would=would))
         self._known.add(id_)
         if (verdict.warns or verdict.withholds) and self._host.bus.wants(ActionTaken):
-            told = texts.told(verdict, self._prepared.settings, self._prepared.request.model)
+            settings, model = self._prepared.settings, self._prepared.request.model
+            told = "" if verdict.finding.part else texts.told(verdict, settings, model)
             self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first, arm, told))
 
     def tell_before(self, verdict: Verdict) -> None:
