@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.dialects import DIALECTS
@@ -126,7 +126,6 @@ def test_single_payloads(name: str, payload: dict[str, Any], said: list[tuple[st
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda one: one.name)
-@settings(max_examples=50)
 @given(payload=st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_any_json(dialect: Dialect, payload: dict[str, Any]) -> None:
     """A text is a text, and a place can be looked up, whatever the values are."""

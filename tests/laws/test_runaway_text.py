@@ -37,7 +37,7 @@ from tests.support.scripted import Reply
 from tests.support.streams import chunkings
 
 PIECE = 30
-UNREAD = 10_000
+UNREAD = 5_000
 """Bytes; the tests' answers are shorter than those of models."""
 PARTS = pytest.mark.parametrize("part", ["text", "reasoning"])
 HEALTHY = text_of(14_000)
@@ -57,7 +57,7 @@ def said(part: str, text: str) -> Item:
 
 def endless(part: str, *more: Item) -> Answer:
     """An answer of which this part runs away, behind words of another kind."""
-    return saying(said(part, HEALTHY[:900] + LAP * 260), *more)
+    return saying(said(part, HEALTHY[:900] + LAP * 220), *more)
 
 
 def told(met: Meeting) -> list[str]:
@@ -82,7 +82,7 @@ def test_it_is_told_and_every_byte_leaves(kit: DialectKit, stream: bool, history
 @every_dialect
 @CONVERSATIONS
 @PARTS
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_cut_does_not_matter(kit: DialectKit, history: History, part: str, data: st.DataObject) -> None:
     """Cut anywhere: the same bytes, the same log."""
@@ -122,7 +122,7 @@ def test_what_is_healthy_or_off_is_not_told(kit: DialectKit, stream: bool, histo
 def test_each_choice_and_part_by_itself(kit: DialectKit, history: History, choices: int) -> None:
     """Turn by turn they bring what none of them repeats alone."""
     choices = min(choices, kit.most_choices)
-    text = HEALTHY[:900] + LAP * 260
+    text = HEALTHY[:900] + LAP * 220
     both = (said("reasoning", text), said("text", text))
     answer = Answer((both,) * choices)
     script = framewise(kit, answer)
@@ -138,7 +138,7 @@ def test_it_is_told_at_once(kit: DialectKit, history: History) -> None:
     frames = [frame.raw for frame in kit.frames(endless("text"))]
     sizes = accumulate(len(raw) for raw in frames)
     first = next(at for at, size in enumerate(sizes) if size > UNREAD)
-    for characters, findings in ((LEAST - PIECE, 0), (LEAST + LOOK, 1)):
+    for characters, findings in ((LEAST - PIECE, 0), (LEAST + 2 * LOOK, 1)):
         chunks = tuple(frames[: first + characters // PIECE])
         met = meet(ask(kit, history, stream=True), [Reply(chunks, raises=ConnectionError("gone"))])
         assert len(told(met)) == findings
