@@ -215,7 +215,7 @@ class AnswerDelivery:
                 if review is None and self._watching is not None:
                     review = await self._watching.revive()
                 verdicts = verdicts if review is None else await review.review_texts(verdicts)
-            record.observe((), verdicts)
+            record.verdicts += verdicts
             keeper.tell(record)
 
     def count(self, guard: SafeGuard) -> bytes:
