@@ -23,8 +23,10 @@ from callfuse.conversations.ledger import KeptRound, LaneState, Ledger, Read, Se
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.dialects import dialect_of
 from callfuse.model import Delivery
+from callfuse.model.spent import NOTHING_SPENT, Spent
 from callfuse.observe.bus import Bus
 from callfuse.policy.settings import LoopSettings
+from callfuse.policy.spending import BudgetSettings
 from callfuse.policy.tiers import Overrides
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
@@ -37,6 +39,8 @@ from tests.support.redis import RedisServer, program, running
 Pause = Callable[[], Awaitable[None]]
 PATH = "/v1/chat/completions"
 CHAT = next(filter(None, [dialect_of(PATH)]))
+BUDGET = LoopSettings(budget=BudgetSettings(tokens=1000))
+SHARED = Lane(b"credential", "session-1", b"", "budget")
 TASK = "user: Find the zebra crossing."
 PAUSE: ContextVar[Pause] = ContextVar("pause")
 """That of the task which is running."""
@@ -48,6 +52,7 @@ class Asked:
 
     shows: tuple[str, ...]
     brings: tuple[str, ...]
+    tokens: int = 0
 
     async def run(self, ledger: Ledger, now: int, pause: Pause) -> None:
         """The exchange, as the middleware has it: one read, one write, more where others have come first."""
@@ -56,17 +61,37 @@ class Asked:
         state = after_reset(state, session)
         read = KeptRequest(CHAT, request(TASK, *self.shows), PATH)
         limits = {"may_change": True, "may_withhold": True, "hold_all": False}
-        evidence = ExchangeEvidence(read, lane(1)._replace(source="fingerprint"), state, now, LoopSettings(), **limits)
+        evidence = ExchangeEvidence(read, lane(1)._replace(source="fingerprint"), state, now, BUDGET, **limits)
         rounds = [[past(word, f"id_{now}")] for word in self.brings]
 
         async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
             if there is not None:
                 evidence.reread(there, state)
             await pause()
-            return {lane(1): evidence.after(rounds, [], now)}
+            return {lane(1): evidence.after(rounds, [], now, (), Spent(float(now), len(rounds), self.tokens))}
 
         await pause()
         assert await change_lanes(ledger, Read(lane(1), state, session), make, now)
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What an exchange adds to the budget of its session, which is kept under a key of its own."""
+
+    tokens: int
+
+    async def run(self, ledger: Ledger, now: int, pause: Pause) -> None:
+        """Read, and add."""
+        await pause()
+        read = Read(SHARED, *await ledger.read(SHARED, now))
+
+        async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
+            await pause()
+            before = read.state if there is None else there
+            return {SHARED: LaneState(spent=before.spent.plus(Spent(float(now), 1, self.tokens, self.tokens)))}
+
+        await pause()
+        assert await change_lanes(ledger, read, make, now)
 
 
 @dataclass(frozen=True)
@@ -90,7 +115,7 @@ class Set:
         return replace(one, reset=max(one.reset, now))
 
 
-async def interleave(ledger: Ledger, done: Sequence[Asked | Set], order: Iterator[int]) -> None:
+async def interleave(ledger: Ledger, done: Sequence[Asked | Paid | Set], order: Iterator[int]) -> None:
     """Run all at once; `order` says whose turn it is at each pause."""
     turns = [asyncio.Semaphore(0) for _ in done]
     paused = asyncio.Semaphore(0)
@@ -134,7 +159,7 @@ async def left(ledger: Ledger) -> tuple[LaneState, SessionState]:
     return after_reset(state, session), session
 
 
-async def one_by_one(done: Sequence[Asked | Set], order: Sequence[int]) -> tuple[LaneState, SessionState]:
+async def one_by_one(done: Sequence[Asked | Paid | Set], order: Sequence[int]) -> tuple[LaneState, SessionState]:
     """What is kept if each comes after the one before it."""
 
     async def no_pause() -> None:
@@ -147,14 +172,15 @@ async def one_by_one(done: Sequence[Asked | Set], order: Sequence[int]) -> tuple
 
 
 def without_memory(state: LaneState) -> LaneState:
-    """A state without the blocked calls that it remembers, and what they had brought: of these more may be known than
-    in any order."""
+    """A state without the blocked calls that it remembers, and what they had brought, and without what its turn has
+    spent: of these more may be known than in any order."""
 
     def plain(one: KeptRound) -> KeptRound:
         calls = [call._replace(outcome=None) if call.delivery is Delivery.BLOCKED else call for call in one.calls]
         return replace(one, calls=tuple(calls))
 
-    return replace(state, rounds=tuple(map(plain, state.rounds)), blocks=replace(state.blocks, calls=()))
+    blocks = replace(state.blocks, calls=())
+    return replace(state, rounds=tuple(map(plain, state.rounds)), blocks=blocks, spent=NOTHING_SPENT)
 
 
 def blocked_in(state: LaneState) -> set[bytes]:
@@ -167,7 +193,8 @@ SHOWN = [("a=x", "a=x"), ("a=x", "a=x", "b=y"), ("a=x", "a=x", "user: Go on.", "
 BROUGHT = [(), ("!!a",), ("!!c",), ("b",), ("a",), ("!a", "b")]
 SET_BY = ("code", "command", "page")
 DONE = st.lists(
-    st.builds(Asked, st.sampled_from(SHOWN), st.sampled_from(BROUGHT))
+    st.builds(Asked, st.sampled_from(SHOWN), st.sampled_from(BROUGHT), st.sampled_from([1, 10, 100]))
+    | st.builds(Paid, st.sampled_from([1, 10, 100]))
     | st.builds(Set, st.sampled_from(["code", "command", "page"])),
     min_size=2,
     max_size=3,
@@ -175,7 +202,7 @@ DONE = st.lists(
 ORDERS = st.lists(st.integers(0, 5), min_size=24, max_size=24)
 
 
-async def check(ledger: Ledger, done: Sequence[Asked | Set], order: Sequence[int]) -> None:
+async def check(ledger: Ledger, done: Sequence[Asked | Paid | Set], order: Sequence[int]) -> None:
     """The state that is left is one of a sequential order, and no block in it is forgotten."""
     await interleave(ledger, done, iter([*order, *range(1000)]))
     state, session = await left(ledger)
@@ -183,11 +210,15 @@ async def check(ledger: Ledger, done: Sequence[Asked | Set], order: Sequence[int
     found = [one for one, kept in orders if without_memory(one) == without_memory(state) and kept == session]
     assert found
     assert any(blocked_in(one) <= blocked_in(state) for one in found)
+    assert any(one.spent.tokens <= state.spent.tokens for one in found)
+    paid = [one.tokens for one in done if isinstance(one, Paid)]
+    shared, _ = await ledger.read(SHARED, 99)
+    assert (shared.spent.calls, shared.spent.tokens, shared.spent.estimated) == (len(paid), sum(paid), sum(paid))
 
 
 @more_examples(5)
 @given(done=DONE, order=ORDERS)
-def test_in_memory(done: list[Asked | Set], order: list[int]) -> None:
+def test_in_memory(done: list[Asked | Paid | Set], order: list[int]) -> None:
     """In the memory of a process."""
     asyncio.run(check(MemoryLedger(max_lanes=9, ttl_s=1000), done, order))
 
@@ -201,7 +232,7 @@ def server() -> Iterator[RedisServer]:
 
 
 @given(done=DONE, order=ORDERS)
-def test_in_redis(server: RedisServer, done: list[Asked | Set], order: list[int]) -> None:
+def test_in_redis(server: RedisServer, done: list[Asked | Paid | Set], order: list[int]) -> None:
     """In a store that two processes share."""
 
     async def run() -> None:
@@ -249,6 +280,39 @@ class Counted(MemoryLedger):
         self.writes += 1
         await asyncio.sleep(0)
         return await super().write(lanes, now, read)
+
+
+@given(shown=st.lists(st.sampled_from([1, 10, 100]), min_size=2, max_size=4), order=ORDERS)
+def test_what_a_turn_spends_adds_up(shown: list[int], order: list[int]) -> None:
+    """Answers to one request that come at once: the turn has spent what all of them have."""
+
+    async def run() -> None:
+        ledger = MemoryLedger(max_lanes=9, ttl_s=1000)
+        done = [Asked(SHOWN[0], (), tokens) for tokens in shown]
+        await interleave(ledger, done, iter([*order, *range(1000)]))
+        state, _ = await left(ledger)
+        assert state.spent.tokens == sum(shown)
+
+    asyncio.run(run())
+
+
+async def test_a_late_exchange_of_the_turn_before_takes_nothing() -> None:
+    """A user has interrupted it, and goes on: what the new turn has spent stays, and the rest is added to that."""
+    ledger, begun = MemoryLedger(max_lanes=9, ttl_s=1000), asyncio.Event()
+
+    async def nothing() -> None:
+        pass
+
+    async def late() -> None:
+        if begun.is_set():
+            return
+        begun.set()
+        await Asked((*SHOWN[0], "user: Go on."), ("b",), 10).run(ledger, 2, nothing)
+
+    pauses = iter([nothing, nothing, late, nothing, nothing, nothing, nothing])
+    await Asked(SHOWN[0], (), 1).run(ledger, 1, lambda: next(pauses)())
+    state, _ = await left(ledger)
+    assert state.spent.tokens == 11
 
 
 async def test_hundreds_that_end_at_once() -> None:

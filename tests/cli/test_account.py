@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.cli.account import MOST_KEPT, MOST_SHOWN, Account
 from callfuse.model import Finding, ToolCall
-from callfuse.observe.events import ExchangeEnded, FailedOpen, FindingSeen, NotGuarded, Where
+from callfuse.observe.events import ExchangeEnded, FailedOpen, FindingSeen, NotGuarded, TokensSpent, Where
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
@@ -22,9 +22,8 @@ def ended(session: str = "s", action: str = "", cause: str = "", calls: int = 1)
 def seen(session: str = "s", rung: Rung = Rung.STEER, count: int = 3, tool: str = "search") -> FindingSeen:
     """A finding."""
     call = ToolCall("call_1", tool, "{}")
-    return FindingSeen(
-        where(session), Verdict(call, Finding("repeat", tool, call.signature, count, 3, 300.0, False), rung, 1)
-    )
+    found = Finding("repeat", tool, call.signature, count, 3, 300.0, False)
+    return FindingSeen(where(session), Verdict(call, found, rung, 1), tokens=100)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,8 @@ def test_the_lines() -> None:
     account.take(NotGuarded("gemini-interactions"))
     account.take(NotGuarded("request values", where("t")))  # that of the exchange above
     assert [*account.lines()] == [
-        "1 exchange of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, about 6 calls saved",
+        "1 exchange of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, "
+        "about 6 calls and 580 tokens saved (estimate)",
         "  repeat of search, 4 with a limit of 3: steer, then block (session s)",
         "  not guarded: 1 time, request values",
         "  not guarded: 1 time, error",
@@ -111,3 +111,13 @@ def test_memory_and_lines_are_bounded() -> None:
     assert len(account.loops) == len(account.ended) == MOST_KEPT
     assert len([*account.lines()]) <= MOST_SHOWN + 3
     assert account.guarded == MOST_KEPT + 10
+
+
+def test_tokens_that_were_spent() -> None:
+    """Where they are counted: how many of them are estimated, and what they cost."""
+    account = Account()
+    account.take(ended(calls=0))
+    account.take(TokensSpent(where("s"), 1000, 0, 200, 0, 0.0125))
+    assert [*account.lines()][1:] == ["1,200 tokens spent, cost 0.0125"]
+    account.take(TokensSpent(where("s"), 30, 0, 4, 34, 0.0))
+    assert [*account.lines()][1:] == ["1,234 tokens spent, 34 of them estimated, cost 0.0125"]

@@ -19,6 +19,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "store": ("redis://file.example", "valkey://env.example:1/2", "memory://"),
     "similarity_threshold": (0.5, "0.6", 0.7),
     "holdout": (0.5, "0.6", 0.7),
+    "warn_at": (0.5, "0.6", 0.7),
     "pollers": (["wait_a"], "wait_b,wait_c", ["wait_d"]),
     "screen_tools": (["tap_a"], "tap_b,tap_c", ["tap_d"]),
     "person_tools": (["ask_a"], "ask_b,ask_c", ["ask_d"]),
@@ -112,7 +113,7 @@ def meant(path: KeyPath, value: Any) -> Any:
     if path[-1] in ("keys", "locked"):
         names = value.split(",") if isinstance(value, str) else value
         return tuple(name.replace("_", "-") for name in names)
-    if isinstance(value, str) and path[-1] in ("similarity_threshold", "holdout"):
+    if isinstance(value, str) and path[-1] in ("similarity_threshold", "holdout", "warn_at"):
         return float(value)
     return float(value) if str(value).isdigit() else value
 
@@ -121,7 +122,8 @@ def yaml_file(folder: Path, path: KeyPath, value: Any) -> Path:
     """A file that sets one key."""
     file = folder / "callfuse.yaml"
     lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(path)]
-    file.write_text("\n".join(lines) + f" {json.dumps(value)}\n")
+    priced = "    prices: {gpt: {input: 1, output: 1}}\n" if path[-1] == "money" else ""
+    file.write_text("\n".join(lines) + f" {json.dumps(value)}\n{priced}")
     return file
 
 

@@ -43,6 +43,9 @@ NAMES = {
         "findings",
         "saved_calls",
         "saved_tokens",
+        "tokens",
+        "estimated_tokens",
+        "cost",
         "warned",
         "steered",
         "blocked",
@@ -452,6 +455,7 @@ def test_every_event_that_it_takes_may_come_first() -> None:
     given: dict[str, Any] = {
         "where": WHERE, "call": call, "outcome": outcome, "verdict": Verdict(call, finding, Rung.BLOCK, 1),
         "signature": call.signature, "sessions": ("abc",), "held_seconds": 0.0, "seconds": 1.0, "calls": 1,
+        "input_tokens": 1, "cached_tokens": 0, "output_tokens": 1, "estimated_tokens": 0, "cost": 0.5,
     }  # fmt: skip
     for kind in [CLASSES[name] for name in activity._TAKE]:
         watched = Watched()

@@ -18,6 +18,7 @@ FINDING = Finding("repeat", "search", CALL.signature, 3, 3, 300.0, False)
 GIVEN: dict[str, Any] = {
     "where": WHERE, "call": CALL, "verdict": Verdict(CALL, FINDING, Rung.BLOCK, 1), "status": 200,
     "seconds": 1.0, "held_seconds": 0.0, "calls": 1, "size": 1, "blocks": 5, "error": ValueError("no"),
+    "input_tokens": 1, "cached_tokens": 0, "output_tokens": 1, "estimated_tokens": 0, "cost": 0.5,
 }  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from tests.support.asgi import JSON_REQUEST, drive
 from tests.support.config import settings
 from tests.support.kits import KITS
 from tests.support.meeting import ask, framewise
-from tests.support.plain import again, saying, spin
+from tests.support.plain import ARGUMENTS, again, saying, spin
 from tests.support.scripted import play
 
 parse_open_metrics: Any = open_metrics.text_string_to_metric_families  # it has no types
@@ -115,6 +115,15 @@ EACH: dict[str, tuple[Event, Mapping[str, float]]] = {
             "added_seconds_count{dialect=openai-chat,part=before,route=/eu}": 1,
             "added_seconds_count{dialect=openai-chat,part=held,route=/eu}": 1,
             "added_seconds_count{dialect=openai-chat,part=asked,route=/eu}": 1,
+        },
+    ),
+    "an answer that was paid": (
+        events.TokensSpent(where(), 11, 3, 7, 0, 0.25),
+        {
+            "tokens_total{dialect=openai-chat,source=vendor,type=input}": 11,
+            "tokens_total{dialect=openai-chat,source=vendor,type=cached}": 3,
+            "tokens_total{dialect=openai-chat,source=vendor,type=output}": 7,
+            "cost_total": 0.25,
         },
     ),
     "one that broke off": (
@@ -239,6 +248,7 @@ def made_up(number: int) -> Iterator[Event]:
     yield events.HoldEnded(there, 1.0, number, text)
     yield events.Decided(there, 1.0)
     yield events.WorkerReplaced()
+    yield events.TokensSpent(there, number, 0, 1, 0, 0.5)
 
 
 @pytest.mark.slow
@@ -374,7 +384,8 @@ async def test_a_middleware_is_watched() -> None:
     fuse, metrics = CallFuseMiddleware(play(*answers), settings("steer")), Metrics()
     metrics.watch(fuse)
     before = samples(metrics)
-    await drive(fuse, ask(CHAT, spin(2), stream=True, headers=JSON_REQUEST))
+    asked = ask(CHAT, spin(2), stream=True, headers=JSON_REQUEST)
+    await drive(fuse, asked)
     found = {name: value for name, value in samples(metrics).items() if value != before.get(name, 0)}
     short = {name.removeprefix(PREFIX): found[name] for name in found if "_bucket" not in name and "_sum" not in name}
     assert short == {
@@ -389,6 +400,7 @@ async def test_a_middleware_is_watched() -> None:
         "added_seconds_count{dialect=openai-chat,part=before,route=/}": 1,
         "added_seconds_count{dialect=openai-chat,part=held,route=/}": 1,
         "added_seconds_count{dialect=openai-chat,part=asked,route=/}": 1,
+        "saved_tokens_total": round(5.8 * ((len(asked.body) + len(ARGUMENTS)) // 4)),
         "hold_seconds_count": 1,
         "decide_seconds_count": 1,
         "sessions": 1,

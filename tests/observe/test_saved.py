@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.model import Finding, ToolCall
 from callfuse.observe.events import FindingSeen, Where
-from callfuse.observe.saved import FOLLOW, MOST_LOOPS, Saved, following
+from callfuse.observe.saved import FOLLOW, MOST_LOOPS, Saved, following, tokens_of
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
@@ -12,11 +12,17 @@ CALL = ToolCall("call_1", "search", "{}")
 
 
 def seen(
-    count: int = 3, kind: str = "repeat", rung: Rung | None = Rung.STEER, *, lane: str = "l", again: bool = False
+    count: int = 3,
+    kind: str = "repeat",
+    rung: Rung | None = Rung.STEER,
+    *,
+    lane: str = "l",
+    again: bool = False,
+    tokens: int = 0,
 ) -> FindingSeen:
     """A finding."""
     found = Finding(kind, "search", CALL.signature, count, 3, 300.0, False)
-    return FindingSeen(Where("s", "", lane, "m", "b", "d"), Verdict(CALL, found, rung, 1), again=again)
+    return FindingSeen(Where("s", "", lane, "m", "b", "d"), Verdict(CALL, found, rung, 1), again=again, tokens=tokens)
 
 
 @pytest.mark.parametrize("rung", [Rung.OBSERVE, Rung.WARN, None])
@@ -62,3 +68,10 @@ def test_the_memory_is_bounded() -> None:
     for number in range(2 * MOST_LOOPS):
         saved.by(seen(lane=str(number)))
     assert len(saved._ahead) == MOST_LOOPS
+
+
+def test_tokens_are_those_of_requests_that_were_not_made() -> None:
+    """One for each saved call, each as long as that with the withheld call, and its answer."""
+    event = seen(3, tokens=500)
+    assert tokens_of(event, Saved().by(event)) == 2900
+    assert tokens_of(seen(tokens=0), 5.8) == 0

@@ -20,6 +20,7 @@ from callfuse.policy.sections import (
     cap_key,
 )
 from callfuse.policy.settings import MODES, LoopSettings
+from callfuse.policy.spending import SomeBudget
 from callfuse.policy.tiers import Overrides, explicit_values, origin
 from tests.support.examples import more_examples
 
@@ -42,6 +43,12 @@ VALUES: dict[str, dict[int, Any]] = {
     "detectors.runaway_text": {SERVER: "off", MODEL_TIER: Rung.OBSERVE, SESSION: Rung.WARN},
     "detectors.runaway_reasoning": {SERVER: "off", MODEL_TIER: Rung.OBSERVE, SESSION: Rung.WARN},
     **{f"error_messages.{name}": dict(enumerate("abcde")) for name in ErrorMessages.model_fields},
+    "budget.by": {SERVER: "turn", MODEL_TIER: "session", SESSION: "credential"},
+    "budget.calls": {SERVER: 61, MODEL_TIER: 62, SESSION: 63},
+    "budget.tokens": {SERVER: 71, MODEL_TIER: 72, SESSION: 73},
+    "budget.seconds": {SERVER: 81, MODEL_TIER: 82, SESSION: 83},
+    "budget.warn_at": {SERVER: 0.1, MODEL_TIER: 0.2, SESSION: 0.3},
+    "budget.count": {SERVER: True, MODEL_TIER: False, SESSION: True},
     "escalate_model": {SERVER: "a", MODEL_TIER: "b", SESSION: "c"},
     "poll_factor": {SERVER: 2, MODEL_TIER: 3, SESSION: 4},
     "max_calls": {SERVER: 31, MODEL_TIER: 32, SESSION: 33},
@@ -100,7 +107,9 @@ def test_every_key_of_a_tier_is_here() -> None:
     """Those of models and tools, and those within their sections."""
     kinds = {key.partition(".")[2] for key in VALUES if key.startswith("detectors.")}
     assert kinds == set(SomeDetectors.model_fields)
-    keys = {*ModelSettings.model_fields, *ToolSettings.model_fields} - {"detectors", "error_messages"}
+    of_budget = {key.partition(".")[2] for key in VALUES if key.startswith("budget.")}
+    assert of_budget == set(SomeBudget.model_fields) - {"money"}  # which needs prices: tests/policy/test_spending.py
+    keys = {*ModelSettings.model_fields, *ToolSettings.model_fields} - {"detectors", "error_messages", "budget"}
     assert {key for key in VALUES if "." not in key} == keys
     assert all(
         set(VALUES[key]) == ({SERVER, MODEL_TIER, SESSION} if key in OF_NO_TOOL else set(range(5)))

@@ -157,7 +157,7 @@ def test_it_explains() -> None:
     """Editors show the words of the page."""
     loop = json_schema()["$defs"]["LoopSettings"]["properties"]
     assert {name for name, own in loop.items() if "description" not in own} <= {
-        "similarity", "detectors", "error_messages", "commands"
+        "similarity", "budget", "detectors", "error_messages", "commands"
     }  # fmt: skip
     assert json_schema()["title"] == "callfuse"
     Draft202012Validator.check_schema(json_schema())

@@ -33,7 +33,7 @@ def test_it_says_the_defaults(suffix: str, tmp_path: Path) -> None:
     file.write_text(uncommented(template(toml=suffix == "toml")), encoding="utf-8")
     assert load_config(file, {}) == Config()
     said = set(parse(file.read_text(encoding="utf-8"), f"x.{suffix}").values)
-    tables = {("tool_call_loop", "per_tool"), ("tool_call_loop", "models")}
+    tables = {("tool_call_loop", "per_tool"), ("tool_call_loop", "models"), ("tool_call_loop", "budget", "prices")}
     every = {key.path for key in reference() if not key.section} - tables
     without = {key.path for key in reference() if key.default is None} if suffix == "toml" else set()
     assert said == every - without

@@ -20,6 +20,7 @@ from callfuse.conversations.ledger import (
 from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
+from callfuse.model.spent import Spent
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
 from callfuse.stores.values import UnreadableError, decode_lane, decode_session, encode_lane, encode_session
@@ -54,6 +55,7 @@ states = st.builds(
     blocks=blocks,
     told=st.lists(told, max_size=3).map(tuple),
     failures=st.lists(st.builds(FailedRequest, digests, st.floats(0, 1e10)), max_size=3).map(tuple),
+    spent=st.just(Spent()) | st.builds(Spent, st.floats(0, 1e10), counts, counts, counts, counts, flags, digests),
 )
 settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
@@ -99,9 +101,10 @@ def test_what_earlier_versions_wrote_is_read(state: LaneState, session: SessionS
     """They knew neither what the model was told nor, before that, blocks and resets; all else is as it was."""
     name, _, text = encode_lane(state).partition(b"\n")
     last = name + b"\n" + json.dumps([5, *json.loads(text)[1:7]]).encode()
-    assert decode_lane(last) == replace(state, told=(), failures=())
+    of_then = replace(state, told=(), failures=(), spent=Spent())
+    assert decode_lane(last) == of_then
     old = name + b"\n" + json.dumps([4, *json.loads(text)[1:6]]).encode()
-    assert decode_lane(old) == replace(state, blocks=BlockMemory(), told=(), failures=())
+    assert decode_lane(old) == replace(of_then, blocks=BlockMemory())
     assert decode_session(json.dumps([5, *json.loads(encode_session(session))[1:]]).encode()) == session
     older = json.dumps([4, *json.loads(encode_session(session))[1:4]]).encode()
     assert decode_session(older) == replace(session, reset=0.0)
@@ -141,6 +144,8 @@ def doctored(at: int, value: Any) -> bytes:
         doctored(6, [-1, 1, [], [], [], 0.5, ""]),
         doctored(7, [["id", "repeat", "?", 3, "", 0, False]]),
         doctored(7, [["id", "repeat", "cw==", 3, "", -1, False]]),
+        b"\n" + json.dumps([*RIGHT, [0.5, 1, -1, 0, 0, False, ""]]).encode(),
+        b"\n" + json.dumps([*RIGHT, [0.5, 1, 1, 0, 0, False, "?"]]).encode(),
     ],
 )
 def test_what_is_no_lane(value: bytes) -> None:

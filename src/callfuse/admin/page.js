@@ -12,15 +12,17 @@ const PIN_MS = 3000; // of answers of other processes than the one that is shown
 const FEED_AGAIN_MS = 30000; // until a server without a feed is asked for one again
 const NEWS_MS = 3000; // between two texts for a screen reader
 const COLOURS = 8;
-const EVENTS = ["exchange", "call", "hold_began", "hold", "finding", "action", "result", "mended", "blown", "reset",
+const EVENTS = ["exchange", "call", "hold_began", "hold", "finding", "action", "result", "mended", "blown", "reset", "spent",
   "settings", "feedback", "fail_open", "not_guarded", "not_watched", "store_down", "store_up", "alone", "shared"];
 const FIGURES = [
   ["exchanges", "Exchanges"], ["calls", "Calls"], ["findings", "Findings"], ["warned", "Warned"], ["steered", "Steered"],
   ["blocked", "Blocked"], ["held_s", "Seconds held"], ["saved_calls", "Calls saved"],
-  ["saved_tokens", "Tokens saved"], ["not_guarded", "Not guarded"], ["fail_open", "Failed open"],
+  ["saved_tokens", "Tokens saved"], ["tokens", "Tokens spent"], ["estimated_tokens", "Of them estimated"],
+  ["cost", "Cost"], ["not_guarded", "Not guarded"], ["fail_open", "Failed open"],
 ];
+const COUNTED = new Set(["tokens", "estimated_tokens", "cost"]); // only where a budget asks for it
 const LINES = new Set(["exchanges", "calls"]);
-const ESTIMATES = new Set(["saved_calls", "saved_tokens"]);
+const ESTIMATES = new Set(["saved_calls", "saved_tokens", "estimated_tokens"]);
 const ALARMS = new Set(["fail_open", "not_guarded"]);
 const ALONE = ": the store is down, so these are the events of one process only";
 const DONE = {
@@ -78,6 +80,7 @@ function setText(element, text) {
 
 const letter = (bead) => (bead.tool ? String.fromCharCode(65 + bead.sign) : "×");
 const number = (value) => Math.round(value).toLocaleString("en");
+const amount = (name, value) => (name === "cost" ? value.toFixed(4) : number(value));
 const seconds = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : `${Math.round(10 * value) / 10} s`);
 const clock = (time) => new Date(time * 1000).toLocaleTimeString();
 
@@ -230,13 +233,14 @@ function askAnew() {
 // Figures
 
 function drawFigures(rates) {
-  sync(at("figures"), FIGURES, ([name]) => name, makeFigure, (item, [name]) => {
+  const shown = FIGURES.filter(([name]) => !COUNTED.has(name) || rates.totals[name]);
+  sync(at("figures"), shown, ([name]) => name, makeFigure, (item, [name]) => {
     const series = rates.series[name] ?? [];
-    setText(item.querySelector("b"), number(rates.totals[name] ?? 0));
+    setText(item.querySelector("b"), amount(name, rates.totals[name] ?? 0));
     item.classList.toggle("warns", ALARMS.has(name));
     item.querySelector("path").setAttribute("d", LINES.has(name) ? line(series) : bars(series));
     const lately = series.reduce((sum, value) => sum + value, 0);
-    setText(item.querySelector(".unseen"), `, ${number(lately)} in the last 15 minutes`);
+    setText(item.querySelector(".unseen"), `, ${amount(name, lately)} in the last 15 minutes`);
   });
 }
 

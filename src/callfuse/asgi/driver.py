@@ -74,7 +74,8 @@ class AnswerDriver:
         self._grows: Callable[[bytes], bool] = NO_CHUNK
         self._quiet = READ_ALL
         kept, hindsight = evidence.kept, evidence.hindsight
-        self._settles_text = self._opening.reads_all or kept.is_new or bool(kept.told) or hindsight is not None
+        is_due = keeper.spending is not None and keeper.spending.is_kept
+        self._settles_text = self._opening.reads_all or kept.is_new or bool(kept.told or hindsight or is_due)
 
     def send(self, message: Message) -> Awaitable[None]:
         """Take a message of the app's first answer. Most are passed on at once: text, and pieces of a call that need

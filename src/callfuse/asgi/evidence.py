@@ -12,9 +12,11 @@ from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.notes import newest_result, note_keys
 from callfuse.conversations.timeline import Conversation, read_conversation
+from callfuse.detect.spending import SpentTokens, near_limit
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
 from callfuse.model import PastCall, ToolCall
+from callfuse.model.spent import Spent
 from callfuse.observe.events import new_finding_id
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
@@ -132,6 +134,8 @@ class ExchangeEvidence:
         self.may_hold = self.judge.may_withhold_any and request.choices == 1
         self.brings_results = bool(conversation.timeline.rounds) and conversation.brings_results
         self.hindsight = self.judge.hindsight() if self.brings_results else None
+        if settings.budget.is_on and self.brings_results and self.hindsight is None:
+            self._warn_of_budget(conversation)
 
     @property
     def conversation(self) -> Conversation:
@@ -190,6 +194,19 @@ class ExchangeEvidence:
             self._conversation = None  # to be read again with that
         return True
 
+    def _warn_of_budget(self, conversation: Conversation) -> None:
+        """Warn the model once, in its newest result, where a limit of its budget is near."""
+        kept = self.kept
+        near, carrier = near_limit(kept.spent, self.settings.budget, self._now), newest_result(conversation)
+        if near is None or carrier is None or not self.settings.detectors.finds(SpentTokens.kind.name):
+            return
+        key, call = carrier
+        self.hindsight = verdict = self.judge.near_budget(call, near)
+        text = {key: self.judge.warning(verdict)} if verdict.warns else {}
+        state = replace(kept.state, notes={**kept.state.notes, **text})
+        self.kept = replace(kept, state=state, spent=kept.spent._replace(warned=True))
+        self._conversation = conversation._replace(evidence=self.kept)
+
     def revive(self) -> None:
         """Parse again what a judge needs: reads the whole request."""
         _ = self.judge
@@ -212,12 +229,13 @@ class ExchangeEvidence:
         notes: Sequence[tuple[ToolCall, str]],
         now: float,
         told: Sequence[Told] = (),
+        spent: Spent | None = None,
     ) -> LaneState:
-        """The lane's state with the new rounds and notes of this exchange, and what the model was told of and has not
-        answered yet. `now`: seconds."""
+        """The lane's state with the new rounds and notes of this exchange, what the model was told of and has not
+        answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds."""
         keyed = note_keys(self.conversation, notes) if notes else []
         blocked = any(one.blocked for calls in rounds for one in calls)
         conversation = self.conversation if blocked else None
         return self.kept.after(
-            rounds, keyed, now, max_rounds=self.settings.max_rounds, conversation=conversation, told=told
+            rounds, keyed, now, max_rounds=self.settings.max_rounds, conversation=conversation, told=told, spent=spent
         )

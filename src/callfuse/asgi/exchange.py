@@ -20,6 +20,7 @@ from callfuse.asgi.prepare import Host, Prepared
 from callfuse.asgi.repair import RepairingApp
 from callfuse.asgi.review import Review
 from callfuse.asgi.scopes import call
+from callfuse.asgi.spending import Spending
 from callfuse.asgi.types import Scope, Send
 from callfuse.conversations.hints import with_hints
 from callfuse.conversations.monologue import NO_MONOLOGUE, read_monologue
@@ -50,7 +51,7 @@ class Exchange:
         "reply",
     )
 
-    def __init__(self, host: Host, prepared: Prepared) -> None:
+    def __init__(self, host: Host, prepared: Prepared, spending: Spending | None = None) -> None:
         self._host = host
         self._prepared = prepared
         self._answer: AnswerDriver | None = None
@@ -67,14 +68,16 @@ class Exchange:
         self._evidence = ExchangeEvidence(
             prepared.request,
             prepared.lane,
-            prepared.state,
+            prepared.state if spending is None else spending.state,
             prepared.now,
             prepared.settings,
             may_change=not prepared.signed,
             may_withhold=not (prepared.observed or (remembers and prepared.signed)),
             hold_all=host.on_loop is not None and not prepared.observed and prepared.arm.name != HOLDOUT,
         )
-        self._keeper = Keeper(host, prepared, self._evidence)
+        self._keeper = Keeper(host, prepared, self._evidence, spending)
+        if spending is not None:
+            spending.begin(self._evidence)
         if self._evidence.brings_results:
             self._keeper.tell_results()
         self.reply: SyntheticReply | None = None
@@ -139,10 +142,11 @@ class Exchange:
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
         """Call the app. For a healthy answer this returns the app's own awaitable, so that its chunks cost no extra
         coroutine."""
-        app = self._host.app
+        app, spending = self._host.app, self._keeper.spending
         stage = self._keeper.fail_open.stage("in a request")
         with stage:
             content, self._first = self._first, None
+            app = app if spending is None else spending.metered(app)
             called = RepairingApp(app, self._repair) if self._repairs else app
             tally = self._prepared.tally
             if self._evidence.holds:
@@ -151,8 +155,9 @@ class Exchange:
                 self._answer = AnswerDriver(self._evidence, self._keeper, body, send, review=self._review())
                 return GuardedExchange(called, scope, body, self._answer).run(first, content)
             sent = scope
-            if content is not None or self._unpacks:
-                sent = headers.for_body(scope, content, identity=self._unpacks)
+            reads = self._unpacks or app is not self._host.app
+            if content is not None or reads:
+                sent = headers.for_body(scope, content, identity=reads)
             self._answer = answer = self._watched(body, send)
             tally.mode = "watched"
             receive = body.replay(content)

@@ -8,7 +8,9 @@ from callfuse.asgi import off_loop
 from callfuse.asgi.changes import change_lanes
 from callfuse.asgi.evidence import ExchangeEvidence
 from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.meter import CHARS_PER_TOKEN
 from callfuse.asgi.prepare import Host, Prepared
+from callfuse.asgi.spending import BUSY, Spending
 from callfuse.asgi.traced import TracedApp
 from callfuse.asgi.types import ASGIApp
 from callfuse.conversations.identity import Lane, chain_lane
@@ -19,6 +21,7 @@ from callfuse.dialects.stateful import ChainedRequest, Continuation
 from callfuse.guard.growing_texts import FoundText
 from callfuse.guard.record import ExchangeRecord
 from callfuse.model import PastCall, ToolCall
+from callfuse.model.spent import Spent
 from callfuse.observe import log
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import (
@@ -41,14 +44,29 @@ class Keeper:
     """Tells and keeps the results of one exchange. Never raises.
 
     `notes`: texts for results in later requests, in addition to those of the record. `tally`: the exchange's account.
+    `spending`: what its answers cost; None if nobody counts.
     """
 
-    __slots__ = ("_evidence", "_host", "_known", "_prepared", "_reporting", "_told", "fail_open", "notes", "tally")
+    __slots__ = (
+        "_evidence",
+        "_host",
+        "_known",
+        "_prepared",
+        "_reporting",
+        "_told",
+        "fail_open",
+        "notes",
+        "spending",
+        "tally",
+    )
 
-    def __init__(self, host: Host, prepared: Prepared, evidence: ExchangeEvidence) -> None:
+    def __init__(
+        self, host: Host, prepared: Prepared, evidence: ExchangeEvidence, spending: Spending | None = None
+    ) -> None:
         self.fail_open = FailOpen(host.bus, prepared.where.session)
         self._reporting = self.fail_open.stage("while reporting")
         self.tally = prepared.tally
+        self.spending = spending
         self.notes: list[tuple[ToolCall, str]] = []
         self._host = host
         self._prepared = prepared
@@ -189,7 +207,9 @@ class Keeper:
         if not prepared.observed:
             may_ask = prepared.request.choices == 1
             would = would_take(verdict, prepared.arm, may_change=not prepared.signed, may_ask=may_ask)
-        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=id_ in self._known, arm=arm, would=would))
+        tokens = self._tokens_of(verdict) if verdict.withholds else 0
+        again = id_ in self._known
+        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=tokens))
         self._known.add(id_)
         if (verdict.warns or verdict.withholds) and self._host.bus.wants(ActionTaken):
             settings, model = self._prepared.settings, self._prepared.request.model
@@ -199,6 +219,11 @@ class Keeper:
     def tell_before(self, verdict: Verdict) -> None:
         """Tell of the verdict on a request, before the model is asked."""
         self._report_verdicts([verdict])
+
+    def _tokens_of(self, verdict: Verdict) -> int:
+        """The tokens of a request like this one and its answer: as the vendor has told, else an estimate."""
+        known = self.spending.last.total if self.spending is not None else 0
+        return known or (len(self._prepared.request.body) + len(verdict.call.text)) // CHARS_PER_TOKEN
 
     def tell_results(self) -> None:
         """Tell what the calls of the newest round have brought, which this request shows for the first time."""
@@ -236,7 +261,8 @@ class Keeper:
         goes_on = prepared.keeps_place and bool(record.answers)
         notes = [*record.notes, *self.notes] if prepared.request.choices == 1 else []
         now = self._host.clock()
-        is_new = evidence.kept.is_new or tuple(told) != evidence.kept.state.told
+        spent = await self._spend(rounds)
+        is_new = True in (evidence.kept.is_new, tuple(told) != evidence.kept.state.told, spent is not None)
         if not (rounds or notes or evidence.hindsight or goes_on or is_new):
             return
 
@@ -245,13 +271,22 @@ class Keeper:
             if state is not None:
                 evidence.reread(state, prepared.state)
                 waiting = self._follow(record, verdicts).waiting
-            return self._lanes(record, len(rounds), partial(evidence.after, rounds, notes, now, waiting))
+            return self._lanes(record, len(rounds), partial(evidence.after, rounds, notes, now, waiting, spent))
 
         def make(state: LaneState | None) -> Awaitable[dict[Lane, LaneState]]:
             return off_loop.run(partial(lanes, state), prepared.weight)
 
         if not await change_lanes(self._host.ledger, prepared.read, make, now):
-            self.fail_open.report("busy lane: other exchanges always wrote first")
+            self.fail_open.report(BUSY)
+
+    async def _spend(self, rounds: Iterable[Sequence[PastCall]]) -> Spent | None:
+        """What is to be kept with the lane of what this exchange has spent, with the calls that the client was given.
+        None: nothing, or it was added to that of a session or a credential."""
+        spending = self.spending
+        if spending is None or not spending.is_kept:
+            return None
+        spent = spending.take(sum([not one.withheld for calls in rounds for one in calls]))
+        return None if await spending.share(spent) else spent
 
     def _lanes(
         self, record: ExchangeRecord, rounds: int, state_after: Callable[[], LaneState]

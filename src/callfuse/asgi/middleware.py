@@ -25,6 +25,7 @@ from callfuse.asgi.prepare import Host, Prepared, prepare
 from callfuse.asgi.review import Callback, OnLoop
 from callfuse.asgi.scopes import hand_back
 from callfuse.asgi.session_settings import ClientHeaders, session_overrides, write_session
+from callfuse.asgi.spending import open_spending
 from callfuse.asgi.tally import DISABLED, OWN_ERROR, Tally
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.config import Resolved, Source, resolve, with_store
@@ -335,7 +336,9 @@ class CallFuseMiddleware:
 
     async def _begin(self, host: Host, prepared: Prepared) -> Handler:
         """The exchange of a request, or callfuse's own answer where the fuse has blown."""
-        exchange = await off_loop.run(partial(Exchange, host, prepared), prepared.weight)
+        budget = prepared.settings.budget
+        spending = await open_spending(host, prepared) if budget.is_on or budget.reads_tokens else None
+        exchange = await off_loop.run(partial(Exchange, host, prepared, spending), prepared.weight)
         if exchange.kept.blocks.in_a_row and (reply := await blown_reply(host, prepared, exchange.kept)):
             return reply
         await exchange.review()

@@ -326,6 +326,7 @@ class _Preparation:
         if request.probe or not (settings.enabled or keeps_place):
             self._tally.cause = NO_TOOLS if request.probe else DISABLED
             return Unjudged(host.app, request.body) if is_changed else None
+        keeps_place |= settings.budget.is_on and request.chain is not None
         arm = Arm("", settings) if self._is_observed else arm_of(settings, lane.credential, self._tally.where.session)
         return Prepared(
             KeptRequest(self._dialect, request, self._target),

@@ -1,6 +1,6 @@
 """What happened while a command ran, for the lines at its end and its exit code. A sink of events."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
@@ -9,9 +9,10 @@ from typing import Final, TypeVar
 from callfuse.asgi.fuse import ACTION
 from callfuse.asgi.prepare import NO_TOOLS
 from callfuse.cli.diagnosis import counted
-from callfuse.observe.events import NOWHERE, Event, ExchangeEnded, FailedOpen, FindingSeen, NotGuarded
+from callfuse.observe.counted import rates_of
+from callfuse.observe.events import NOWHERE, Event, ExchangeEnded, FailedOpen, FindingSeen, NotGuarded, TokensSpent
 from callfuse.observe.fields import text
-from callfuse.observe.saved import Saved
+from callfuse.observe.saved import Saved, tokens_of
 from callfuse.policy.rungs import Rung
 
 ENDINGS: Final = frozenset({str(Rung.BLOCK), ACTION.decode()})
@@ -40,7 +41,7 @@ class Loop:
 class Account:
     """Counts exchanges, findings and calls, and keeps with what each session has ended."""
 
-    kinds: Final = frozenset({ExchangeEnded, FindingSeen, FailedOpen, NotGuarded})
+    kinds: Final = frozenset({ExchangeEnded, FindingSeen, FailedOpen, NotGuarded, TokensSpent})
 
     def __init__(self) -> None:
         self.guarded = 0
@@ -54,6 +55,8 @@ class Account:
         self._last: dict[str, str] = {}
         self._saved = Saved()
         self._saved_calls = 0.0
+        self._saved_tokens = 0
+        self._spent: defaultdict[str, float] = defaultdict(float)
         self._lock = Lock()
 
     def take(self, event: Event) -> None:
@@ -64,6 +67,9 @@ class Account:
                     self._take_exchange(event)
                 case FindingSeen():
                     self._take_finding(event)
+                case TokensSpent():
+                    for name, amount in rates_of(event).items():
+                        self._spent[name] += amount
                 case FailedOpen():
                     self.passed[text(event.kind)] += 1
                 case NotGuarded() if event.where == NOWHERE:  # of an exchange that is not known otherwise
@@ -86,7 +92,9 @@ class Account:
         found = event.verdict.finding
         if event.verdict.withholds and not event.again:
             self.withheld += 1
-        self._saved_calls += self._saved.by(event)
+        saved = self._saved.by(event)
+        self._saved_calls += saved
+        self._saved_tokens += tokens_of(event, saved)
         key = event.where.session, str(found.kind), event.verdict.call.full_name
         loop = self.loops.get(key) or _put(self.loops, key, Loop(0, found.threshold, []))
         loop.count = max(loop.count, found.count)
@@ -113,7 +121,7 @@ class Account:
             saved = max(round(self._saved_calls), self.withheld)
             yield (
                 f"{done}: {counted(len(self.loops), 'loop')} found, {counted(self.withheld, 'call')} withheld,"
-                f" about {counted(saved, 'call')} saved"
+                f" about {counted(saved, 'call')} and {counted(self._saved_tokens, 'token')} saved (estimate)"
             )
         for (session, kind, tool), loop in list(self.loops.items())[:MOST_SHOWN]:
             what = f"{kind} of {text(tool)}, {loop.count} with a limit of {loop.limit}: {', then '.join(loop.actions)}"
@@ -122,6 +130,12 @@ class Account:
             yield f"  and {len(self.loops) - MOST_SHOWN} more"
         for cause, count in self.passed.most_common(MOST_SHOWN):
             yield f"  not guarded: {counted(count, 'time')}, {cause}"
+        if tokens := self._spent["tokens"]:
+            estimated, cost = self._spent["estimated_tokens"], self._spent["cost"]
+            parts = [f"{counted(int(tokens), 'token')} spent"]
+            parts += [f"{int(estimated):,} of them estimated"] if estimated else []
+            parts += [f"cost {cost:,.4f}"] if cost else []
+            yield ", ".join(parts)
         if ended := self.ended:
             names = ", ".join(text(one) for one in ended[:MOST_SHOWN])
             yield f"a block ended the run of {counted(len(ended), 'session')}: {names}"

@@ -37,10 +37,14 @@ COUNTERS: Final = (
     ("held_s", "s held", ""),
     ("saved_calls", "calls saved (estimate)", "green"),
     ("saved_tokens", "tokens saved (estimate)", "green"),
+    ("tokens", "tokens spent", ""),
+    ("estimated_tokens", "of them estimated", ""),
+    ("cost", "cost", ""),
     ("not_guarded", "not guarded", "red"),
     ("fail_open", "failed open", "red"),
 )
 """Names of totals, their words, and their style where there are any."""
+DECIMALS: Final = {"held_s": 1, "cost": 4}
 RATES: Final = (("exchanges", "exchanges/min"), ("calls", "calls/min"), ("findings", "findings/min"))
 
 
@@ -128,7 +132,7 @@ def _counters(totals: Mapping[str, float]) -> Iterator[Text]:
     for name, word, style in COUNTERS:
         value = totals.get(name, 0)
         if value or name in ("exchanges", "calls", "findings"):
-            number = f"{value:,.1f}" if name == "held_s" else f"{value:,.0f}"
+            number = f"{value:,.{DECIMALS.get(name, 0)}f}"
             yield Text.assemble((number, f"bold {style}" if value else ""), f" {word}")
 
 

@@ -223,7 +223,10 @@ def _describe_errors(error: ValidationError, values: Mapping[KeyPath, SourcedVal
     problems: dict[KeyPath, str] = {}
     for wrong in error.errors(include_url=False):
         place = tuple(item_name(name) if isinstance(name, int) else name for name in wrong["loc"])
-        top = next(path for path in values if path == place[: len(path)])
+        top = next((path for path in values if path == place[: len(path)]), None)
+        if top is None:
+            problems[place] = _describe_missing(place, wrong, values)
+            continue
         is_list = item_of(field_at(top).annotation) is not None
         if is_list and wrong["type"] == "extra_forbidden":
             continue  # already a problem of its layer
@@ -234,6 +237,12 @@ def _describe_errors(error: ValidationError, values: Mapping[KeyPath, SourcedVal
         right = describe_fix(wrong, field_at(path), found)
         problems.setdefault(path, f"{dotted_name(path)} = {value} ({source}): {right}")
     return list(problems.values())
+
+
+def _describe_missing(place: KeyPath, wrong: Mapping[str, Any], values: Mapping[KeyPath, SourcedValue]) -> str:
+    """Describe a key that is missing beside others."""
+    beside = next((one.source for path, one in values.items() if path[: len(place) - 1] == place[:-1]), "default")
+    return f"{dotted_name(place)} is missing ({beside}): {describe_fix(wrong, field_at(place), None)}"
 
 
 def _value_below(value: Any, path: KeyPath) -> object:

@@ -179,7 +179,7 @@ def _find_typo(name: str) -> str | None:
 
 def _suggest_variable(name: str) -> str | None:
     """Suggest the nearest variable; None if none is near."""
-    names = (*variables(), CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, *IN_FILES)
+    names = (ADMIN_TOKEN, *variables(), CONFIG_FILE, GUARDRAIL_KEY, *IN_FILES)
     # Compared without the prefix, which would make all of them similar.
     bare = {variable.removeprefix(_PREFIX): variable for variable in names}
     for path, field in keys():

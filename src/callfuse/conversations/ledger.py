@@ -14,6 +14,7 @@ from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import NOWHERE, Delivery, PastCall, Round, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
+from callfuse.model.spent import NOTHING_SPENT, Spent
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 
@@ -158,6 +159,8 @@ class LaneState:
     """What the model was told of and has not answered yet, oldest first."""
     failures: tuple[FailedRequest, ...] = ()
     """The requests that have failed since an answer with calls, oldest first."""
+    spent: Spent = NOTHING_SPENT
+    """What counts for a budget: of the turn in a lane, of all of it under the key of a session or a credential."""
     last_used: float | None = None
     """Of a lane that the ledger has forgotten, so that all else is empty: when it was last written, in Unix seconds.
     Rounds that its client still shows are at least as old. Not stored."""

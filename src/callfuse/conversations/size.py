@@ -49,10 +49,11 @@ def size_of_session(state: SessionState) -> int:
 def bounded_lane(lane: Lane, state: LaneState) -> tuple[LaneState, int]:
     """A lane's state within `LONGEST_LANE`, and its bytes: the state as it is, as nearly always; with the newest rounds
     that fit; or, if not even one does, with nothing but its blocks and its session."""
-    rounds = state.rounds
+    rounds, spent = state.rounds, state.spent
     while (size := size_of_lane(lane, state)) > LONGEST_LANE:
         if not rounds:
             state = LaneState(length=state.length, session=state.session, blocks=state.blocks, revision=state.revision)
+            state.spent = spent
             return state, size_of_lane(lane, state)
         rounds = rounds[(len(rounds) + 1) // 2 :]
         state = replace(state, rounds=rounds)

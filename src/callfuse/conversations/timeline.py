@@ -36,6 +36,7 @@ from callfuse.model import Delivery, PastCall, Round, Timeline
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.signature import Signature
+from callfuse.model.spent import NOTHING_SPENT, Spent
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
@@ -55,7 +56,8 @@ class LaneEvidence:
     last real user message. `is_new`: a result has been read that the ledger does not have. `blocks`: what the lane
     remembers of its blocks, `said` what identifies the text of that user message there, if there are any. `left`:
     rounds of other exchanges that are left out here, so that the lane has to remember what was blocked in them. `told`:
-    findings that the model knows of and has not answered yet; `spoken`: a person has spoken since.
+    findings that the model knows of and has not answered yet; `spoken`: a person has spoken since. `spent`: what counts
+    for a budget, before this exchange.
     """
 
     state: LaneState
@@ -68,6 +70,7 @@ class LaneEvidence:
     said: tuple[bytes, ...] = ()
     told: tuple[Told, ...] = ()
     spoken: bool = False
+    spent: Spent = NOTHING_SPENT
 
     def after(
         self,
@@ -78,10 +81,12 @@ class LaneEvidence:
         max_rounds: int,
         conversation: "Conversation | None" = None,
         told: Sequence[Told] = (),
+        spent: Spent | None = None,
     ) -> LaneState:
         """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
         calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a call
-        was blocked. `told`: findings that the model knows of now and has not answered yet."""
+        was blocked. `told`: findings that the model knows of now and has not answered yet. `spent`: what the exchange
+        has spent, where there is a budget for turns."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
         if blocks.count or any(one.blocked for one in brought):
@@ -103,7 +108,12 @@ class LaneEvidence:
             session=self.state.session,
             blocks=blocks,
             told=tuple(told),
+            spent=NOTHING_SPENT if spent is None else self._spent_with(spent),
         )
+
+    def _spent_with(self, more: Spent) -> Spent:
+        """What the turn has spent, with that of this exchange."""
+        return self.spent.plus(more._replace(turn=self.spent.turn or self.turn))
 
     def _blocks_after(
         self, brought: Sequence[KeptRound], window: Collection[Signature], said: Sequence[bytes], now: float
@@ -181,11 +191,12 @@ def read_conversation(
     blocks = _remembered_blocks(view, match, state, request, begun_with) if state.blocks.count else NO_BLOCKS
     earlier = earlier_blocks(blocks)
     declares = request.declares if request.lists_tools else None
+    spent = _spent(view, match, state, begun_with, settings)
     return Conversation(
         request,
         settings,
         timelines,
-        Timeline(merged, now, has_blocks=has_blocks, declares=declares, earlier_blocks=earlier),
+        Timeline(merged, now, has_blocks=has_blocks, declares=declares, earlier_blocks=earlier, spent=spent),
         LaneEvidence(
             state,
             tuple(kept),
@@ -196,6 +207,7 @@ def read_conversation(
             left=_left_of_others(match, state, begun_with),
             said=_said_for(blocks, view, request),
             told=_still_told(view, match, state, request) if state.told else (),
+            spent=spent,
             spoken=bool(state.told and state.rounds and not match.kept) and view.turn != state.rounds[-1].turn,
         ),
         chained,
@@ -215,6 +227,20 @@ def _supply(chain: ChainedRequest, rounds: Sequence[KeptRound]) -> None:
     """Supply the delivered calls of kept rounds, by their whole ids."""
     known = {call.id: call for round_ in rounds for call in round_.delivered}
     chain.recall(lambda id_: (kept := known.get(bounded_id(id_))) and kept.call(id_), rounds[-1].turn)
+
+
+def _spent(
+    view: RequestView, match: LedgerMatch, state: LaneState, begun_with: LaneState | None, settings: LoopSettings
+) -> Spent:
+    """What counts for the budget of a request: of a turn, nothing of the one before.
+
+    It is the turn that the lane knows if the ledger knows its rounds, or if its first request is sent once more. A turn
+    that others have begun meanwhile takes what a late exchange of the one before has spent, so that nothing is lost."""
+    spent = state.spent
+    if settings.budget.by != "turn" or match.kept or (begun_with is not None and spent.turn != begun_with.spent.turn):
+        return spent
+    is_again = view.turn == spent.turn and (view.chained or view.turn_at < state.length)
+    return spent if is_again else NOTHING_SPENT
 
 
 def _brings_results(view: RequestView, match: LedgerMatch) -> bool:

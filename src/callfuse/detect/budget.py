@@ -23,9 +23,9 @@ class Budget(RoundDetector):
         "budget",
         seen="one call more than one request may take ({count} counted)",
         suggestion="Answer with what is known, and say what is missing.",
-        limited_by="max_calls, max_calls_of_tool and max_weighted_calls",
-        about="More calls than allowed; on if `max_calls`, `max_calls_of_tool` or `max_weighted_calls` is set. "
-        "`false` is off.",
+        limited_by="max_calls, max_calls_of_tool, max_weighted_calls and budget",
+        about="More calls, tokens, seconds or money than allowed; on if `max_calls`, `max_calls_of_tool`, "
+        "`max_weighted_calls` or a limit of `budget` is set. `false` is off.",
     )
     needs = facts.CALLS
 

@@ -44,7 +44,7 @@ class Evidence:
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
     `lap` names the tools of a sequence. `factor`: the limits for it are this many times as high. `in_answer`: it rests
     on calls of the pending round alone. `returned`: the calls are not in a row, or brought different outcomes; one was
-    blocked.
+    blocked. `unit`: what a budget counts, in words.
     """
 
     count: int
@@ -55,6 +55,7 @@ class Evidence:
     factor: int = 1
     in_answer: bool = False
     returned: bool = False
+    unit: str = ""
 
 
 class Rule(ABC):

@@ -14,6 +14,7 @@ from callfuse.detect.runaway_call import RunawayCall, is_long
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.siblings import Room
 from callfuse.model import Round, Timeline
+from callfuse.model.spent import NOTHING_SPENT
 
 
 class Limits(NamedTuple):
@@ -41,7 +42,7 @@ def hindsight_can_fire(timeline: Timeline, settings: Settings) -> bool:
 
 def awake_detectors(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
     """Yield the detectors that could find something right after round `at` (0 is the newest)."""
-    if at >= len(timeline.rounds) and timeline.earlier_blocks is None:
+    if at >= len(timeline.rounds) and timeline.earlier_blocks is None and timeline.spent == NOTHING_SPENT:
         return
     reach = settings.reach
     for detector, (soft, _, _) in enabled_detectors(settings, ANY_TOOL).items():

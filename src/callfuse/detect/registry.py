@@ -22,6 +22,7 @@ from callfuse.detect.retry_storm import RetryStorm
 from callfuse.detect.runaway_call import RunawayCall
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
+from callfuse.detect.spending import SpentCalls, SpentMoney, SpentSeconds, SpentTokens
 from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.truncated import Truncated
 from callfuse.detect.unknown_tool import UnknownTool, UnknownToolResults
@@ -52,6 +53,10 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     Budget(),
     ToolBudget(),
     WeightedBudget(),
+    SpentCalls(),
+    SpentTokens(),
+    SpentSeconds(),
+    SpentMoney(),
 )
 """In the order in which settings and tables list their kinds."""
 

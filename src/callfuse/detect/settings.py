@@ -7,6 +7,8 @@ protocol only.
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from callfuse.model.spent import Unit
+
 LONGEST_LAP: Final = 5
 """Rounds in the longest sequence that is a cycle."""
 
@@ -52,6 +54,17 @@ class Detectors(Protocol):
         `waits`: it is of a stretch that waits for something."""
 
 
+class BudgetLimits(Protocol):
+    """The limits of a budget; 0 is off."""
+
+    @property
+    def warn_at(self) -> float:
+        """The part of a limit from which on the model is warned; 0 is off."""
+
+    def limit(self, unit: Unit) -> int:
+        """The limit of a unit, of money in millionths."""
+
+
 class Settings(Protocol):
     """The settings in force for an exchange or for a tool. Times are seconds; a limit of 0 is off."""
 
@@ -82,6 +95,10 @@ class Settings(Protocol):
     @property
     def max_weighted_calls(self) -> int:
         """Calls in a timeline by their weights."""
+
+    @property
+    def budget(self) -> BudgetLimits:
+        """What may be spent."""
 
     @property
     def no_repeats_after(self) -> int:

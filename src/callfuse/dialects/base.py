@@ -20,6 +20,7 @@ from callfuse.dialects.declared import DescribedTool
 from callfuse.dialects.recorded import Recorded
 from callfuse.dialects.said import SaidPiece
 from callfuse.dialects.stateful import ChainedRequest
+from callfuse.dialects.tokens import TokenCounts
 from callfuse.dialects.typed import OwnAnswer, TypedMessage, Utterance
 from callfuse.model import Round, ToolCall
 from callfuse.wire import Format, Payload
@@ -377,6 +378,11 @@ class Dialect(Protocol):
     @property
     def early_mark(self) -> bytes:
         """As `call_mark`, of every frame that names a call before it begins; empty if no vendor sends such frames."""
+
+    @property
+    def counts(self) -> TokenCounts:
+        """Where its answers tell how many tokens they took."""
+        ...
 
     @property
     def kept_mark(self) -> bytes:

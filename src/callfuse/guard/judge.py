@@ -14,9 +14,11 @@ from callfuse.detect.comparison import Comparison
 from callfuse.detect.detector import Hit
 from callfuse.detect.known_calls import KnownCalls, read_calls
 from callfuse.detect.siblings import Room, Siblings
+from callfuse.detect.spending import Near, SpentTokens
 from callfuse.dialects.ask_again import AskOptions
 from callfuse.guard.record import past_round
 from callfuse.model import ANY_TOOL, Finding, Round, Timeline, ToolCall
+from callfuse.model.finding import Stretch
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
 from callfuse.policy.ignored import apply_ignored_arguments
@@ -228,6 +230,24 @@ class Judge:
 
     def _warning(self, round_: Round, finding: Finding, *, first: bool) -> Verdict:
         call = next(one.call for one in round_.calls if one.signature == finding.signature)
+        return self._warning_of(call, finding, first=first)
+
+    def near_budget(self, call: ToolCall, near: Near) -> Verdict:
+        """The verdict on an executed call where a limit of the budget is near: a warning at most."""
+        finding = Finding(
+            SpentTokens.kind.name,
+            call.name,
+            call.signature,
+            near.spent,
+            near.limit,
+            self.settings.ttl_seconds,
+            hard=False,
+            ends_on_news=False,
+            stretch=Stretch(unit=near.label),
+        )
+        return self._warning_of(call, finding, first=True)
+
+    def _warning_of(self, call: ToolCall, finding: Finding, *, first: bool) -> Verdict:
         own = self.settings.for_tool(call.full_name).settings
         rung = Rung.OBSERVE if own.observes else Rung.WARN
         (rung,) = self._usable(lower((rung,), own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)))

@@ -14,7 +14,7 @@ class Stretch(NamedTuple):
     round. `found_nothing`: what came back last was a result without data. `last_digest`: that of what came back last;
     empty if no result is known. `compared`: it is known of two results or more, and of all that are, that they are the
     same. `returned`: a call of it was blocked, and its calls are not in a row. `part`: what of the answer it was found
-    in, if not in a call: `text` or `reasoning`.
+    in, if not in a call: `text` or `reasoning`. `unit`: what a budget counts, in words.
     """
 
     pattern: tuple[str, ...] = ()
@@ -26,6 +26,7 @@ class Stretch(NamedTuple):
     compared: bool = True
     returned: bool = False
     part: str = ""
+    unit: str = ""
 
 
 ORDINARY: Final = Stretch()

@@ -7,6 +7,7 @@ from callfuse.model.calls import ANY_TOOL, PastCall
 from callfuse.model.facts import Facts
 from callfuse.model.rounds import NOWHERE, Round
 from callfuse.model.signature import Signature
+from callfuse.model.spent import NOTHING_SPENT, Spent
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Timeline:
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
     of it was blocked; `declares` whether the request has a tool of this name, None where its list is not complete;
     `earlier_blocks` what was blocked before that message. `timed`: the times of its rounds count. `facts`: what one
-    walk over the rounds tells; given where it is known.
+    walk over the rounds tells; given where it is known. `spent`: what counts for a budget.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Timeline:
         "has_blocks",
         "now",
         "rounds",
+        "spent",
         "timed",
     )
 
@@ -63,6 +65,7 @@ class Timeline:
         earlier_blocks: EarlierBlocks | None = None,
         timed: bool = True,
         facts: Facts | None = None,
+        spent: Spent = NOTHING_SPENT,
     ) -> None:
         self.rounds = newest_first
         self.now = now
@@ -70,6 +73,7 @@ class Timeline:
         self.earlier_blocks = earlier_blocks
         self.timed = timed
         self.facts = facts or Facts(newest_first)
+        self.spent = spent
         self._declares = declares
         self._lacks: dict[str, bool] = {}
         self._missing: frozenset[str] | None = None
@@ -109,6 +113,7 @@ class Timeline:
             declares=self._declares,
             earlier_blocks=self.earlier_blocks,
             timed=self.timed,
+            spent=self.spent,
         )
 
     @property

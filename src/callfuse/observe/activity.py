@@ -266,6 +266,15 @@ class Activity:
             session.count("exchanges")
             lane.holding = lane.unplaced = None
 
+    def _spent(self, told: Told) -> None:
+        session, _ = self._place(told)
+        tokens = told.number(names.INPUT_TOKENS) + told.number(names.OUTPUT_TOKENS)
+        estimated, cost = told.number(names.ESTIMATED_TOKENS), told.number(names.COST)
+        for name, amount in (("tokens", tokens), ("estimated_tokens", estimated), ("cost", cost)):
+            if amount:
+                session.count(name, amount)
+                self._rate(told, name, amount)
+
     def _blown(self, told: Told) -> None:
         session, lane = self._place(told)
         self._add(session, lane, Bead(self._next_id(told), told.now, session.name, "", "blown"))
@@ -439,6 +448,7 @@ _TAKE: Final[Mapping[str, Callable[[Activity, Told], None]]] = {
     "mended": Activity._mended,
     "feedback": Activity._feedback,
     "exchange": Activity._exchange,
+    "spent": Activity._spent,
     "blown": Activity._blown,
     "reset": Activity._reset,
     "settings": Activity._settings,

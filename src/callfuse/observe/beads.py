@@ -137,12 +137,12 @@ class SessionActivity:
     size: int = SESSION
     lanes: OrderedDict[str, LaneBeads] = field(default_factory=OrderedDict)
     tools: dict[str, None] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
     changes: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
 
-    def count(self, name: str) -> None:
+    def count(self, name: str, amount: float = 1) -> None:
         """Count something of the session."""
-        self.counts[name] = self.counts.get(name, 0) + 1
+        self.counts[name] = self.counts.get(name, 0) + amount
 
     def matches(self, words: list[str]) -> bool:
         """Whether each of these words, in lower case, is part of its name, model, dialect or a tool."""

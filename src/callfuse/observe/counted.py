@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from callfuse.observe import events, labels
-from callfuse.observe.events import Event, FindingSeen
+from callfuse.observe.events import Event, FindingSeen, TokensSpent
 from callfuse.policy.holdout import HOLDOUT
 
 Key = tuple[str, ...]
@@ -30,6 +30,16 @@ def rate_of_rung(rung: str) -> str:
 def rate_of_course(result: str) -> str:
     """The rate in which is counted what a model did after a finding."""
     return f"then_{labels.one_of(labels.RESULTS, result)}"
+
+
+def rates_of(event: TokensSpent) -> dict[str, float]:
+    """What an answer has cost, by the names of the rates, as far as it is anything."""
+    amounts = {
+        "tokens": event.input_tokens + event.output_tokens,
+        "estimated_tokens": event.estimated_tokens,
+        "cost": event.cost,
+    }
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def _no_label(_: Key) -> str:
@@ -71,6 +81,7 @@ TABLE: Final[Mapping[type[Event], Row]] = {
         rate=lambda _: "calls",
     ),
     events.HoldEnded: Row(rate=lambda _: "holds"),
+    TokensSpent: Row(lambda event: ("estimate" if event.estimated_tokens else "vendor",), "spent", _first),
     FindingSeen: Row(
         _key_of_finding,
         "findings",

@@ -6,8 +6,8 @@ from threading import Lock
 from time import time
 from typing import Final
 
-from callfuse.observe.counted import TABLE, Key
-from callfuse.observe.events import Event, FindingSeen, HoldEnded
+from callfuse.observe.counted import TABLE, Key, rates_of
+from callfuse.observe.events import Event, FindingSeen, HoldEnded, TokensSpent
 from callfuse.observe.labels import OTHER
 from callfuse.observe.rates import BUCKET_S, Rates
 from callfuse.observe.saved import Saved, tokens_of
@@ -59,9 +59,12 @@ class Counts:
             counts[key] = counts.get(key, 0) + 1
             if isinstance(event, HoldEnded):
                 self._rates.add("held_s", now, event.seconds)
+            elif isinstance(event, TokensSpent):
+                for name, amount in rates_of(event).items():
+                    self._rates.add(name, now, amount)
             elif isinstance(event, FindingSeen) and (saved := self._saved.by(event)):
                 self._rates.add("saved_calls", now, round(saved, 3))
-                self._rates.add("saved_tokens", now, tokens_of(event.verdict, saved))
+                self._rates.add("saved_tokens", now, tokens_of(event, saved))
 
     def rates(self) -> Rates:
         """The rates of what the page shows, up to now."""

@@ -47,6 +47,7 @@ __all__ = [
     "StoreSkipped",
     "StoreUp",
     "StoreWithoutLoop",
+    "TokensSpent",
     "Where",
     "WorkerReplaced",
 ]
@@ -157,6 +158,20 @@ class ExchangeTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class TokensSpent(Event):
+    """An answer of the model is over, and has cost so many tokens; only where tokens are counted. `estimated_tokens`:
+    those of them of which the vendor has told nothing. `cost`: in the currency of the settings; 0 without a price."""
+
+    name: ClassVar[str] = "spent"
+    where: Where
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    estimated_tokens: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
 class CallSeen(Event):
     """The model has made a complete call. `action`: what was done about it; `none` if nothing was found."""
 
@@ -204,8 +219,9 @@ class FindingSeen(Event):
     """A call, or the results of a round, were found looping, and this is what was done about it.
 
     Once for each verdict: where a rung has failed and the next is taken, the same finding comes again (`again`).
-    `blocks`: how often the lane was blocked, this time included, if the call is. `arm`: where a share of sessions is
-    only observed, to measure the effect of acting on findings, `holdout` for those and `guarded` for the others.
+    `blocks`: how often the lane was blocked, this time included, if the call is. `tokens`: of a withheld call, those of
+    a request like its own and the answer (`observe/saved.py`); 0 if that is not known. `arm`: where a share of sessions
+    is only observed, to measure the effect of acting on findings, `holdout` for those and `guarded` for the others.
     `would`: the rung that it would have led to, where it was only observed (`observe/would.py`); else empty.
     """
 
@@ -216,6 +232,7 @@ class FindingSeen(Event):
     again: bool = False
     arm: str = ""
     would: str = ""
+    tokens: int = 0
 
     @property
     def finding_id(self) -> str:

@@ -77,6 +77,14 @@ SUGGESTION: Final = "callfuse.finding.suggestion"
 STEP: Final = "callfuse.finding.step"
 SAVED_CALLS: Final = "callfuse.saved_calls"
 SAVED_TOKENS: Final = "callfuse.saved_tokens"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+USAGE_TYPE: Final = "gen_ai.token.type"
+USAGE_SOURCE: Final = "callfuse.token.source"
+ESTIMATED_TOKENS: Final = "callfuse.estimated_tokens"
+REQUEST_TOKENS: Final = "callfuse.request_tokens"
+COST: Final = "callfuse.cost"
 SIGNATURE: Final = "callfuse.signature"
 ACTION: Final = "callfuse.action"
 FIRST: Final = "callfuse.first"
@@ -115,6 +123,10 @@ _OF_EVENT: Final = {
     "found": KIND,
     "tool": TOOL,
     "arm": ARM,
+    "tokens": REQUEST_TOKENS,
+    "input_tokens": INPUT_TOKENS,
+    "cached_tokens": CACHED_TOKENS,
+    "output_tokens": OUTPUT_TOKENS,
     "cause": CAUSE,
     "error": "error.type",
 }

@@ -85,7 +85,7 @@ class EventKeeper:
         if isinstance(event, FindingSeen) and event.verdict.withholds:
             with self._lock:
                 saved = self._saved.by(event)
-            kept.saved, kept.tokens = round(saved, 3), tokens_of(event.verdict, saved) if saved else 0
+            kept.saved, kept.tokens = round(saved, 3), tokens_of(event, saved) if saved else 0
         return kept
 
 
@@ -165,6 +165,7 @@ _LIGHTEN: Final[Mapping[type[Event], Callable[[Any, str], Light | None]]] = {
     events.ActionTaken: _light_action,
     events.ResultSeen: _light_result,
     events.ExchangeEnded: _light_exchange,
+    events.TokensSpent: _light_placed,
     events.HoldBegan: _light_placed,
     events.HoldEnded: _light_placed,
     events.Decided: _light_placed,

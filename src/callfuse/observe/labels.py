@@ -31,6 +31,9 @@ PARTS: Final = frozenset({"before", "held", "asked"})
 """Where callfuse adds time: before the app is called, in holds, and where the model is asked again."""
 VERDICTS: Final = frozenset({"soft", "hard"})
 """By which of its limits a finding was made."""
+TOKEN_TYPES: Final = ("input", "cached", "output")
+TOKEN_SOURCES: Final = frozenset({"vendor", "estimate"})
+"""Who says how many tokens an answer took."""
 HOW: Final = frozenset({"released", "withheld", "failed", "cut"})
 """The ends of holds."""
 
@@ -57,6 +60,7 @@ STAGES: Final = (
     "in a request",
     "while adding texts",
     "while asking",
+    "while counting",
     "while guarding",
     "while keeping",
     "while repairing",

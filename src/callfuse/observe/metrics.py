@@ -14,7 +14,7 @@ from callfuse.observe import events, fields, labels
 from callfuse.observe.bus import Bus
 from callfuse.observe.counted import TABLE, Series
 from callfuse.observe.events import Event, FindingSeen
-from callfuse.observe.saved import Saved
+from callfuse.observe.saved import Saved, tokens_of
 
 Change = Callable[[float], None]
 """Adds to a series, measures one time, or sets a figure."""
@@ -96,6 +96,20 @@ COUNTERS: Final[Mapping[str, Counted]] = {
         "follow it on average in recorded runs, whichever is more.",
         "{call}",
     ),
+    "saved_tokens": Counted(
+        "ESTIMATE of the saved tokens: those of the requests that were not made, with their answers.", "{token}"
+    ),
+    "tokens": Counted(
+        "Tokens of answers, by type (input, cached, output; cached ones are input, too) and by who says so (vendor, "
+        "estimate); only where tokens are counted.",
+        "{token}",
+        (
+            _DIALECT,
+            Label("type", fields.USAGE_TYPE, labels.TOKEN_TYPES),
+            Label("source", fields.USAGE_SOURCE, labels.TOKEN_SOURCES),
+        ),
+    ),
+    "cost": Counted("What these tokens cost by the prices of the settings, in their currency.", "{unit}"),
     "blown": Counted("Requests that callfuse answered by itself because the fuse had blown.", "{request}"),
     "not_guarded": Counted(
         "Requests and answers that passed unguarded, by cause.",
@@ -232,7 +246,7 @@ class Instruments(Protocol):
 class MetricSink:
     """A sink of events (`observe/bus.py`) that counts and measures them. May be used from any thread."""
 
-    kinds: Final = frozenset((*_COUNTED, *_STORE, events.HoldEnded, events.Decided))
+    kinds: Final = frozenset((*_COUNTED, *_STORE, events.HoldEnded, events.Decided, events.TokensSpent))
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -261,6 +275,9 @@ class MetricSink:
                 saved = self._saved.by(event)
             if saved:
                 self._add(("saved_calls",), saved)
+                self._add(("saved_tokens",), tokens_of(event, saved))
+        elif isinstance(event, events.TokensSpent):
+            self._take_tokens(event)
         elif isinstance(event, events.FeedbackGiven) and event.kind == labels.FALSE_POSITIVE:
             self._add(("false_positives",))
 
@@ -281,6 +298,13 @@ class MetricSink:
             self._add(("added", *place, "held"), held)
         if event.asked_seconds:
             self._add(("added", *place, "asked"), event.asked_seconds)
+
+    def _take_tokens(self, event: events.TokensSpent) -> None:
+        """Count what an answer has cost."""
+        source = "estimate" if event.estimated_tokens else "vendor"
+        for kind in labels.TOKEN_TYPES:
+            self._add(("tokens", event.where.dialect, kind, source), getattr(event, f"{kind}_tokens"))
+        self._add(("cost",), event.cost)
 
     def _add(self, series: Series, amount: float = 1) -> None:
         """Count or measure; a value that a label may not have is `other`."""

@@ -1,10 +1,13 @@
-"""Estimates how many calls were saved: those that were withheld, and those that a loop would still have brought.
+"""Estimates what was saved: calls, those that were withheld and those that a loop would still have brought, and tokens.
 
 A withheld call is one that was not run: that is counted. What the model would have done without callfuse nobody knows;
 what others did is measured: in 3,487 recorded runs that nobody stopped (tau-bench, tau2, MCPMark, BFCL, OpenClaw,
 terminal-bench), how many calls with a finding still followed a finding at that count, on average
 (`python -m benchmarks.continuation`). So a loop saves the calls of it that were withheld, or the first of them and the
 calls that follow on average, whichever is more. Warnings save nothing here, although they do.
+
+Tokens are saved because requests are not made: each saved call spares one, with its answer. It would have cost at least
+what the request with the withheld call has cost: as the vendor has told by then, else a token for four characters.
 """
 
 from collections import OrderedDict
@@ -12,7 +15,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from callfuse.observe.events import FindingSeen
-from callfuse.policy.ladder import Verdict
 
 FOLLOW: Final[Mapping[str, tuple[float, ...]]] = {
     "repeat": (4.8, 8.6, 14.1),
@@ -31,14 +33,9 @@ def following(kind: str, above: int) -> float:
     return measured[min(max(above, 0), len(measured) - 1)]
 
 
-CHARS_PER_TOKEN: Final = 4
-
-
-def tokens_of(verdict: Verdict, calls: float) -> int:
-    """The tokens that so many calls like this one would have cost: their arguments, and what it has last returned. The
-    conversation, which would have been sent once more with each, is not counted."""
-    brought = len(verdict.call.text) + len(verdict.finding.previous or "")
-    return round(calls * brought / CHARS_PER_TOKEN)
+def tokens_of(event: FindingSeen, calls: float) -> int:
+    """The tokens of the requests, with their answers, that so many calls like this one would have brought."""
+    return round(calls * event.tokens)
 
 
 class Saved:

@@ -1,13 +1,24 @@
 """What a finding says to people and models: one sentence on what was seen, and one on what to try."""
 
+from typing import Final
+
 from callfuse.detect.registry import KINDS, PARTS
 from callfuse.model import Finding
+from callfuse.model.spent import Unit, figure, in_words
+
+BEYOND: Final = "a call beyond the budget: {spent}, {allowed} allowed"
+NEAR: Final = "a call near the end of the budget: {spent}, {allowed} allowed"
+"""What is said of an amount that was spent, beyond its limit and before."""
 
 
 def seen(finding: Finding) -> str:
     """What was found, as the end of a sentence that begins with 'this is'."""
     kind = KINDS[finding.kind]
     said = finding.stretch
+    if said.unit:
+        limit = finding.threshold - (finding.hard and said.unit == Unit.CALLS)  # the pending one is beyond
+        spent, allowed = in_words(said.unit, finding.count), figure(said.unit, limit)
+        return (BEYOND if finding.hard else NEAR).format(spent=spent, allowed=allowed)
     sentences = (
         PARTS[finding.kind][said.part].seen if said.part else "",
         kind.seen_in_answer if said.in_answer else "",

@@ -206,6 +206,7 @@ Template = Annotated[str, Field(min_length=1), AfterValidator(_template)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
 Threshold = Annotated[float, BeforeValidator(_number), Field(gt=0, le=1)]
 Share = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)]
+Amount = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
 Bytes = Annotated[Whole, Field(gt=0)]
 HeaderNames = Annotated[tuple[str, ...], AfterValidator(_header_names)]
 

@@ -24,6 +24,7 @@ from callfuse.policy.fields import (
 from callfuse.policy.fields import cap as to_cap
 from callfuse.policy.nearest import suggest
 from callfuse.policy.rungs import NO_CAP, Rung, milder
+from callfuse.policy.spending import SomeBudget
 
 Calls = Annotated[Whole, Field(ge=0)]
 Cap = Annotated[Rung, BeforeValidator(to_cap)]
@@ -276,6 +277,7 @@ class ModelSettings(TierSettings):
     max_calls: Calls | None = None
     max_calls_of_tool: Calls | None = None
     max_calls_per_answer: Calls | None = None
+    budget: SomeBudget | None = None
     poll_factor: Annotated[Whole, Field(ge=1)] | None = None
 
 

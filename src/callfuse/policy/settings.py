@@ -42,6 +42,7 @@ from callfuse.policy.sections import (
     ToolSettings,
     with_preset,
 )
+from callfuse.policy.spending import BudgetSettings, check_prices
 from callfuse.policy.tiers import (
     SESSION,
     Overrides,
@@ -142,6 +143,7 @@ class LoopSettings(Strict):
     """The most calls in a timeline, where a call with a known result counts ten times; 0 is off."""
     no_repeats_after: Calls = 0
     """After this many calls, counted as for `max_weighted_calls`, `max_repeats` is 2; 0 is off."""
+    budget: BudgetSettings = BudgetSettings()
     detectors: Detectors = Detectors()
     pollers: tuple[str, ...] = POLLERS
     """Globs for names of tools that wait for something outside, such as a job. Case does not matter."""
@@ -228,8 +230,9 @@ class LoopSettings(Strict):
         return with_preset(values)
 
     @model_validator(mode="after")
-    def _names_another_model(self) -> Self:
-        """A ladder that escalates needs a model to escalate to, for all or for some."""
+    def _has_what_it_needs(self) -> Self:
+        """A ladder that escalates needs a model to escalate to, and money needs prices, for all or for some."""
+        check_prices(self.budget, self.models)
         if self.has_other_model:
             return self
         ladders: dict[tuple[str, ...], Ladder | None] = {("mode",): self.mode}

@@ -25,6 +25,9 @@ BLOWN: Final = (
     "{suggestion}"
 )
 
+BEYOND_BUDGET: Final = "Stopped: this would have been {finding}. The call was not run. {suggestion}"
+NEAR_BUDGET: Final = "This is {finding}. Further calls will soon be stopped. {suggestion}"
+"""The texts for an amount that was spent, where there are no others."""
 STOPPED: Final = (
     f"Stopped a tool call loop: this was {{finding}} (limit {{max_repeats}}). {RETURNED}The model was not asked. "
     "{suggestion}"
@@ -39,6 +42,7 @@ def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
     """The text that the client gets in place of a blocked call."""
     rung = verdict.rung if verdict.rung is not None and verdict.rung.blocks else Rung.BLOCK
     text = NOT_ASKED if verdict.finding.kind in OF_REQUESTS else rung.text
+    text = BEYOND_BUDGET if verdict.finding.stretch.unit else text
     return _fill(_custom_messages(verdict.call, settings).block or text, verdict.call, verdict.finding, model)
 
 
@@ -51,6 +55,7 @@ def stopped(verdict: Verdict, settings: LoopSettings, model: str) -> str:
 def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:
     """The warning that is added to the result of a repeated call."""
     text = SAME_AGAIN if finding.kind in OF_REQUESTS else Rung.WARN.text
+    text = NEAR_BUDGET if finding.stretch.unit and not finding.hard else text
     return _fill(_custom_messages(call, settings).warning or text, call, finding, model)
 
 

@@ -27,6 +27,7 @@ from callfuse.conversations.ledger import (
 from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
+from callfuse.model.spent import NOTHING_SPENT, Spent
 from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides, explicit_values
@@ -82,6 +83,10 @@ LaneShape = tuple[
     list[ToldShape],
 ]
 """Version, length, turns, rounds, notes, continuation, blocks, what the model was told."""
+SpentShape = tuple[float, Count, Count, Count, Count, bool, Base64]
+"""Since when, calls, tokens, estimated ones, money, whether the model was warned, turn."""
+FailureShape = tuple[Base64, float]
+"""Digest and time of a request that has failed."""
 LongLaneShape = tuple[
     Version,
     int,
@@ -91,9 +96,10 @@ LongLaneShape = tuple[
     ContinuationShape | None,
     BlocksShape | None,
     list[ToldShape],
-    list[tuple[Base64, float]],
+    SpentShape | None,
+    list[FailureShape],
 ]
-"""The same with requests that have failed: digest and time."""
+"""The same with what was spent, where there is a budget, and the requests that have failed."""
 OldSessionShape = tuple[OlderVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 SetShape = tuple[ModelSettings, dict[Text, ToolSettings]]
 """Overrides, and overrides by tool."""
@@ -126,8 +132,10 @@ def encode_lane(state: LaneState) -> bytes:
         None if state.blocks == NO_BLOCKS else _encode_blocks(state.blocks),
         [(*one[:2], _encode_bytes(one.signature), *one[3:]) for one in state.told],
     )
+    spent = None if state.spent == NOTHING_SPENT else (*state.spent[:-1], _encode_bytes(state.spent.turn))
     failures = [(_encode_bytes(digest), time) for digest, time in state.failures]
-    return _join(state.session, state.revision, dumps((*shape, failures) if failures else shape))
+    long = (*shape, spent, failures) if spent or failures else shape
+    return _join(state.session, state.revision, dumps(long))
 
 
 def _join(session: str, revision: str, text: bytes) -> bytes:
@@ -156,7 +164,7 @@ def decode_lane(value: bytes) -> LaneState:
         length, turns, rounds, notes, known = shape[1:6]
         blocks = shape[6] if len(shape) > 6 else None
         told = shape[7] if len(shape) > 7 else []
-        failures = shape[8] if len(shape) > 8 else []
+        spent, failures = shape[8:] if len(shape) > 8 else (None, [])
         of_turn = [_decode_bytes(turn) for turn in turns]
         return LaneState(
             tuple([_decode_round(one, of_turn) for one in rounds]),
@@ -172,6 +180,7 @@ def decode_lane(value: bytes) -> LaneState:
                 ]
             ),
             failures=tuple([FailedRequest(_decode_bytes(digest), time) for digest, time in failures]),
+            spent=NOTHING_SPENT if spent is None else Spent(*spent[:-1], _decode_bytes(spent[-1])),
             revision=revision,
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:

@@ -15,6 +15,7 @@ from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
+from callfuse.dialects.tokens import MESSAGES
 from callfuse.wire import Payload, sse
 from callfuse.wire.jsontext import dumps
 
@@ -41,6 +42,7 @@ class Anthropic(MessagesDialect):
     backend: Final = "anthropic"
     usual_path: Final = "/v1/messages"
     call_mark: Final = b"tool_use"
+    counts: ClassVar = MESSAGES
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def serves(self, path: str) -> bool:

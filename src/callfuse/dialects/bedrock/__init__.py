@@ -19,6 +19,7 @@ from callfuse.dialects.bedrock.request import ConverseRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in, blocks_of, body_in
+from callfuse.dialects.tokens import CONVERSE
 from callfuse.wire import AWS_EVENTS, Format, Payload
 from callfuse.wire.aws_events import HEARTBEAT, MEDIA_TYPE
 from callfuse.wire.jsontext import dumps
@@ -33,6 +34,7 @@ class Bedrock(EventDialect):
     backend: Final = "bedrock"
     usual_path: Final = "/model/model/converse"
     call_mark: Final = b'"toolUse"'
+    counts: ClassVar = CONVERSE
     heartbeat = HEARTBEAT
     reader: ClassVar = ConverseReader
     model_turn = staticmethod(model_turn)

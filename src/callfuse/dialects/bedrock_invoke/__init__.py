@@ -12,6 +12,7 @@ from callfuse.dialects.anthropic.answer import EventStream, MessagesReader
 from callfuse.dialects.anthropic.request import MessagesRequest
 from callfuse.dialects.base import Event, What
 from callfuse.dialects.recorded import Recorded
+from callfuse.dialects.tokens import INVOKE
 from callfuse.wire import AWS_CHUNKS, Format, Payload
 from callfuse.wire.aws_events import EXCEPTION, HEARTBEAT, MEDIA_TYPE, chunk
 from callfuse.wire.jsontext import dumps
@@ -52,6 +53,7 @@ class BedrockInvoke(MessagesDialect):
     backend: Final = "anthropic"
     usual_path: Final = "/model/anthropic.model/invoke-with-response-stream"
     call_mark: Final = b"type"  # a header's name: no frame is passed by, for what it carries cannot be seen
+    counts: ClassVar = INVOKE
     heartbeat = HEARTBEAT
     reader: ClassVar = InvokeReader
 

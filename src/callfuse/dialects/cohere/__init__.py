@@ -7,6 +7,7 @@ from callfuse.dialects.cohere.request import CohereRequest
 from callfuse.dialects.defaults import EventDialect
 from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.recorded import Recorded, answer_in
+from callfuse.dialects.tokens import COHERE
 from callfuse.wire.jsontext import dumps
 
 
@@ -17,6 +18,7 @@ class Cohere(EventDialect):
     backend: Final = "cohere"
     usual_path: Final = "/v2/chat"
     call_mark: Final = b"tool_calls"
+    counts: ClassVar = COHERE
     kept_mark = b"content-start"
     reader: ClassVar = CohereReader
     model_turn = staticmethod(model_turn)

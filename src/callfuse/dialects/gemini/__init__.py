@@ -16,6 +16,7 @@ from callfuse.dialects.gemini.answer import (
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.dialects.shapes import object_of
+from callfuse.dialects.tokens import GEMINI
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
 
@@ -31,6 +32,7 @@ class Gemini:
     backend: Final = "gemini"
     usual_path: Final = "/v1beta/models/model:generateContent"
     call_mark: Final = b"functionCall"
+    counts: ClassVar = GEMINI
     kept_mark: Final = b""
     early_mark: Final = b""
     heartbeat: Final = b"\r\n\r\n"

@@ -16,6 +16,7 @@ from callfuse.dialects.interactions.request import InteractionsRequest
 from callfuse.dialects.interactions.steps import RESULT
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
 from callfuse.dialects.shapes import object_of
+from callfuse.dialects.tokens import INTERACTIONS
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
@@ -30,6 +31,7 @@ class Interactions(EventDialect):
     backend: Final = "gemini"
     usual_path: Final = "/v1beta/interactions"
     call_mark: Final = b"function_call"
+    counts: ClassVar = INTERACTIONS
     reader: ClassVar = InteractionsReader
     model_turn = staticmethod(model_turn)
     model_turn_of_whole = staticmethod(model_turn_of_whole)

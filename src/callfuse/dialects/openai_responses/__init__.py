@@ -8,6 +8,7 @@ from callfuse.dialects.openai_responses.answer import ResponsesReader, model_tur
 from callfuse.dialects.openai_responses.items import CALLS, RESULTS
 from callfuse.dialects.openai_responses.request import ResponsesRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.dialects.tokens import RESPONSES
 from callfuse.wire import Payload
 
 _ITEMS: Final = frozenset({*CALLS, *RESULTS, "reasoning", "item_reference", "compaction"})
@@ -22,6 +23,7 @@ class OpenAIResponses(OpenAIDialect):
     backend: Final = "openai"
     usual_path: Final = "/v1/responses"
     call_mark: Final = b"_call"
+    counts: ClassVar = RESPONSES
     kept_mark = b"_item."
     reader: ClassVar = ResponsesReader
     model_turn = staticmethod(model_turn)

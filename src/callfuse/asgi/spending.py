@@ -1,0 +1,147 @@
+"""What the answers to one request cost, and what was spent before: of a budget, by turn, session or credential.
+
+What a turn has spent is kept with its lane, in the same write. What a session or a credential has spent is kept under a
+key of its own, as that of a lane without rounds; so an exchange reads and writes once more. Either way what an exchange
+brings is added to what is there then (`asgi/changes.py`), never written over it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from callfuse.asgi.changes import change_lanes
+from callfuse.asgi.evidence import ExchangeEvidence
+from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.meter import AnswerMeter, MeteredApp
+from callfuse.asgi.prepare import Host, Prepared
+from callfuse.asgi.types import ASGIApp
+from callfuse.conversations.identity import NO_CREDENTIAL, Lane
+from callfuse.conversations.ledger import LaneState, Read
+from callfuse.model.spent import MICROS, NO_TOKENS, Spent, Tokens
+from callfuse.observe.events import TokensSpent
+
+SOURCE: Final = "budget"
+"""What stands in place of the source of a session's name in the keys of what was spent."""
+
+
+Make = Callable[[LaneState | None], Awaitable[Mapping[Lane, LaneState]]]
+BUSY: Final = "busy lane: other exchanges always wrote first"
+
+
+async def open_spending(host: Host, prepared: Prepared) -> "Spending":
+    """What a request may spend, and what was spent before."""
+    lane = _shared_lane(prepared) if prepared.settings.budget.is_on else None
+    return Spending(host, prepared, None if lane is None else Read(lane, *await host.ledger.read(lane, prepared.now)))
+
+
+def _shared_lane(prepared: Prepared) -> Lane | None:
+    """The key of what the session or the credential of a request has spent; None for a turn. Who sends no credential
+    shares nothing with others who send none."""
+    by, (credential, session) = prepared.settings.budget.by, prepared.read.session_key
+    if by == "turn":
+        return None
+    name = "" if by == "credential" and credential != NO_CREDENTIAL else session
+    return Lane(credential, name, b"", SOURCE)
+
+
+class Spending:
+    """What one exchange spends. `shared`: what was read of a session or a credential; None for a turn.
+
+    `stage`: where the tokens of answers are counted. `last`: what the answer before has cost, as far as it is known.
+    """
+
+    __slots__ = ("_due", "_evidence", "_host", "_prepared", "_shared", "last", "stage")
+
+    def __init__(self, host: Host, prepared: Prepared, shared: Read | None) -> None:
+        self.stage = FailOpen(host.bus, prepared.where.session).stage("while counting")
+        self.last = NO_TOKENS
+        self._host = host
+        self._prepared = prepared
+        self._shared = shared
+        self._due = NO_TOKENS
+        self._evidence: ExchangeEvidence | None = None
+
+    @property
+    def state(self) -> LaneState:
+        """The state of the request's lane, with what was spent."""
+        state, shared = self._prepared.state, self._shared
+        return state if shared is None else replace(state, spent=shared.state.spent)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether what is spent counts for a budget."""
+        return self._prepared.settings.budget.is_on
+
+    def begin(self, evidence: ExchangeEvidence) -> None:
+        """The request has been read."""
+        self._evidence = evidence
+
+    def metered(self, app: ASGIApp) -> ASGIApp:
+        """The app, so that what its answers cost is counted, if that is asked for."""
+        return MeteredApp(app, self) if self._prepared.settings.budget.reads_tokens else app
+
+    def meter(self) -> AnswerMeter:
+        """A meter for the next answer."""
+        request = self._prepared.request
+        return AnswerMeter(
+            request.dialect.counts,
+            request.stream_format,
+            streamed=request.streamed,
+            request=len(request.body),
+            limit=self._prepared.settings.max_response_bytes,
+            share=self._host.budget.open(),
+        )
+
+    def pay(self, used: Tokens | None) -> None:
+        """Add what an answer has cost, and tell of it."""
+        if used is None:
+            return
+        where = self._prepared.where
+        price = self._prepared.settings.budget.price_of(where.backend, self._prepared.request.model)
+        used = used if price is None else used._replace(money=price.of(used))
+        self.last = used
+        self._due = self._due.plus(used)
+        self._host.bus.emit(
+            TokensSpent(where, used.input, used.cached, used.output, used.estimated, used.money / MICROS)
+        )
+
+    def take(self, calls: int) -> Spent:
+        """What has not been kept so far, with so many calls that the client was given."""
+        due, self._due = self._due, NO_TOKENS
+        evidence = self._evidence
+        warned = evidence is not None and evidence.kept.spent.warned
+        return Spent(self._prepared.now, calls, due.total, due.estimated, due.money, warned)
+
+    async def share(self, spent: Spent) -> bool:
+        """Add what was spent to that of the session or the credential. Returns False for a turn."""
+        shared = self._shared
+        if shared is None:
+            return False
+
+        async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
+            state = shared.state if there is None else there
+            return {shared.lane: LaneState(spent=state.spent.plus(spent))}
+
+        await self._change(shared, make)
+        return True
+
+    async def settle_rest(self) -> None:
+        """Keep what an answer has cost that was not delivered to its end."""
+        evidence, prepared = self._evidence, self._prepared
+        if self._due == NO_TOKENS or not self.is_kept or evidence is None:
+            return
+        with self.stage:
+            spent = self.take(0)
+            if await self.share(spent):
+                return
+
+            async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
+                if there is not None:
+                    evidence.reread(there, prepared.state)
+                return {prepared.lane: evidence.after((), (), prepared.now, evidence.kept.told, spent)}
+
+            await self._change(prepared.read, make)
+
+    async def _change(self, read: Read, make: Make) -> None:
+        if not await change_lanes(self._host.ledger, read, make, self._host.clock()):
+            FailOpen(self._host.bus, self._prepared.where.session).report(BUSY)

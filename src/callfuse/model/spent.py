@@ -1,0 +1,92 @@
+"""What exchanges have spent: the tokens of one answer, and the sum over a turn, a session or a credential."""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+MICROS: Final = 1_000_000
+"""Millionths of the currency: amounts of money are whole numbers of these, so that any order of adding is the same."""
+
+
+class Unit(StrEnum):
+    """What a budget counts."""
+
+    CALLS = "calls"
+    TOKENS = "tokens"
+    SECONDS = "seconds"
+    MONEY = "money"
+
+
+class Tokens(NamedTuple):
+    """The tokens of answers. `cached` are those of the `input` that were read from a cache. `estimated`: how many of
+    all are estimated from characters, because the vendor has told none. `money`: in millionths, 0 without a price."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    estimated: int = 0
+    money: int = 0
+
+    @property
+    def total(self) -> int:
+        """Input and output."""
+        return self.input + self.output
+
+    def plus(self, other: "Tokens") -> "Tokens":
+        """Both together."""
+        return Tokens(*[one + more for one, more in zip(self, other, strict=True)])
+
+
+NO_TOKENS: Final = Tokens()
+
+
+class Spent(NamedTuple):
+    """What the exchanges of a turn, a session or a credential have spent, up to now.
+
+    `since`: when its first request came, in Unix seconds; 0 where there was none. `estimated`: as in `Tokens`, of
+    `tokens`. `warned`: the model was told that a limit is near. `turn`: the digest of the user message, of a turn.
+    """
+
+    since: float = 0.0
+    calls: int = 0
+    tokens: int = 0
+    estimated: int = 0
+    money: int = 0
+    warned: bool = False
+    turn: bytes = b""
+
+    def plus(self, more: "Spent") -> "Spent":
+        """Both together: in any order the same, for exchanges may end in any."""
+        return Spent(
+            min(filter(None, (self.since, more.since)), default=0.0),
+            self.calls + more.calls,
+            self.tokens + more.tokens,
+            self.estimated + more.estimated,
+            self.money + more.money,
+            self.warned or more.warned,
+            more.turn or self.turn,
+        )
+
+    def amount(self, unit: Unit, now: float) -> int:
+        """How much of a unit is spent; money in millionths. `now`: in Unix seconds."""
+        if unit is Unit.SECONDS:
+            return max(0, int(now - self.since)) if self.since else 0
+        amount: int = getattr(self, unit)
+        return amount
+
+
+NOTHING_SPENT: Final = Spent()
+
+
+def in_words(label: str, amount: float) -> str:
+    """An amount in words: `12,345 tokens`; of money without a word, for it may be any currency. `label`: the unit, and
+    what else is said of it."""
+    number = figure(label, amount)
+    return number + label.removeprefix(Unit.MONEY) if label.startswith(Unit.MONEY) else f"{number} {label}"
+
+
+def figure(label: str, amount: float) -> str:
+    """The amount alone; money is given in millionths."""
+    if not label.startswith(Unit.MONEY):
+        return f"{amount:,.0f}"
+    written = f"{amount / MICROS:,.6f}"
+    return written[:-4] + written[-4:].rstrip("0")
