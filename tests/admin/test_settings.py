@@ -150,12 +150,12 @@ async def test_a_cache_key_names_the_sessions_made_of_it() -> None:
 async def test_sessions_are_listed() -> None:
     """With what they have set and when they were last used, the last one first; those that have set nothing are not."""
     guarded = Guarded()
-    assert await guarded.told("sessions") == []
+    assert await guarded.told("sessions", "changed=1") == []
     assert "No session has settings of its own." in await guarded.page()
     await guarded.type("!/set(tool-loop-mode=warn)", SESSION)
     await guarded.type("!/set(tool-loop-max-repeats=7)", OTHER)
     await guarded.type("!/status", "session-that-only-asked")
-    one, other = await guarded.told("sessions")
+    one, other = await guarded.told("sessions", "changed=1")
     assert (one["session"], one["set"]) == (OTHER, {"max_repeats": 7})
     assert (other["session"], other["set"]) == (SESSION, {"mode": "warn"})
     assert set(one) == {"session", "client", "last_used", "set"}
@@ -166,13 +166,28 @@ async def test_sessions_are_listed() -> None:
     assert "<code>max_repeats = 7</code>" in page
 
 
+async def test_all_sessions_are_listed() -> None:
+    """Those that have set nothing, too, with what is counted of each, the last used one first."""
+    guarded = Guarded()
+    await guarded.type("!/set(tool-loop-mode=warn)", SESSION)
+    for session in ("asked-first", "asked-last"):
+        await guarded.type("!/status", session)
+    listed = await guarded.told("sessions")
+    assert [(one["session"], bool(one["set"])) for one in listed] == [
+        ("asked-last", False), ("asked-first", False), (SESSION, True),
+    ]  # fmt: skip
+    assert {one["dialect"] for one in listed} == {"openai-chat"}
+    assert all(one["calls"] == one["findings"] == one["loops"] == 0 for one in listed)
+    assert [one["session"] for one in await guarded.told("sessions", "changed=1")] == [SESSION]
+
+
 async def test_what_operators_have_locked_since_is_not_what_a_session_has_set() -> None:
     """It holds no more, so it is not shown."""
     guarded = Guarded()
     await guarded.type("!/set(tool-loop-mode=warn, tool-loop-ttl=20)", SESSION)
     await guarded.type("!/set(tool-loop-mode=warn)", OTHER)
     guarded.fuse.configure({"tool_call_loop": {"commands": {"locked": ["tool-loop-mode"]}}})
-    (one,) = await guarded.told("sessions")
+    (one,) = await guarded.told("sessions", "changed=1")
     assert (one["session"], one["set"]) == (SESSION, {"ttl_seconds": 20.0})
     assert of(await guarded.told("settings", f"session={SESSION}"), "mode")["mode"][1] == "default"
 
@@ -182,7 +197,7 @@ async def test_two_clients_with_one_name_for_their_sessions() -> None:
     guarded = Guarded()
     await guarded.type("!/set(tool-loop-mode=warn)", SESSION, key="key-one")
     await guarded.type("!/set(tool-loop-mode=block)", SESSION, key="key-two")
-    two, one = await guarded.told("sessions")
+    two, one = await guarded.told("sessions", "changed=1")
     assert one["client"] != two["client"]
     for query in ("settings", "plain"):
         exchange = await guarded.get(query, f"session={SESSION}", headers=(*BEARER, *BROWSER))
@@ -284,7 +299,7 @@ async def test_a_page_shows_some_sessions_of_many() -> None:
     page = await guarded.page()
     assert page.count("<td><code>max_repeats = 2</code></td>") == SESSIONS_SHOWN
     assert f"the last {SESSIONS_SHOWN} of {SESSIONS_SHOWN + 2}" in page
-    assert len(await guarded.told("sessions")) == SESSIONS_SHOWN + 2
+    assert len(await guarded.told("sessions", "changed=1")) == SESSIONS_SHOWN + 2
 
 
 async def test_new_settings_are_shown_at_once() -> None:
@@ -313,7 +328,8 @@ async def test_the_page_is_there_for_everyone() -> None:
 async def test_the_document_is_true() -> None:
     """Each endpoint that it names is there, and as open as it says."""
     guarded = Guarded()
-    table = [line.strip("|").split("|") for line in document("docs/admin.md").splitlines() if line.startswith("| `")]
+    first = document("docs/admin.md").partition("\n|---")[2].partition("\n\n")[0]
+    table = [line.strip("|").split("|") for line in first.splitlines() if line.startswith("| `")]
     for name, what, who in table:
         below, known = name.strip().strip("`./"), 405 if what.strip().startswith("POST: ") else 200
         if below == "events":

@@ -60,8 +60,8 @@ class Asked:
         state, session = await ledger.read(lane(1), now)
         state = after_reset(state, session)
         read = KeptRequest(CHAT, request(TASK, *self.shows), PATH)
-        limits = {"may_change": True, "may_withhold": True, "hold_all": False}
-        evidence = ExchangeEvidence(read, lane(1)._replace(source="fingerprint"), state, now, BUDGET, **limits)
+        mine, may = lane(1)._replace(source="fingerprint"), True
+        evidence = ExchangeEvidence(read, mine, state, now, BUDGET, may_change=may, may_withhold=may, hold_all=False)
         rounds = [[past(word, f"id_{now}")] for word in self.brings]
 
         async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:

@@ -4,7 +4,7 @@ import pytest
 
 from callfuse.cli.account import MOST_KEPT, MOST_SHOWN, Account
 from callfuse.model import Finding, ToolCall
-from callfuse.observe.events import ExchangeEnded, FailedOpen, FindingSeen, NotGuarded, TokensSpent, Where
+from callfuse.observe.events import ExchangeEnded, FailedOpen, FindingSeen, LoopBegan, NotGuarded, TokensSpent, Where
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
@@ -17,6 +17,11 @@ def where(session: str) -> Where:
 def ended(session: str = "s", action: str = "", cause: str = "", calls: int = 1) -> ExchangeEnded:
     """The end of an exchange."""
     return ExchangeEnded(where(session), "guarded", "complete", cause, 200, calls, action, 1.0, 0.0)
+
+
+def begun(session: str = "s") -> LoopBegan:
+    """The beginning of a loop."""
+    return LoopBegan(where(session), "f1", "repeat", "search")
 
 
 def seen(session: str = "s", rung: Rung = Rung.STEER, count: int = 3, tool: str = "search") -> FindingSeen:
@@ -67,6 +72,7 @@ def test_the_lines() -> None:
     """Counts, each loop once with its rungs, what was not guarded, and which sessions a block has ended."""
     account = Account()
     account.take(seen(rung=Rung.STEER, count=3))
+    account.take(begun())
     account.take(seen(rung=Rung.BLOCK, count=4))
     account.take(ended(action="block", calls=4))
     account.take(ended("t", cause="request values"))
@@ -74,7 +80,7 @@ def test_the_lines() -> None:
     account.take(NotGuarded("gemini-interactions"))
     account.take(NotGuarded("request values", where("t")))  # that of the exchange above
     assert [*account.lines()] == [
-        "1 exchange of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, "
+        "1 exchange of 1 session guarded, 4 calls: 1 loop found (2 findings), 2 calls withheld, "
         "about 6 calls and 580 tokens saved (estimate)",
         "  repeat of search, 4 with a limit of 3: steer, then block (session s)",
         "  not guarded: 1 time, request values",
@@ -108,7 +114,7 @@ def test_memory_and_lines_are_bounded() -> None:
     for number in range(MOST_KEPT + 10):
         account.take(seen(f"s{number}"))
         account.take(ended(f"s{number}", "block"))
-    assert len(account.loops) == len(account.ended) == MOST_KEPT
+    assert len(account.found) == len(account.ended) == MOST_KEPT
     assert len([*account.lines()]) <= MOST_SHOWN + 3
     assert account.guarded == MOST_KEPT + 10
 

@@ -80,6 +80,28 @@ def test_what_is_held_now_waits(activity: Activity) -> None:
     assert "   A   B  (A)→ (A)▌ (C)▲ (…)" in drawn(activity)
 
 
+def test_what_was_held_for_nothing_looks_harmless(activity: Activity) -> None:
+    """Without a ring; and the legend has every sign."""
+    told(activity, "hold_began")
+    told(activity, "hold", callfuse__seconds=0.25, callfuse__how="released")
+    call(activity, "03")
+    lines = drawn(activity, width=300)
+    assert "   A   B  (A)→ (A)▌ (C)▲  D " in lines
+    assert (
+        lines[-1] == "(A) held   A→ steered   A▲ warned   A▌ blocked   A• only observed   × fuse blown   (…) held now"
+    )
+
+
+def test_loops_are_counted(activity: Activity) -> None:
+    """Beside findings, in all and of a session."""
+    for _ in range(2):
+        told(activity, "finding", callfuse__finding__id="f1", callfuse__signature="00")
+    told(activity, "loop", callfuse__finding__id="f1")
+    lines = drawn(activity, width=300)
+    assert any("2 findings   1 loops" in line for line in lines)
+    assert any("2 findings · 1 loop · " in line for line in lines)
+
+
 def test_the_newest_beads_are_shown(activity: Activity) -> None:
     """As many as there is room for."""
     [lane] = [line for line in drawn(activity, width=18) if line.endswith("(C)▲")]

@@ -59,7 +59,7 @@ def test_a_block_that_ends_the_run_is_3(stubborn: str) -> None:
     assert done.stdout.startswith("[callfuse] Stopped a tool call loop")
     first, second, third = done.stderr.splitlines()
     assert first.startswith(
-        "callfuse: 3 exchanges of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, about "
+        "callfuse: 3 exchanges of 1 session guarded, 4 calls: 1 loop found (2 findings), 2 calls withheld, about "
     )
     assert second.startswith(f"callfuse:  {FOUND.format(4, 'steer, then block')}")
     assert third.startswith("callfuse: a block ended the run of 1 session: ")

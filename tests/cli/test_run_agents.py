@@ -148,7 +148,7 @@ def test_an_agent_s_loop_is_ended_and_told(programs: Path, tmp_path: Path, name:
     done = run(agent, programs, tmp_path, script)
     assert done.returncode == 3, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("callfuse:")]
-    assert " of 1 session guarded, 4 calls: 1 loop found, 2 calls withheld, about " in told[0]
+    assert " of 1 session guarded, 4 calls: 1 loop found (2 findings), 2 calls withheld, about " in told[0]
     assert f"repeat of {agent.call.name}, 4 with a limit of 3: steer, then block (session " in told[1]
     assert "a block ended the run of 1 session" in told[2]
     assert "callfuse:" not in done.stdout

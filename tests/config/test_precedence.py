@@ -108,7 +108,7 @@ def meant(path: KeyPath, value: Any) -> Any:
         return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
     if path[-1] == "routes":
         return ServeSettings.model_validate({"routes": value.split(",") if isinstance(value, str) else value}).routes
-    if path[-1] == "path":
+    if path == ("admin", "path"):
         return value.rstrip("/")
     if path[-1] in ("keys", "locked"):
         names = value.split(",") if isinstance(value, str) else value

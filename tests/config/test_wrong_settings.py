@@ -210,7 +210,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, shown: str, right: str) ->
         ({"tool_call_loop": {"error_messages": {"blok": "x"}}}, "tool_call_loop.error_messages.blok (keyword): unknown"
          " key; did you mean tool_call_loop.error_messages.block?"),
         ({"qqqq": "redis://u:s3cret@h"}, "qqqq (keyword): unknown key; the keys here are store, store_timeout_s,"
-         " tool_call_loop, serve, admin, events, otel"),
+         " tool_call_loop, serve, admin, events, findings, otel"),
         ({"serve": {"store": "redis://u:s3cret@h"}}, "serve.store (keyword): unknown key; did you mean store?"),
         ({"stor": "redis://u:s3cret@h"}, "stor (keyword): unknown key; did you mean store?"),
         ({"similarity": {}}, "similarity (keyword): unknown key; did you mean tool_call_loop.similarity?"),
@@ -230,7 +230,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, shown: str, right: str) ->
         ({"tool_call_loop": {"models": {"openai:*": {"detectors": {"cicle": 3}}}}}, "tool_call_loop.models.openai:*."
          "detectors.cicle (keyword): unknown key; did you mean tool_call_loop.models.openai:*.detectors.cycle?"),
         ({7: "s3cret"}, "7 (keyword): unknown key; the keys here are store, store_timeout_s,"
-         " tool_call_loop, serve, admin, events, otel"),
+         " tool_call_loop, serve, admin, events, findings, otel"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_told_the_right_one(source: dict[Any, Any], expected: str) -> None:

@@ -37,7 +37,7 @@ def test_calls_findings_and_actions_are_told() -> None:
     """With the id that the detection has."""
     seen = Observed()
     *_, last = spin(LoopDetector(BLOCK, session="run-1", model="gpt-x", backend="openai", bus=Bus(seen)), 3)
-    assert seen.names() == ["call", "call", "finding", "action", "call"]
+    assert seen.names() == ["call", "call", "finding", "loop", "action", "call"]
     finding = seen.one(FindingSeen)
     assert finding.finding_id == last.finding_id
     assert len(last.finding_id) == 16

@@ -9,7 +9,9 @@ import pytest
 from callfuse.admin.feedback import line_of
 from callfuse.observe.findings import KeptFinding, RecentFindings
 
-FOUND = KeptFinding("f1", 1000.0, "repeat", "search", 3, 3, False, "block", "", "abc", "gpt-4o", "openai-chat")
+FOUND = KeptFinding(
+    "f1", 1000.0, "repeat", "search", 3, 3, False, "block", "", "abc", "gpt-4o", "openai-chat", ("search", "00", "main")
+)
 
 
 class Store:

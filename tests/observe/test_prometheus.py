@@ -151,6 +151,14 @@ EACH: dict[str, tuple[Event, Mapping[str, float]]] = {
         FindingSeen(where(), finding()),
         {"findings_total{action=block,kind=repeat,verdict=soft}": 1, "saved_calls_total": 5.8},
     ),
+    "loop": (
+        events.LoopBegan(where(), "id", "cycle", "search"),
+        {"loops_total{arm=guarded,kind=cycle}": 1},
+    ),
+    "loop of the holdout": (
+        events.LoopBegan(where(), "id", "repeat", "search", "holdout"),
+        {"loops_total{arm=holdout,kind=repeat}": 1},
+    ),
     "mended": (
         events.CourseMended(where(), "id", "changed"),
         {"mitigations_total{arm=guarded,result=changed}": 1},
@@ -231,6 +239,7 @@ def made_up(number: int) -> Iterator[Event]:
     yield ExchangeEnded(there, text, "complete", text, 1000 + number, 1, text, 0.1, 0.0)
     yield events.CallSeen(there, call, text)
     yield FindingSeen(there, finding(text, tool=text), arm=text)
+    yield events.LoopBegan(there, text, text, text, text)
     yield events.CourseMended(there, text, text, text)
     yield events.FuseBlown(there, number)
     yield events.NotGuarded(text, there)
@@ -392,6 +401,7 @@ async def test_a_middleware_is_watched() -> None:
         "exchanges_total{dialect=openai-chat,outcome=guarded}": 1,
         "tool_calls_total{action=steer,dialect=openai-chat}": 1,
         "findings_total{action=steer,kind=repeat,verdict=soft}": 1,
+        "loops_total{arm=guarded,kind=repeat}": 1,
         "mitigations_total{arm=guarded,result=ended}": 1,
         "saved_calls_total": 5.8,
         "upstream_responses_total{dialect=openai-chat,route=/,status=200}": 1,

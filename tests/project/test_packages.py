@@ -22,7 +22,7 @@ from tests.support.packages import CLEAN, PYTEST, build, copy_tests, environment
 pytestmark = pytest.mark.slow
 
 NAME = f"callfuse-{callfuse.__version__}"
-DATA = {".css", ".html", ".js", ".md", ".typed"}
+DATA = {".css", ".html", ".js", ".json", ".md", ".typed"}
 """What the package has beside modules."""
 
 

@@ -10,7 +10,7 @@ from callfuse.observe.events import NOWHERE, FuseBlown, StoreFailed
 from callfuse.observe.feed import Feed, Reader
 from callfuse.observe.ring import MOST_EVENTS, Choice, read_id
 from callfuse.stores import open_relay
-from callfuse.stores.stream import KEY
+from callfuse.stores.keys import FEED
 from tests.observe.test_feed import read
 from tests.support.observing import Observed
 from tests.support.redis import RedisServer
@@ -38,7 +38,7 @@ async def blocks_of(reader: Reader, least: int) -> list[Any]:
 async def sent(server: RedisServer, number: int) -> None:
     """Wait until the stream has so many events."""
     async with asyncio.timeout(60):
-        while server.ask("XLEN", KEY) < number:  # noqa: ASYNC110 - nobody tells
+        while server.ask("XLEN", FEED.key) < number:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
 
@@ -100,8 +100,8 @@ async def test_the_stream_is_bounded_and_forgotten(server: RedisServer) -> None:
             while one._unsent:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
-        assert MOST_EVENTS <= server.ask("XLEN", KEY) < MOST_EVENTS + 1000
-        assert 0 < server.ask("PTTL", KEY) <= 24 * 3600 * 1000
+        assert MOST_EVENTS <= server.ask("XLEN", FEED.key) < MOST_EVENTS + 1000
+        assert 0 < server.ask("PTTL", FEED.key) <= 24 * 3600 * 1000
         old = await one.open(ALL, (1, 0))
         assert (await blocks_of(old, 1))[0] == "missed"
 
@@ -143,8 +143,8 @@ async def test_what_others_write_into_the_stream_is_left_out(server: RedisServer
     """A frame that would not be one."""
     async with workers(server.url) as ((one,), seen):
         reader = await one.open(ALL)
-        server.ask("XADD", KEY, "*", "e", "x\n\nevent: finding")
-        server.ask("XADD", KEY, "*", "other", "1", "more", "2")
+        server.ask("XADD", FEED.key, "*", "e", "x\n\nevent: finding")
+        server.ask("XADD", FEED.key, "*", "other", "1", "more", "2")
         one.take(FuseBlown(NOWHERE, 7))
         assert await blocks_of(reader, 1) == [7]
         assert seen.names() == []
@@ -155,10 +155,10 @@ async def test_strangers_in_the_stream_hold_nothing_up(server: RedisServer) -> N
     async with workers(server.url) as ((one,), seen):
         reader = await one.open(ALL)
         fill = "for n = 1, 1200 do redis.call('XADD', KEYS[1], '*', 'a', n, 'b', n) end return 1"
-        server.ask("EVAL", fill, 1, KEY)
+        server.ask("EVAL", fill, 1, FEED.key)
         one.take(FuseBlown(NOWHERE, 1))
         assert await blocks_of(reader, 1) == [1]
-        server.ask("XADD", KEY, "9999999999999999999-0", "e", "of the future")
+        server.ask("XADD", FEED.key, "9999999999999999999-0", "e", "of the future")
         one.take(FuseBlown(NOWHERE, 2))
         assert await blocks_of(reader, 1) == [2]
         entries, _ = one._ring.after((0, 0))

@@ -85,7 +85,7 @@ async def test_a_change_at_one_worker_is_obeyed_by_the_next_request_at_the_other
     await change(one, {"tool-loop-mode": None})
     assert b'"tool_calls"' not in (await turn(other, 6)).body
     for worker in (one, other):
-        (listed,) = await worker.told("sessions")
+        (listed,) = await worker.told("sessions", "changed=1")
         assert (listed["session"], listed["set"]) == (SESSION, {"ttl_seconds": 20.0})
 
 
@@ -159,7 +159,7 @@ async def test_two_clients_with_one_name(pair: tuple[RedisLedger, RedisLedger]) 
     query = f"session={SESSION}&client={clients[0]}"
     assert told(await change(other, {"tool-loop-mode": "warn"}, query)) == (200, {"changed": [SESSION]})
     assert (await reset(other, query)).status == 200
-    assert [listed["client"] for listed in await one.told("sessions")] == [clients[0]]
+    assert [listed["client"] for listed in await one.told("sessions", "changed=1")] == [clients[0]]
     assert (await change(other, {"tool-loop-mode": "warn"}, f"session={SESSION}&client=zzz")).status == 404
 
 
@@ -176,7 +176,7 @@ async def test_hostile_names(pair: tuple[RedisLedger, RedisLedger], name: str) -
     page = Guarded(store=other)
     assert told(await change(page, {"tool-loop-mode": "warn"}, query)) == (200, {"changed": [name]})
     assert told(await reset(page, query)) == (200, {"reset": [name]})
-    assert [listed["session"] for listed in await page.told("sessions")] == [name]
+    assert [listed["session"] for listed in await page.told("sessions", "changed=1")] == [name]
     assert "<script" not in await page.page(query)
     assert (await set_by(one, session(1), time.time())).overrides.values == {}
 

@@ -21,6 +21,7 @@ from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.model.spent import Spent
+from callfuse.policy.allowed import Allowance
 from callfuse.policy.settings import MODES
 from callfuse.policy.tiers import Overrides
 from callfuse.stores.values import UnreadableError, decode_lane, decode_session, encode_lane, encode_session
@@ -67,7 +68,16 @@ settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     },
 )
 overrides = st.builds(Overrides, settings, st.dictionaries(texts, settings.filter(bool), max_size=2))
-sessions = st.builds(SessionState, overrides, st.lists(digests, max_size=4).map(tuple), st.floats(0, 1e10))
+allowances = st.builds(Allowance, texts, digests, texts)
+sessions = st.builds(
+    SessionState,
+    overrides,
+    st.lists(digests, max_size=4).map(tuple),
+    st.floats(0, 1e10),
+    overrides,
+    st.floats(0, 1e10),
+    st.lists(allowances, max_size=3).map(tuple),
+)
 
 
 @more_examples(5)
@@ -98,7 +108,9 @@ def test_a_lane_begins_with_its_session(state: LaneState) -> None:
 @more_examples(5)
 @given(state=states, session=sessions)
 def test_what_earlier_versions_wrote_is_read(state: LaneState, session: SessionState) -> None:
-    """They knew neither what the model was told nor, before that, blocks and resets; all else is as it was."""
+    """They knew neither what the model was told nor, before that, blocks and resets; all else is as it was. Nor what
+    the host's code sets, and what a person lets pass."""
+    session = SessionState(session.overrides, session.ran, session.reset)
     name, _, text = encode_lane(state).partition(b"\n")
     last = name + b"\n" + json.dumps([5, *json.loads(text)[1:7]]).encode()
     of_then = replace(state, told=(), failures=(), spent=Spent())

@@ -20,7 +20,7 @@ from callfuse.observe.view import LOOKS_S, View
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 from callfuse.stores import open_relay
-from callfuse.stores.stream import KEY
+from callfuse.stores.keys import FEED
 from tests.support.observing import Observed
 from tests.support.redis import RedisServer
 
@@ -88,7 +88,7 @@ async def workers(*urls: str) -> AsyncIterator[list[Worker]]:
 async def sent(server: RedisServer, number: int) -> None:
     """Wait until the stream has so many events."""
     async with asyncio.timeout(60):
-        while server.ask("XLEN", KEY) < number:  # noqa: ASYNC110 - nobody tells
+        while server.ask("XLEN", FEED.key) < number:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
 
@@ -255,7 +255,7 @@ async def test_what_others_write_into_the_stream_harms_nothing(server: RedisServ
             '{"callfuse.event":"call"',
             "[]",
         ):
-            server.ask("XADD", KEY, "*", "e", data)
+            server.ask("XADD", FEED.key, "*", "e", data)
         one.call()
         await until(lambda: one.has("calls"))
         assert len(str(await one.page())) < 20_000

@@ -5,7 +5,8 @@
         assert await browser.run("document.title") == "callfuse"
 
 Needs nothing but the browser and aiohttp. What a page writes to the console as an error, and each request that leaves
-this machine or that a policy has refused, is kept in `browser.complaints`.
+this machine or that a policy has refused, is kept in `browser.complaints`. `browser.failures` are the addresses whose
+answers the console reports as failed.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ class Browser:
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.complaints: list[str] = []
         self.requests: list[str] = []
+        self.failures: list[str] = []
         self._socket = socket
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -63,6 +65,8 @@ class Browser:
                 self._waiting.pop(told["id"]).set_result(told)
             elif told["method"] == "Network.requestWillBeSent":
                 self.requests.append(told["params"]["request"]["url"])
+            elif told["method"] == "Network.responseReceived" and told["params"]["response"]["status"] >= 400:
+                self.failures.append(told["params"]["response"]["url"])
             elif told["method"] == "Runtime.exceptionThrown":
                 self.complaints.append(json.dumps(told["params"]["exceptionDetails"]))
             elif told["method"] == "Log.entryAdded" and told["params"]["entry"]["source"] == "security":

@@ -6,15 +6,18 @@
 | `ready` | JSON, without token: 200 or 503, and the state of each part; `?exclude=store` leaves one out |
 | `metrics` | for Prometheus |
 | `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
-| `sessions` | JSON: the sessions that have set something by command |
+| `sessions` | JSON: all sessions, with what they have set; `?changed=1`: only those that have set something |
+| `openapi.json` | JSON: all of this for programs, as OpenAPI |
 | `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
-| `reset` | POST: the blocks of a session are forgotten, its fuse holds again; `?session=...` |
+| `reset` | POST: blocks and evidence of a session are forgotten, its fuse holds again; `?session=...` |
+| `allow` | POST: a call or a tool passes from now on, as JSON: `{"finding": ID, "what": "call"}` |
 | `feedback` | POST: what a finding was, as JSON: `{"finding": ID, "kind": "false_positive"}` |
 | `guardrail` | POST: LiteLLM's question whether a request may go on (`admin/guardrail.py`), with a key of its own |
 | `login-code` | POST: a code for one login within a minute, by a link: `./?code=...` |
 | `change` | POST: sets or unsets settings of a session; `?session=...` |
+| `findings`, `findings/detail` | JSON or CSV: which findings and loops there were (`admin/findings.py`) |
 | `activity`, `activity/session`, `rates` | JSON: what the live page shows (`admin/live.py`) |
-| `./`, `page.js`, `page.css` | the live page, and the form that takes the token once |
+| `./`, `page.js`, `findings.js`, `page.css` | the live page, and the form that takes the token once |
 | `plain` | settings and sessions as a page without script |
 """
 
@@ -33,12 +36,14 @@ from starlette.routing import Route
 from callfuse import __version__
 from callfuse.admin import page
 from callfuse.admin.access import Access, is_same_origin
+from callfuse.admin.allow import take_allowance
 from callfuse.admin.events import feed_of, stream
 from callfuse.admin.feedback import check_file, take_feedback
+from callfuse.admin.findings import FindingsPage
 from callfuse.admin.guardrail import PATHS as GUARDRAIL_PATHS
 from callfuse.admin.guardrail import GuardrailEndpoint
 from callfuse.admin.live import LivePage, live_page
-from callfuse.admin.queries import UNLISTED, BadQuery, Query, change, read_change, reset, rows_of, sessions_of
+from callfuse.admin.queries import UNLISTED, BadQuery, Query, change, read_change, reset, rows_of, sessions_of, with_all
 from callfuse.admin.readiness import PARTS, Readiness
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
@@ -46,6 +51,7 @@ from callfuse.config.environment import ADMIN_TOKEN, admin_token, usable_token
 from callfuse.config.serve import AdminSettings
 from callfuse.conversations.ledger import SharedSessions
 from callfuse.errors import ConfigError, install_hint
+from callfuse.findings import keep_findings
 from callfuse.observe.view import View
 from callfuse.policy.nearest import suggest
 from callfuse.reference.effective import as_json
@@ -106,7 +112,9 @@ class AdminApp:
         self._readiness = Readiness() if readiness is None else readiness
         self._readiness.watch(middleware.bus)
         view = View(self._feed, middleware.counts, middleware.resolved.config.admin.content)
-        live = LivePage(middleware, self._access, view)
+        live = self._live = LivePage(middleware, self._access, view)
+        self._findings = keep_findings(middleware)
+        findings = FindingsPage(middleware, self._access, self._findings, live)
         guardrail = GuardrailEndpoint(middleware, self._access, os.environ)
         self._app = Starlette(
             routes=[
@@ -118,11 +126,15 @@ class AdminApp:
                 Route("/events", self._protect(self._events)),
                 Route("/reset", self._protect(self._reset), methods=["POST"]),
                 Route("/feedback", self._protect(self._feedback), methods=["POST"]),
+                Route("/allow", self._protect(self._allow), methods=["POST"]),
                 Route("/login-code", self._protect(self._login_code), methods=["POST"]),
                 Route("/change", self._protect(self._change), methods=["POST"]),
-                Route("/plain", self._protect(self._page)),
+                Route("/plain", self._protect_page(self._page)),
                 *[Route(path, guardrail.answer, methods=["POST"]) for path in GUARDRAIL_PATHS],
-                *[Route(path, self._protect(endpoint)) for path, endpoint in live.endpoints.items()],
+                *[
+                    Route(path, self._protect(endpoint))
+                    for path, endpoint in (*live.endpoints.items(), *findings.endpoints.items())
+                ],
                 Route("/", self._index, methods=["GET", "POST"]),
             ],
             exception_handlers={HTTPException: _as_json, BadQuery: _as_problem},
@@ -152,11 +164,29 @@ class AdminApp:
         self._readiness.draining = True
         self._feed.end()
 
+    def close(self) -> None:
+        """Write the findings that wait to be written, and close their file. What is found later is not kept. Needed
+        only where the process goes on without the page: at its end all is written."""
+        self._middleware.bus.remove(self._findings)
+        self._findings.close()
+
     def _protect(self, endpoint: Endpoint) -> Endpoint:
         """Wrap an endpoint so that it needs the token or the cookie; without them, the answer is 401."""
 
         async def protected(request: Request) -> Response:
             return await endpoint(request) if self._access.allows(request) else self._deny(request)
+
+        return protected
+
+    def _protect_page(self, endpoint: Endpoint) -> Endpoint:
+        """Wrap a page, which a browser gets with the token or the cookie, and without them the login form: with status
+        200, because its console would tell of any other as a failure."""
+
+        async def protected(request: Request) -> Response:
+            is_browser = "text/html" in request.headers.get("accept", "") and "authorization" not in request.headers
+            if request.method == "GET" and is_browser and not self._access.allows(request):
+                return HTMLResponse(page.login())
+            return await self._protect(endpoint)(request)
 
         return protected
 
@@ -192,15 +222,24 @@ class AdminApp:
         headers = {} if is_known else {"x-callfuse-session": "unknown"}
         return Response(as_json(rows).encode("utf-8", "replace"), headers=headers, media_type="application/json")
 
-    async def _sessions(self, _: Request) -> Response:
+    async def _sessions(self, request: Request) -> Response:
         sessions = await sessions_of(self._middleware, self._access)
         if sessions is None:
             return JSONResponse({"error": UNLISTED}, 501)
-        return JSONResponse([one.as_json() for one in sessions])
+        query = Query.read(request.query_params.multi_items())
+        live = [] if query.changed else await self._live.sessions(request)
+        return JSONResponse(with_all(sessions, live))
 
     async def _feedback(self, request: Request) -> Response:
         _check_origin(request)
         return JSONResponse(await take_feedback(self._middleware, await self._read(request)))
+
+    async def _allow(self, request: Request) -> Response:
+        _check_origin(request)
+        query = Query.read(request.query_params.multi_items())
+        return JSONResponse(
+            await take_allowance(self._middleware, self._access, query.client, await self._read(request))
+        )
 
     async def _events(self, request: Request) -> Response:
         return await stream(self._feed, request)
@@ -221,7 +260,7 @@ class AdminApp:
     async def _index(self, request: Request) -> Response:
         if request.method == "GET" and "code" in request.query_params:
             return self._let_in(request)
-        return await (self._login if request.method == "POST" else self._protect(live_page))(request)
+        return await (self._login if request.method == "POST" else self._protect_page(live_page))(request)
 
     async def _page(self, request: Request) -> Response:
         query, rows, sessions, is_known = Query(), None, None, True

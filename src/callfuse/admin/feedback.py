@@ -62,6 +62,7 @@ async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str
 def line_of(found: KeptFinding, feedback: str) -> dict[str, Any]:
     """What is kept of a finding and what was said of it. `time`: when the finding was made."""
     told = asdict(found)
+    del told["call"]
     moment = datetime.fromtimestamp(told.pop("time"), UTC).isoformat(timespec="seconds")
     return {"finding": told.pop("finding_id"), "feedback": feedback, "time": moment, **told}
 

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from html import escape
 from importlib.resources import files
 from string import Template
-from typing import Final
+from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -29,7 +29,7 @@ from callfuse.admin.access import Access
 from callfuse.admin.queries import UNKNOWN, changeable
 from callfuse.asgi import CallFuseMiddleware
 from callfuse.conversations.identity import session_name
-from callfuse.observe.activity import Activity
+from callfuse.observe.activity import MAX_SESSIONS, Activity
 from callfuse.observe.view import View
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -53,6 +53,8 @@ def _read(name: str) -> str:
 
 _PAGE: Final = Template(_read("live.html")).substitute(version=escape(__version__))
 _SCRIPT: Final = _read("page.js")
+_FINDINGS: Final = _read("findings.js")
+_OPENAPI: Final = _read("openapi.json")
 _STYLE: Final = _read("page.css")
 
 
@@ -73,7 +75,9 @@ class LivePage:
             "/activity/session": self._session,
             "/rates": self._rates,
             "/page.js": _file(_SCRIPT, "text/javascript"),
+            "/findings.js": _file(_FINDINGS, "text/javascript"),
             "/page.css": _file(_STYLE, "text/css"),
+            "/openapi.json": _file(_OPENAPI, "application/json"),
         }
 
     async def _list(self, request: Request) -> Response:
@@ -90,6 +94,23 @@ class LivePage:
             beads=BEADS_SHOWN,
         )
         return JSONResponse({**shown, "page_size": PAGE_SIZE, "alone": self._view.alone})
+
+    async def finding(self, request: Request, finding_id: str) -> Response | None:
+        """The session of a finding, with all that is known of its call; None if it is not live."""
+        activity = await self._look(request)
+        place = activity.place_of(finding_id)
+        found = None if place is None else await run_in_threadpool(activity.session, *place)
+        if place is None or found is None:
+            return None
+        known = await changeable(self._middleware, self._access, found["session"])
+        return JSONResponse({**found, **known, "is_kept": False, "bead": place[1]})
+
+    async def sessions(self, request: Request) -> list[dict[str, Any]]:
+        """All sessions that are kept, the last used one first, each without its lanes."""
+        activity = await self._look(request)
+        shown = await run_in_threadpool(activity.page, 0, MAX_SESSIONS, lanes=0, beads=0)
+        found: list[dict[str, Any]] = shown["sessions"]
+        return found
 
     async def _session(self, request: Request) -> Response:
         query = request.query_params

@@ -5,6 +5,8 @@
 // Whatever comes from elsewhere (names, arguments, texts) becomes a text node, or an attribute that nothing runs: there
 // is no innerHTML here, and the Content-Security-Policy would run nothing of it.
 
+import { linkTo, refreshFindings, setUp as setUpFindings } from "./findings.js";
+
 const POLL_MS = 600; // without the feed of events
 const POLL_LIVE_MS = 5000; // with it: for what no event tells
 const PAUSE_MS = 250; // between two refreshes, however many events come
@@ -12,10 +14,12 @@ const PIN_MS = 3000; // of answers of other processes than the one that is shown
 const FEED_AGAIN_MS = 30000; // until a server without a feed is asked for one again
 const NEWS_MS = 3000; // between two texts for a screen reader
 const COLOURS = 8;
-const EVENTS = ["exchange", "call", "hold_began", "hold", "finding", "action", "result", "mended", "blown", "reset", "spent",
+const TOOLS_SHOWN = 6; // of a lane
+const EVENTS = ["exchange", "call", "hold_began", "hold", "finding", "loop", "action", "result", "mended", "blown", "reset",
+  "spent",
   "settings", "feedback", "fail_open", "not_guarded", "not_watched", "store_down", "store_up", "alone", "shared"];
 const FIGURES = [
-  ["exchanges", "Exchanges"], ["calls", "Calls"], ["findings", "Findings"], ["warned", "Warned"], ["steered", "Steered"],
+  ["exchanges", "Exchanges"], ["calls", "Calls"], ["findings", "Findings"], ["loops", "Loops"], ["warned", "Warned"], ["steered", "Steered"],
   ["blocked", "Blocked"], ["held_s", "Seconds held"], ["saved_calls", "Calls saved"],
   ["saved_tokens", "Tokens saved"], ["tokens", "Tokens spent"], ["estimated_tokens", "Of them estimated"],
   ["cost", "Cost"], ["not_guarded", "Not guarded"], ["fail_open", "Failed open"],
@@ -25,14 +29,14 @@ const LINES = new Set(["exchanges", "calls"]);
 const ESTIMATES = new Set(["saved_calls", "saved_tokens", "estimated_tokens"]);
 const ALARMS = new Set(["fail_open", "not_guarded"]);
 const ALONE = ": the store is down, so these are the events of one process only";
-const DONE = {
-  none: "nothing found, let through", allow: "let through by the callback", observe: "only observed",
+export const DONE = {
+  none: "nothing found, let through", allow: "let through: a person or the callback allowed it", observe: "only observed",
   warn: "let through, and warned of with its result", steer: "withheld, and the model asked again with guidance",
   force_text: "withheld, and the model asked for text only", escalate: "withheld, and another model asked",
   block: "blocked", blown: "the fuse has blown: callfuse answered by itself",
 };
 const WITHHOLDS = new Set(["steer", "force_text", "escalate", "block"]);
-const THEN = {
+export const THEN = {
   changed: "It changed course.", same: "It did the same again.", ended: "It ended.", user: "The user wrote a message.",
 };
 
@@ -40,12 +44,12 @@ const view = {
   server: "", foreign: 0, version: 0, page: 0, matching: 0, size: 20, now: 0,
   order: [], sessions: new Map(), open: null, newest: null,
 };
-const at = (id) => document.getElementById(id);
+export const at = (id) => document.getElementById(id);
 
 // Elements
 
 /** An element. `attributes`: those that are false or null are left out; `on...` are listeners. Texts become text. */
-function make(tag, attributes = {}, ...children) {
+export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -56,7 +60,7 @@ function make(tag, attributes = {}, ...children) {
 }
 
 /** Give a parent one child for each item, in order. Known children are kept, and so are focus and clicks on them. */
-function sync(parent, items, key, create, update) {
+export function sync(parent, items, key, create, update) {
   const wanted = new Set(items.map((item) => String(key(item))));
   const known = new Map();
   for (const child of [...parent.children]) {
@@ -74,12 +78,12 @@ function sync(parent, items, key, create, update) {
   }
 }
 
-function setText(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 const letter = (bead) => (bead.tool ? String.fromCharCode(65 + bead.sign) : "×");
-const number = (value) => Math.round(value).toLocaleString("en");
+export const number = (value) => Math.round(value).toLocaleString("en");
 const amount = (name, value) => (name === "cost" ? value.toFixed(4) : number(value));
 const seconds = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : `${Math.round(10 * value) / 10} s`);
 const clock = (time) => new Date(time * 1000).toLocaleTimeString();
@@ -90,7 +94,7 @@ function age(time) {
   return passed < 3600 ? `${Math.round(passed / 60)} min ago` : `${Math.round(passed / 3600)} h ago`;
 }
 
-const many = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+export const many = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 
 // Requests
 
@@ -102,7 +106,7 @@ class Refused extends Error {
 }
 
 /** The JSON of an endpoint. Throws Refused with the server's own words, or TypeError where no server answers. */
-async function ask(path, parameters = {}, body = undefined) {
+export async function ask(path, parameters = {}, body = undefined) {
   const query = new URLSearchParams(parameters).toString();
   const options = { headers: { accept: "application/json" } };
   if (body !== undefined) {
@@ -153,6 +157,7 @@ async function refresh() {
     if (isOurs(shown)) {
       take(shown);
       drawList();
+      await refreshFindings();
       tellState("live", (isLive() ? "Live" : "Live (polling)") + (shown.alone ? ALONE : ""));
     } else stale = true;
     if (rates.server === view.server) drawFigures(rates);
@@ -306,6 +311,7 @@ function describeSession(session) {
   const counts = session.counts;
   const parts = [session.model, session.dialect, many(counts.calls ?? 0, "call")];
   if (counts.findings) parts.push(many(counts.findings, "finding"));
+  if (counts.loops) parts.push(many(counts.loops, "loop"));
   if (counts.blocked) parts.push(`${number(counts.blocked)} blocked`);
   if (session.changes.length) parts.push("settings changed");
   return [...parts, age(session.used)].filter(Boolean).join(" · ");
@@ -316,6 +322,7 @@ function drawLanes(parent, session) {
     const beads = lane.holding ? [...lane.beads, { id: "waiting", tool: "", waiting: true }] : lane.beads;
     const older = lane.calls - lane.beads.filter((bead) => bead.tool).length;
     setText(element.querySelector(".older"), older > 0 ? `${number(older)} earlier` : "");
+    drawTools(element.querySelector(".tools"), lane.beads);
     const toolbar = element.querySelector("[role]");
     toolbar.setAttribute("aria-label", `Calls of ${session.session}, lane ${lane.lane || "unknown"}`);
     sync(toolbar, beads, (bead) => bead.id, (bead) => makeBead(session.session, bead), updateBead);
@@ -327,7 +334,19 @@ function makeLane() {
   return make("div", {}, make("span", { class: "older" }), make("div", {
     class: "lane", role: "toolbar", onkeydown: moveFocus,
     onfocusin: (event) => keepOneStop(event.currentTarget, event.target),
-  }));
+  }), make("p", { class: "tools" }));
+}
+
+/** Beside the beads the names of their tools, the newest first, each with its letters. */
+function drawTools(parent, beads) {
+  const found = new Map();
+  for (const bead of beads.filter((one) => one.tool).reverse()) {
+    if (!found.has(bead.tool)) found.set(bead.tool, new Set());
+    found.get(bead.tool).add(letter(bead));
+  }
+  const shown = [...found].slice(0, TOOLS_SHOWN).map(([tool, letters]) => `${[...letters].sort().join(" ")}: ${tool}`);
+  const more = found.size - shown.length;
+  setText(parent, [...shown, ...(more > 0 ? [`${many(more, "more tool")}`] : [])].join(" · "));
 }
 
 function makeBead(session, bead) {
@@ -337,8 +356,7 @@ function makeBead(session, bead) {
 
 function updateBead(element, bead) {
   if (bead.waiting) return;
-  const classes = ["bead", bead.tool ? `c${bead.sign % COLOURS}` : "", bead.action === "none" ? "" : bead.action,
-    bead.held === null ? "" : "held"];
+  const classes = ["bead", bead.tool ? `c${bead.sign % COLOURS}` : "", bead.action, bead.held === null ? "" : "held"];
   element.className = classes.filter(Boolean).join(" ");
   element.setAttribute("aria-pressed", String(view.open?.bead === bead.id));
   const label = describeBead(bead);
@@ -383,7 +401,13 @@ function moveFocus(event) {
 
 /** Show a session, and a call of it (null: none). */
 async function open(session, bead) {
-  view.open = { session, bead, drawn: "", opener: document.activeElement };
+  showDetails({ session, bead });
+  await drawOpen().catch((error) => problem(at("call"), error));
+  at("details-title").focus({ preventScroll: true });
+}
+
+function showDetails(what) {
+  view.open = { ...what, drawn: "", opener: document.activeElement };
   at("call").replaceChildren();
   at("session").replaceChildren();
   setText(at("details-title"), "Loading");
@@ -391,8 +415,28 @@ async function open(session, bead) {
   document.querySelector(".columns").classList.add("split");
   at("details").scrollTop = 0;
   drawList();
-  await drawOpen().catch((error) => problem(at("call"), error));
-  at("details-title").focus({ preventScroll: true });
+}
+
+/** Show all that is known of a finding: in its session if that is live, else what was kept of it. */
+export async function openFinding(id) {
+  const opener = document.activeElement;
+  try {
+    const found = await ask("findings/detail", { id });
+    if (!found.is_kept) {
+      await open(found.session, found.bead);
+    } else {
+      const [lane] = found.lanes;
+      showDetails({ session: found.session, bead: lane.beads[0].id, isKept: true });
+      drawCall(found, lane, lane.beads[0]);
+      drawSession(found, lane.beads[0]);
+      at("details-title").focus({ preventScroll: true });
+    }
+  } catch (error) {
+    showDetails({ session: "", bead: null, isKept: true });
+    setText(at("details-title"), "Unknown");
+    problem(at("call"), error);
+  }
+  view.open.opener = opener;
 }
 
 function close() {
@@ -407,7 +451,7 @@ function close() {
 /** Draw the details anew if the session has changed. */
 async function drawOpen() {
   const shown = view.open;
-  if (!shown) return;
+  if (!shown || shown.isKept) return;
   const version = `${view.server} ${view.sessions.get(shown.session)?.version ?? ""}`;
   if (shown.drawn === version) return;
   let session;
@@ -452,15 +496,23 @@ function drawCall(session, lane, bead) {
       ["When", `${clock(bead.time)}, ${age(bead.time)}`],
       ["Held", bead.held === null ? null : `${seconds(bead.held)}, then ${bead.hold}`],
       ["Arguments", bead.arguments === undefined ? null : make("pre", { tabindex: 0 }, bead.arguments)],
-      ["Outcome", bead.outcome ? outcome(bead.outcome) : WITHHOLDS.has(bead.action) ? "it was not run" : "not known yet"],
+      ["Outcome", bead.outcome ? outcome(bead.outcome) : WITHHOLDS.has(bead.action) ? "it was not run" : session.is_kept ? "not kept" : "not known yet"],
       ["Call id", bead.call_id], ["Signature", make("code", {}, bead.signature.slice(0, 16))],
     ),
   ];
   if (found) parts.push(make("h3", {}, "Finding"), evidence(lane, found));
   if (bead.told) parts.push(make("h3", {}, `What the ${bead.action === "block" ? "client" : "model"} got`), make("blockquote", {}, bead.told));
   if (found) parts.push(make("h3", {}, "What happened next"), make("p", {}, whatThen(lane, bead)), feedback(session, bead));
-  if (bead.tool) parts.push(settings(session, bead));
+  if (bead.tool) parts.push(make("h3", {}, "Other findings"), findingsOf(session, bead), settings(session, bead));
   at("call").replaceChildren(...parts);
+}
+
+/** Links to the findings of the same tool, model and session. */
+function findingsOf(session, bead) {
+  const values = { tool: bead.tool, model: session.model, session: session.session };
+  const links = Object.entries(values).filter(([, value]) => value)
+    .map(([name, value]) => make("li", {}, make("a", { href: linkTo({ [name]: value }) }, `${name} ${value}`)));
+  return make("ul", { class: "links" }, ...links);
 }
 
 const outcome = (came) => (came.text ? make("div", {}, came.kind.replace("_", " "), make("pre", { tabindex: 0 }, came.text)) : came.kind);
@@ -494,19 +546,31 @@ function whatThen(lane, bead) {
   return `${said} Next call: ${letter(next)}, ${next.tool}${next.sign === bead.sign ? ", the same again." : ", another one."}`.trim();
 }
 
-let hasFeedback = null; // whether the server takes feedback, once that is known
-
 function feedback(session, bead) {
   const place = make("p", { class: "feedback" });
-  if (bead.feedback) place.append(`Rating: ${bead.feedback.replace("_", " ")}.`);
-  hasFeedback ??= fetch("feedback", { method: "OPTIONS" }).then((answer) => answer.status !== 404, () => false);
-  hasFeedback.then((has) => {
-    if (has && !bead.feedback) {
-      place.append(action("This was no loop", () => ask("feedback", {}, { finding: bead.finding.id, kind: "false_positive" }),
-        () => "Thank you: it is counted as a false positive."));
-    }
-  });
+  if (bead.feedback) place.append(make("span", {}, `Rating: ${bead.feedback.replace("_", " ")}.`));
+  else {
+    place.append(action("This was no loop", () => ask("feedback", {}, { finding: bead.finding.id, kind: "false_positive" }),
+      () => "Thank you: it is counted as a false positive."));
+  }
+  place.append(letPass(session, bead));
   return place;
+}
+
+/** Buttons that let a call pass from now on, also where it was refused. */
+function letPass(session, bead) {
+  const client = () => (session.clients.length > 1 ? { client: at("client").value } : {});
+  const allow = (what) => ask("allow", client(), { finding: bead.finding.id, what });
+  const lines = make("pre", { tabindex: 0, hidden: true });
+  const show = (told) => {
+    lines.textContent = told.lines;
+    lines.hidden = false;
+    return "Nothing is changed: add these lines to the settings file.";
+  };
+  return make("span", {},
+    action("Let this call pass", () => allow("call"), () => "It passes from the next request on."),
+    action(`Let ${bead.tool} pass in this session`, () => allow("tool"), () => "It passes from the next request on."),
+    action(`Let ${bead.tool} pass always`, () => allow("always"), show), lines);
 }
 
 /** A button that does something and says what came of it, beside itself. */
@@ -567,7 +631,8 @@ function drawSession(session, bead) {
       ["Lanes", String(session.lanes.length)], ["First seen", clock(session.began)]),
     make("h4", {}, "Fuse"),
     make("p", {}, session.lanes.some((lane) => lane.blown) ? "It has blown: callfuse answers without asking the model. "
-      : "It is intact. ", action("Reset the fuse", () => ask("reset", chosen(), {}), () => "The blocks are forgotten.")),
+      : "It is intact. ", action("Reset the fuse", () => ask("reset", chosen(), {}), () => "Blocks and evidence are forgotten: a blocked request can continue.")),
+    ...(session.allowed.length ? [make("h4", {}, "Let pass"), letPassList(session, chosen)] : []),
     make("h4", {}, "Settings of this session"),
     ...(client ? [client] : []),
     ...(session.problem ? [make("p", { class: "note" }, `Nothing can be set: ${session.problem}.`)]
@@ -575,6 +640,17 @@ function drawSession(session, bead) {
         : [make("p", { class: "note" }, "Nothing can be set: the settings of commands lock all keys.")]),
     ...(changes.length ? [make("h4", {}, "Changes"), make("ul", {}, ...changes)] : []),
   );
+}
+
+/** What a person lets pass, and a button that takes it back. */
+function letPassList(session, chosen) {
+  const what = (one) => (one.what === "tool" ? `every call of ${one.tool}` : `a call of ${one.tool}`);
+  const { session: name } = session;
+  return make("div", {}, make("ul", {}, ...session.allowed.map((one) => make("li", {}, what(one)))),
+    action("Take it back", () => {
+      const { session: _, ...rest } = chosen();
+      return ask("allow", rest, { session: name, what: "nothing" });
+    }, () => "Nothing passes any more."));
 }
 
 function clientField(session) {
@@ -629,5 +705,6 @@ at("older").addEventListener("click", () => turn(1));
 at("close").addEventListener("click", close);
 document.addEventListener("keydown", (event) => event.key === "Escape" && view.open && close());
 document.addEventListener("visibilitychange", nudge);
+setUpFindings();
 listen();
 refresh();

@@ -115,6 +115,28 @@ class SessionSettings:
         return {**own, "tools": self.tools} if self.overrides.tools else own
 
 
+def with_all(set_: Iterable[SessionSettings], live: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Sessions as objects for JSON, the last used one first: those that have set something, and all that the live page
+    (`Activity.page`) knows, with what is counted of these."""
+    found = [(one.used, one.as_json()) for one in set_]
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for _, shown in found:
+        name = shown["session"]
+        for known in {name, name.rpartition(".")[0]}:
+            by_name.setdefault(known, []).append(shown)
+    for one in live:
+        counts = {name: one["counts"].get(name, 0) for name in ("calls", "findings", "loops")}
+        about = {"model": one["model"], "dialect": one["dialect"], **counts}
+        if one["session"] not in by_name:
+            last = datetime.fromtimestamp(one["used"], UTC).isoformat(" ", "seconds")
+            found.append(
+                (one["used"], {"session": one["session"], "client": "", "last_used": last, "set": {}, **about})
+            )
+        for shown in by_name.get(one["session"], ()):
+            shown.update(about)
+    return [shown for _, shown in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
 def _plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: as_plain_masked(value) for key, value in values.items()}
 
@@ -147,7 +169,7 @@ async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) 
     resolved = middleware.resolved
     if query.model and (wrong := model_problem(query.model, resolved.config)):
         raise BadQuery(f"model {query.model!r}: {wrong}")
-    found = await _find(middleware, access, query) if query.session else []
+    found = await find_sessions(middleware, access, query) if query.session else []
     closed = closed_settings(middleware.settings.commands)
     set_ = [one for one in found if _in_force(one.state, closed)]
     _check_is_one_client(query, set_, access)
@@ -158,19 +180,16 @@ async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) 
 
 
 async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[str]:
-    """Forget the blocks of a session in all of its lanes, so that its fuse holds again; returns its names. Raises
-    BadQuery."""
+    """Forget the blocks of a session in all of its lanes, so that its fuse holds again, and all evidence until now, so
+    that a request that was blocked can go on; returns its names. Raises BadQuery."""
     if not query.session:
         raise BadQuery("name the session to reset: session=ID")
-    found, now = await _find(middleware, access, query), time.time()
-    if not found:
-        raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
-    _check_is_one_client(query, found, access)
+    found, now = await find_to_change(middleware, access, query), time.time()
 
-    def forget_blocks(state: SessionState) -> SessionState:
-        return replace(state, reset=max(state.reset, now))
+    def release(state: SessionState) -> SessionState:
+        return replace(state, reset=max(state.reset, now), released=max(state.released, now))
 
-    await _change(middleware.ledger, {one.key: one.state for one in found}, forget_blocks, now)
+    await change_states(middleware.ledger, {one.key: one.state for one in found}, release, now)
     names = [one.key[1] for one in found]
     middleware.bus.emit(FuseReset(tuple(names)))
     return names
@@ -196,10 +215,7 @@ async def change(
         raise BadQuery("name the session to change: session=ID")
     if not values:
         raise BadQuery('name the keys to set, as in {"tool-loop-mode": "warn"}')
-    found, now = await _find(middleware, access, query), time.time()
-    if not found:
-        raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
-    _check_is_one_client(query, found, access)
+    found, now = await find_to_change(middleware, access, query), time.time()
     typed = [Command("unset" if value is None else "set", ((key, value),)) for key, value in values.items()]
     keys, locked = open_keys(middleware), middleware.settings.commands.locked
 
@@ -211,7 +227,7 @@ async def change(
 
     changed: SettingsChanged | None = None
     name = session_name(query.session)
-    for before, after in await _change(middleware.ledger, {one.key: one.state for one in found}, set_values, now):
+    for before, after in await change_states(middleware.ledger, {one.key: one.state for one in found}, set_values, now):
         changed = settings_change(name, before.overrides, after.overrides, by="page") or changed
     if changed is not None:
         middleware.bus.emit(changed)
@@ -223,17 +239,21 @@ async def changeable(middleware: CallFuseMiddleware, access: Access, name: str) 
     `problem`: why nothing can."""
     closed = closed_settings(middleware.settings.commands)
     try:
-        found = await _find(middleware, access, Query(session=name))
+        found = await find_sessions(middleware, access, Query(session=name))
     except BadQuery as wrong:
-        return {"clients": [], "keys": [], "problem": str(wrong)}
+        return {"clients": [], "keys": [], "allowed": [], "problem": str(wrong)}
     own = found[0].state.overrides.without(closed).values if found else {}
     keys = [
         {"key": key, "use": ALLOWED[setting], "set": as_text(as_plain_masked(own[setting])) if setting in own else None}
         for key in open_keys(middleware)
         if (setting := KEYS[key]) not in closed
     ]
-    problem = "" if found else UNKNOWN
-    return {"clients": list(dict.fromkeys(access.tag(one.key[0]) for one in found)), "keys": keys, "problem": problem}
+    allowed = [
+        {"what": "call" if one.signature else "tool", "tool": one.tool, "lane": one.lane}
+        for one in (found[0].state.allowed if found else ())
+    ]
+    clients = list(dict.fromkeys(access.tag(one.key[0]) for one in found))
+    return {"clients": clients, "keys": keys, "allowed": allowed, "problem": "" if found else UNKNOWN}
 
 
 def open_keys(middleware: CallFuseMiddleware) -> list[str]:
@@ -242,7 +262,7 @@ def open_keys(middleware: CallFuseMiddleware) -> list[str]:
     return [key for key in KEYS if commands.enabled and key in commands.keys and key not in commands.locked]
 
 
-async def _find(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:
+async def find_sessions(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:
     """The sessions of a query, by the client's own id too, the last used one first: one for each client, or those whose
     names are made of the id. Raises BadQuery."""
     ledger, now = middleware.ledger, time.time()
@@ -260,7 +280,16 @@ async def _find(middleware: CallFuseMiddleware, access: Access, query: Query) ->
     return sorted(found, key=lambda one: one.used, reverse=True)
 
 
-async def _change(
+async def find_to_change(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:
+    """The sessions of a query, of one client, at least one. Raises BadQuery."""
+    found = await find_sessions(middleware, access, query)
+    if not found:
+        raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
+    _check_is_one_client(query, found, access)
+    return found
+
+
+async def change_states(
     ledger: Ledger,
     states: Mapping[SessionKey, SessionState],
     change_one: Callable[[SessionState], SessionState],

@@ -18,6 +18,7 @@ from callfuse.guard.judge import Judge
 from callfuse.model import PastCall, ToolCall
 from callfuse.model.spent import Spent
 from callfuse.observe.events import new_finding_id
+from callfuse.policy.allowed import Allowance
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
@@ -118,12 +119,13 @@ class ExchangeEvidence:
         may_change: bool,
         may_withhold: bool,
         hold_all: bool,
+        allowed: Sequence[Allowance] = (),
     ) -> None:
         self.request = request
         self._lane = lane
         self._now = now
         self.settings = settings
-        self._limits = (may_change, may_withhold, hold_all)
+        self._limits = (may_change, may_withhold, hold_all, allowed)
         self._judge: Judge | None = None
         conversation = read_conversation(request.get(), state, now, settings, named=lane.named)
         self._conversation: Conversation | None = conversation
@@ -149,7 +151,7 @@ class ExchangeEvidence:
     def judge(self) -> Judge:
         """The judge of this exchange."""
         if self._judge is None:
-            may_change, may_withhold, hold_all = self._limits
+            may_change, may_withhold, hold_all, allowed = self._limits
             self._judge = Judge(
                 self.conversation.timeline,
                 self.settings,
@@ -158,6 +160,7 @@ class ExchangeEvidence:
                 may_ask=self.request.choices == 1,
                 may_withhold=may_withhold,
                 hold_all=hold_all,
+                allowed=allowed,
                 new_id=new_finding_id,
             )
         return self._judge

@@ -74,6 +74,7 @@ class Exchange:
             may_change=not prepared.signed,
             may_withhold=not (prepared.observed or (remembers and prepared.signed)),
             hold_all=host.on_loop is not None and not prepared.observed and prepared.arm.name != HOLDOUT,
+            allowed=prepared.allowed,
         )
         self._keeper = Keeper(host, prepared, self._evidence, spending)
         if spending is not None:

@@ -209,7 +209,8 @@ class Keeper:
             would = would_take(verdict, prepared.arm, may_change=not prepared.signed, may_ask=may_ask)
         tokens = self._tokens_of(verdict) if verdict.withholds else 0
         again = id_ in self._known
-        self._host.bus.emit(FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=tokens))
+        seen = FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=tokens)
+        self._host.bus.emit_finding(seen)
         self._known.add(id_)
         if (verdict.warns or verdict.withholds) and self._host.bus.wants(ActionTaken):
             settings, model = self._prepared.settings, self._prepared.request.model
@@ -259,7 +260,7 @@ class Keeper:
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
         goes_on = prepared.keeps_place and bool(record.answers)
-        notes = [*record.notes, *self.notes] if prepared.request.choices == 1 else []
+        notes = self._notes(record, verdicts)
         now = self._host.clock()
         spent = await self._spend(rounds)
         is_new = True in (evidence.kept.is_new, tuple(told) != evidence.kept.state.told, spent is not None)
@@ -287,6 +288,13 @@ class Keeper:
             return None
         spent = spending.take(sum([not one.withheld for calls in rounds for one in calls]))
         return None if await spending.share(spent) else spent
+
+    def _notes(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> list[tuple[ToolCall, str]]:
+        """The texts that calls carry from now on; empty for one that passes, which the ladder would else warn of."""
+        if self._prepared.request.choices != 1:
+            return []
+        passing = [(one.call, "") for one in verdicts if one.rung is None] if self._prepared.settings.warns else []
+        return [*record.notes, *self.notes, *passing]
 
     def _lanes(
         self, record: ExchangeRecord, rounds: int, state_after: Callable[[], LaneState]

@@ -4,7 +4,7 @@ In: a POST to a path that a dialect serves. Out: `Prepared`, everything that an 
 callfuse answers itself; an `Unjudged` if only commands were removed; or None if the request passes as it came.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -34,6 +34,7 @@ from callfuse.model.ids import bounded_id
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import HeaderIgnored, NotGuarded, Where
 from callfuse.observe.telemetry import Traces
+from callfuse.policy.allowed import Allowance, of_lane
 from callfuse.policy.holdout import Arm, arm_of
 from callfuse.policy.settings import NO_OVERRIDES, LoopSettings
 from callfuse.policy.tiers import Overrides
@@ -108,6 +109,11 @@ class Prepared:
     tally: Tally
     arm: Arm
     weight: int
+
+    @property
+    def allowed(self) -> Sequence[Allowance]:
+        """What a person lets pass in its lane."""
+        return of_lane(self.session.allowed, self.where.lane) if self.session.allowed else ()
 
     @property
     def read(self) -> Read:
@@ -322,7 +328,7 @@ class _Preparation:
         chosen = merge_overrides(kept.by_code, own, kept.overrides)
         if chosen is not NO_OVERRIDES or settings.models:
             settings = settings.for_exchange(self._model(request), chosen)
-            keeps_place |= bool(kept.overrides or kept.by_code) and request.chain is not None
+            keeps_place |= bool(kept.overrides or kept.by_code or kept.allowed) and request.chain is not None
         if request.probe or not (settings.enabled or keeps_place):
             self._tally.cause = NO_TOOLS if request.probe else DISABLED
             return Unjudged(host.app, request.body) if is_changed else None

@@ -153,7 +153,7 @@ class Review:
         self._bus = bus
 
     async def review(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """The verdicts after the callback; the same if there is none."""
+        """The verdicts after the callback; the same if there is none, or if a person lets the call pass."""
         callback = self._callback
         return verdicts if callback is None else [await self._review_one(verdict, callback) for verdict in verdicts]
 
@@ -164,6 +164,8 @@ class Review:
         return [replace(one, rung=warning) if one.withholds else one for one in reviewed]
 
     async def _review_one(self, verdict: Verdict, callback: Callback) -> Verdict:
+        if verdict.rung is None:
+            return verdict
         with Stage(self._report_failure):
             answer = await self._ask(callback, self._event(verdict))
             if answer is None:

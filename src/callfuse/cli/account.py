@@ -10,7 +10,16 @@ from callfuse.asgi.fuse import ACTION
 from callfuse.asgi.prepare import NO_TOOLS
 from callfuse.cli.diagnosis import counted
 from callfuse.observe.counted import rates_of
-from callfuse.observe.events import NOWHERE, Event, ExchangeEnded, FailedOpen, FindingSeen, NotGuarded, TokensSpent
+from callfuse.observe.events import (
+    NOWHERE,
+    Event,
+    ExchangeEnded,
+    FailedOpen,
+    FindingSeen,
+    LoopBegan,
+    NotGuarded,
+    TokensSpent,
+)
 from callfuse.observe.fields import text
 from callfuse.observe.saved import Saved, tokens_of
 from callfuse.policy.rungs import Rung
@@ -30,7 +39,7 @@ V = TypeVar("V")
 
 
 @dataclass(slots=True)
-class Loop:
+class ToolFindings:
     """What was found of one tool in one session: the highest count, its limit, and the rungs in their order."""
 
     count: int
@@ -41,15 +50,17 @@ class Loop:
 class Account:
     """Counts exchanges, findings and calls, and keeps with what each session has ended."""
 
-    kinds: Final = frozenset({ExchangeEnded, FindingSeen, FailedOpen, NotGuarded, TokensSpent})
+    kinds: Final = frozenset({ExchangeEnded, FindingSeen, LoopBegan, FailedOpen, NotGuarded, TokensSpent})
 
     def __init__(self) -> None:
         self.guarded = 0
         self.calls = 0
         self.withheld = 0
+        self.loops = 0
+        self.findings = 0
         self.passed: Counter[str] = Counter()
         """Exchanges that were not guarded although they could have been, by cause; causes of failing open, too."""
-        self.loops: dict[tuple[str, str, str], Loop] = {}
+        self.found: dict[tuple[str, str, str], ToolFindings] = {}
         """By session, kind and tool."""
         self._any = False
         self._last: dict[str, str] = {}
@@ -70,6 +81,8 @@ class Account:
                 case TokensSpent():
                     for name, amount in rates_of(event).items():
                         self._spent[name] += amount
+                case LoopBegan():
+                    self.loops += 1
                 case FailedOpen():
                     self.passed[text(event.kind)] += 1
                 case NotGuarded() if event.where == NOWHERE:  # of an exchange that is not known otherwise
@@ -96,7 +109,8 @@ class Account:
         self._saved_calls += saved
         self._saved_tokens += tokens_of(event, saved)
         key = event.where.session, str(found.kind), event.verdict.call.full_name
-        loop = self.loops.get(key) or _put(self.loops, key, Loop(0, found.threshold, []))
+        self.findings += not event.again
+        loop = self.found.get(key) or _put(self.found, key, ToolFindings(0, found.threshold, []))
         loop.count = max(loop.count, found.count)
         if event.action not in loop.actions:
             loop.actions.append(event.action)
@@ -115,19 +129,20 @@ class Account:
         """What a person reads at the end, a line each."""
         sessions = counted(len(self._last), "session")
         done = f"{counted(self.guarded, 'exchange')} of {sessions} guarded, {counted(self.calls, 'call')}"
-        if not self.loops:
+        if not self.findings:
             yield f"{done}: no loop found"
         else:
             saved = max(round(self._saved_calls), self.withheld)
             yield (
-                f"{done}: {counted(len(self.loops), 'loop')} found, {counted(self.withheld, 'call')} withheld,"
+                f"{done}: {counted(self.loops, 'loop')} found ({counted(self.findings, 'finding')}),"
+                f" {counted(self.withheld, 'call')} withheld,"
                 f" about {counted(saved, 'call')} and {counted(self._saved_tokens, 'token')} saved (estimate)"
             )
-        for (session, kind, tool), loop in list(self.loops.items())[:MOST_SHOWN]:
+        for (session, kind, tool), loop in list(self.found.items())[:MOST_SHOWN]:
             what = f"{kind} of {text(tool)}, {loop.count} with a limit of {loop.limit}: {', then '.join(loop.actions)}"
             yield f"  {what} (session {text(session)})"
-        if len(self.loops) > MOST_SHOWN:
-            yield f"  and {len(self.loops) - MOST_SHOWN} more"
+        if len(self.found) > MOST_SHOWN:
+            yield f"  and {len(self.found) - MOST_SHOWN} more"
         for cause, count in self.passed.most_common(MOST_SHOWN):
             yield f"  not guarded: {counted(count, 'time')}, {cause}"
         if tokens := self._spent["tokens"]:

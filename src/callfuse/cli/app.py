@@ -1,5 +1,5 @@
-"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `report`, `feedback`, `top`,
-`explain`, `config`.
+"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `report`, `feedback`, `allow`,
+`top`, `explain`, `config`.
 
 Each command imports what it needs when it runs, so that help, version and completion answer at once. Defaults and words
 of settings stand in the help texts as they are in the settings' classes; a test compares them.
@@ -173,6 +173,10 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> "Res
         from callfuse.admin.feedback import check_file
 
         check_file(resolved.config.admin.feedback_file)
+    if resolved.config.admin.enabled:
+        from callfuse.findings import check_path
+
+        check_path(resolved.config.findings.path)
     return resolved
 
 
@@ -366,6 +370,33 @@ def feedback(
     from callfuse.cli.feedback import run_feedback
 
     raise typer.Exit(run_feedback(finding, kind, url))
+
+
+@app.command(cls=SwitchCommand)
+def allow(
+    finding: Annotated[str, typer.Argument(metavar="FINDING", hidden=True)],
+    tool: Annotated[bool, typer.Option("--tool", help="Every call of the tool, in this session.")] = False,
+    always: Annotated[
+        bool, typer.Option("--always", help="Print the lines for the settings file that let the tool pass everywhere.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back what was allowed in the session.")] = False,
+    client: Annotated[
+        str, typer.Option(metavar="TAG", help="The client, if several have a session of this name.")
+    ] = "",
+    url: PageUrl = "",
+) -> None:
+    """Let a call pass that a running `callfuse serve` has found, even if it was refused already.
+
+    Without an option, only this call passes, in its conversation. FINDING is the id of the finding in events and in log
+    lines (--log-format json). The live page has buttons for the same. Set the server's token in CALLFUSE_ADMIN_TOKEN.
+    """
+    from callfuse.cli.allow import COMMAND, run_allow
+    from callfuse.cli.runs import fail
+
+    chosen = [what for what, is_on in (("tool", tool), ("always", always), ("nothing", undo)) if is_on]
+    if len(chosen) > 1:
+        raise typer.Exit(fail(COMMAND, "use only one of --tool, --always and --undo"))
+    raise typer.Exit(run_allow(finding, chosen[0] if chosen else "call", client, url))
 
 
 @app.command(cls=SwitchCommand)

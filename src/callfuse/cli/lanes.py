@@ -31,6 +31,7 @@ COUNTERS: Final = (
     ("exchanges", "exchanges", ""),
     ("calls", "calls", ""),
     ("findings", "findings", "yellow"),
+    ("loops", "loops", "yellow"),
     ("warned", "warned", "yellow"),
     ("steered", "steered", "cyan"),
     ("blocked", "blocked", "red"),
@@ -131,7 +132,7 @@ def fitting(lines: Sequence[Text], height: int | None) -> Sequence[Text]:
 def _counters(totals: Mapping[str, float]) -> Iterator[Text]:
     for name, word, style in COUNTERS:
         value = totals.get(name, 0)
-        if value or name in ("exchanges", "calls", "findings"):
+        if value or name in ("exchanges", "calls", "findings", "loops"):
             number = f"{value:,.{DECIMALS.get(name, 0)}f}"
             yield Text.assemble((number, f"bold {style}" if value else ""), f" {word}")
 
@@ -150,6 +151,7 @@ def _session(session: ShownSession, now: float, glyphs: Glyphs, width: int) -> I
     counts = session.counts
     about = [_many(counts.get("calls", 0), "call")]
     about += [_many(counts["findings"], "finding")] if counts.get("findings") else []
+    about += [_many(counts["loops"], "loop")] if counts.get("loops") else []
     about += [f"{counts['blocked']:.0f} blocked"] if counts.get("blocked") else []
     about += ["settings changed"] if session.changes else []
     about += [_age(now - session.used), _foreign(session.model), _foreign(session.dialect)]
@@ -181,12 +183,12 @@ def _lane(lane: ShownLane, glyphs: Glyphs, width: int) -> Text:
 
 
 def _bead(bead: ShownBead, glyphs: Glyphs) -> Text:
-    """A call: its letter and colour, in a ring if it was held, and what was done."""
+    """A call: its letter and colour, in a ring if it was held and something was found, and what was done."""
     if not bead.tool:
         return Text(f" {glyphs.blown} ", "bold reverse")
     sign = bead.sign
     colour = sign % len(COLOURS)
-    ring = ("(", ")") if bead.held is not None else (" ", " ")
+    ring = ("(", ")") if bead.held is not None and bead.action != "none" else (" ", " ")
     ink = "white" if colour == _WHITE_ON else "black"
     return Text.assemble(
         (ring[0] + chr(ord("A") + sign % LETTERS) + ring[1], f"bold {ink} on {COLOURS[colour]}"),
@@ -198,7 +200,8 @@ def _legend(glyphs: Glyphs) -> list[Text]:
     """What the signs mean."""
     signs = [("(A)", "held")]
     signs += [(f"A{glyphs.actions[name]}", word) for name, word in (("steer", "steered"), ("warn", "warned"))]
-    signs += [(f"A{glyphs.actions['block']}", "blocked"), (glyphs.blown, "fuse blown")]
+    signs += [(f"A{glyphs.actions['block']}", "blocked"), (f"A{glyphs.actions['observe']}", "only observed")]
+    signs += [(glyphs.blown, "fuse blown"), (f"({glyphs.waits})", "held now")]
     return [Text.assemble((sign, "bold"), (f" {word}", "dim")) for sign, word in signs]
 
 

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from callfuse.config.serve import AdminSettings, ServeSettings
 from callfuse.dialects import DIALECTS
-from callfuse.observe.settings import EventsSettings
+from callfuse.observe.settings import EventsSettings, FindingsSettings
 from callfuse.observe.telemetry import OtelSettings
 from callfuse.policy.fields import SECRET, Seconds
 from callfuse.policy.settings import LoopSettings, Strict
@@ -41,6 +41,7 @@ class Config(Strict):
     serve: ServeSettings = ServeSettings()
     admin: AdminSettings = AdminSettings()
     events: EventsSettings = EventsSettings()
+    findings: FindingsSettings = FindingsSettings()
     otel: OtelSettings = OtelSettings()
 
     @property

@@ -85,6 +85,8 @@ def earlier_blocks(memory: BlockMemory) -> EarlierBlocks | None:
 
 def after_reset(state: LaneState, session: SessionState) -> LaneState:
     """The state of a lane without blocks that a command or an operator has ended for its session."""
+    if session.released:
+        state = replace(state, released=session.released)
     if session.reset and state.blocks.time <= session.reset and state.blocks is not NO_BLOCKS:
         return replace(state, blocks=NO_BLOCKS)
     return state

@@ -15,6 +15,7 @@ from callfuse.model import NOWHERE, Delivery, PastCall, Round, ToolCall
 from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
 from callfuse.model.spent import NOTHING_SPENT, Spent
+from callfuse.policy.allowed import Allowance
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides
 
@@ -164,6 +165,8 @@ class LaneState:
     last_used: float | None = None
     """Of a lane that the ledger has forgotten, so that all else is empty: when it was last written, in Unix seconds.
     Rounds that its client still shows are at least as old. Not stored."""
+    released: float = 0.0
+    """When an operator has reset its session, in Unix seconds; rounds until then are no evidence. Not stored here."""
     revision: str = field(default="", compare=False)
     """Names this state among those that the lane has had; empty for one that was never written."""
 
@@ -174,13 +177,16 @@ class SessionState:
 
     `overrides` were set by commands or on the admin page, `by_code` by the host (`CallFuseMiddleware.set_session`).
     `reset`: when a command was last run or an operator has reset the session, in Unix seconds. Blocks until then are
-    forgotten in all of its lanes. `revision`: as in `LaneState`.
+    forgotten in all of its lanes. `released`: when an operator has, so that no round until then is evidence.
+    `allowed`: what a person lets pass. `revision`: as in `LaneState`.
     """
 
     overrides: Overrides = NO_OVERRIDES
     ran: tuple[bytes, ...] = ()
     reset: float = 0.0
     by_code: Overrides = NO_OVERRIDES
+    released: float = 0.0
+    allowed: tuple[Allowance, ...] = ()
     revision: str = field(default="", compare=False)
 
 

@@ -43,7 +43,8 @@ def size_of_session(state: SessionState) -> int:
     settings = 0
     for one in (state.overrides, state.by_code):
         settings += len(one.values) + sum([1 + len(own) for own in one.tools.values()])
-    return _LANE + _SETTING * settings + 2 * _DIGEST * len(state.ran)
+    allowed = sum([2 * _DIGEST + len(one.tool) + len(one.lane) for one in state.allowed])
+    return _LANE + _SETTING * settings + 2 * _DIGEST * len(state.ran) + allowed
 
 
 def bounded_lane(lane: Lane, state: LaneState) -> tuple[LaneState, int]:

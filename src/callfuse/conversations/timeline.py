@@ -179,7 +179,7 @@ def read_conversation(
     timelines = _timelines(request.rounds())
     for rounds in timelines:
         ignore_in_rounds(rounds, settings)
-    _date(timelines[0], state.last_used)
+    _date(timelines[0], state)
     view = RequestView.of(request, timelines[0], state, chained=chained, named=named)
     match = match_kept(view, state, request) if state.rounds else NO_MATCH
     merged, kept, is_new = _merge(view, match)
@@ -187,7 +187,7 @@ def read_conversation(
         newest = view.rounds[0]
         kept = [keep_round(newest.calls, newest.position, newest.time, view.turn)]
         is_new = kept[0].has_outcomes
-    has_blocks = True in [round_.blocked for round_ in match.kept]
+    merged, has_blocks = _since_release(merged, timelines, match.kept, state.released)
     blocks = _remembered_blocks(view, match, state, request, begun_with) if state.blocks.count else NO_BLOCKS
     earlier = earlier_blocks(blocks)
     declares = request.declares if request.lists_tools else None
@@ -216,11 +216,41 @@ def read_conversation(
     )
 
 
-def _date(rounds: Iterable[Round], last_used: float | None) -> None:
-    """Give rounds of a lane that the ledger has forgotten the time when that was last used (None: it has not)."""
-    if last_used is not None:
+def _since_release(
+    merged: list[Round], timelines: list[list[Round]], kept: Sequence[KeptRound], released: float
+) -> tuple[list[Round], bool]:
+    """The merged rounds that an operator's reset has left, if there was one, and whether one of them was blocked; the
+    newest timeline is parted there, as by a user message."""
+    if not released:
+        return merged, True in [round_.blocked for round_ in kept]
+    since = _places_since(timelines[0], released)
+    timelines[:1] = [timelines[0][:since], timelines[0][since:]]
+    blocked = any(round_.blocked and not _is_before(round_.time, released) for round_ in kept)
+    return merged[: _places_since(merged, released)], blocked
+
+
+def _places_since(rounds: Sequence[Round], released: float) -> int:
+    """How many rounds, newest first, an operator's reset has left: those up to the oldest one that came after it."""
+    return max((at + 1 for at, round_ in enumerate(rounds) if not _is_before(round_.time, released)), default=0)
+
+
+def _is_before(time: float | None, released: float) -> bool:
+    """Whether a round came before an operator's reset, if there was one. No round whose time is unknown can show that
+    it came after it."""
+    return bool(released) and (time is None or time <= released)
+
+
+def _date(rounds: Iterable[Round], state: LaneState) -> None:
+    """Give rounds of a lane that the ledger has forgotten the time when that was last used; and those that stand where
+    the first one after an operator's reset does, or behind it, the time of that one: their ids may be the client's."""
+    if state.last_used is not None:
         for round_ in rounds:
-            round_.time = last_used
+            round_.time = state.last_used
+    if state.released:
+        after = next((one for one in state.rounds if one.time is not None and one.time > state.released), None)
+        for round_ in rounds:
+            if after is not None and round_.time is None and round_.position >= after.position:
+                round_.time = after.time
 
 
 def _supply(chain: ChainedRequest, rounds: Sequence[KeptRound]) -> None:
@@ -295,7 +325,7 @@ def _merge(view: RequestView, match: LedgerMatch) -> tuple[list[Round], list[Kep
     if match.shift:
         kept = [replace(one, position=one.position - match.shift) for one in kept]
     kept = [*match.left, *kept[::-1]]
-    kept += [keep_round(one.calls, one.position, None, view.turn) for one in view.rounds[: match.first][::-1]]
+    kept += [keep_round(one.calls, one.position, one.time, view.turn) for one in view.rounds[: match.first][::-1]]
     return rounds, kept, read_any
 
 

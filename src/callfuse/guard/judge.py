@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from callfuse.detect import Engine
 from callfuse.detect.comparison import Comparison
@@ -21,6 +22,7 @@ from callfuse.model import ANY_TOOL, Finding, Round, Timeline, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.model.signature import Signature
 from callfuse.policy import texts
+from callfuse.policy.allowed import Allowance
 from callfuse.policy.ignored import apply_ignored_arguments
 from callfuse.policy.ladder import (
     CappedLadder,
@@ -38,12 +40,27 @@ from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
 
+class Permissions(NamedTuple):
+    """What an exchange permits, and what a person lets pass in its lane; as the arguments of `Judge`."""
+
+    may_change: bool
+    may_ask: bool
+    may_withhold: bool
+    hold_all: bool
+    allowed: Sequence[Allowance]
+
+    def passes_tool(self, name: str) -> bool:
+        """Whether every call of a tool passes."""
+        return any(one.tool == name and not one.signature for one in self.allowed)
+
+
 class Judge:
     """Findings and verdicts for the round that follows a timeline.
 
     `refused`: signatures already withheld in this exchange; a new call beside them no longer clears them. `may_change`,
     `may_ask`, `may_withhold`: what the exchange permits. `hold_all`: hold every call that could have a finding, because
-    a callback may withhold it. `new_id`: makes the id of each finding that gets a verdict; None: they have none.
+    a callback may withhold it. `allowed`: what a person lets pass: it has findings, but no rung. `new_id`: makes the id
+    of each finding that gets a verdict; None: they have none.
     """
 
     def __init__(
@@ -57,15 +74,13 @@ class Judge:
         may_ask: bool = True,
         may_withhold: bool = True,
         hold_all: bool = False,
+        allowed: Sequence[Allowance] = (),
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self.timeline = timeline
         self.settings = settings
         self.model = model
-        self._may_change = may_change
-        self._may_ask = may_ask
-        self._may_withhold = may_withhold
-        self._hold_all = hold_all
+        self._permits = Permissions(may_change, may_ask, may_withhold, hold_all, allowed)
         self._new_id = new_id
         self._refused = set(refused)
         self._begin_round()
@@ -95,7 +110,7 @@ class Judge:
     @property
     def may_withhold_any(self) -> bool:
         """Whether a finding of any kind could keep a call from the client."""
-        return self._may_withhold and (self._hold_all or self.settings.blocks)
+        return self._permits.may_withhold and (self._permits.hold_all or self.settings.blocks)
 
     def apply_ignored_arguments(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
         """The calls with the ignored arguments of these settings set; call it before signatures are computed."""
@@ -121,7 +136,9 @@ class Judge:
 
     def _may_be_withheld(self, name: str) -> bool:
         engine = self._engine
-        return engine.can_fire and any(self._hold_all or self._acts(name, hit) for hit in engine.possible(name))
+        if self._permits.allowed and self._permits.passes_tool(name):
+            return False
+        return engine.can_fire and any(self._permits.hold_all or self._acts(name, hit) for hit in engine.possible(name))
 
     def must_hold_beginning(self, beginning: str) -> bool:
         """As `must_hold`, for a name that may go on: whether a known tool whose name begins with it must be held."""
@@ -152,7 +169,7 @@ class Judge:
 
     def _must_equal(self, name: str) -> list[ToolCall] | None:
         """The calls one of which a call of this tool must be equal to, or it is not withheld."""
-        return self._engine.must_equal(name, lambda hit: self._hold_all or self._acts(name, hit))
+        return self._engine.must_equal(name, lambda hit: self._permits.hold_all or self._acts(name, hit))
 
     def must_hold_beside(self, name: str, namespace: str, siblings: Siblings) -> bool:
         """As `must_hold`, because of the calls of its round that are there already. An empty name may be any tool."""
@@ -164,8 +181,8 @@ class Judge:
         return any(self._must_hold_beside(name, siblings) for name in siblings.tools(beginning))
 
     def _must_hold_beside(self, name: str, siblings: Siblings) -> bool:
-        return any(
-            self._hold_all or would_withhold(self.timeline, hit, self.ladder(name, hit))
+        return not self._permits.passes_tool(name) and any(
+            self._permits.hold_all or would_withhold(self.timeline, hit, self.ladder(name, hit))
             for hit in self._engine.possible_beside(name, siblings)
         )
 
@@ -185,7 +202,16 @@ class Judge:
         return finding is not None and self._withholds(call, finding)
 
     def _withholds(self, call: ToolCall, finding: Finding) -> bool:
-        return decide(self.timeline, call, finding, self.ladder(call.full_name, finding)).withholds
+        return self._decide(call, finding).withholds
+
+    def _decide(self, call: ToolCall, finding: Finding) -> Verdict:
+        verdict = decide(self.timeline, call, finding, self.ladder(call.full_name, finding))
+        return self._unless_allowed(verdict)
+
+    def _unless_allowed(self, verdict: Verdict) -> Verdict:
+        """The verdict; without a rung if a person lets the call pass."""
+        allowed = self._permits.allowed
+        return replace(verdict, rung=None) if any(one.passes(verdict.call) for one in allowed) else verdict
 
     def ends_round(self, finding: Finding) -> bool:
         """Whether the calls behind the one that this was found in are not judged, but share what becomes of it."""
@@ -198,14 +224,16 @@ class Judge:
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
         """The verdicts for a complete round, in order of its calls; calls without a finding have none."""
         found = self._engine.judge_round(calls, self._refused)
+        begins = bool(found) and not self._has_finding(0) and next(self._engine.hindsights(), None) is None
         return [
-            self._named(decide(self.timeline, call, finding, self.ladder(call.full_name, finding)))
-            for call, finding in found
+            self._named(self._decide(call, finding), begins=begins and at == 0)
+            for at, (call, finding) in enumerate(found)
         ]
 
     def before(self, finding: Finding) -> Verdict:
         """The verdict on what the request shows, before the model is asked."""
-        return self._named(decide_before(finding, self.ladder(finding.tool, finding)))
+        verdict = decide_before(finding, self.ladder(finding.tool, finding))
+        return self._named(verdict, begins=finding.count == finding.threshold)
 
     def cut_off_verdicts(self, calls: Iterable[ToolCall]) -> list[Verdict]:
         """The verdicts on calls that a limit has cut off, none of which withholds: nobody runs such a call."""
@@ -213,9 +241,15 @@ class Judge:
         decided = [decide(self.timeline, call, one, self.ladder(call.full_name, one)) for call, one in found]
         return [self._named(one.observed() if one.withholds else one) for one in decided]
 
-    def _named(self, verdict: Verdict) -> Verdict:
-        """The verdict with an id for its finding."""
-        return verdict if self._new_id is None else replace(verdict, finding_id=self._new_id())
+    def _has_finding(self, at: int, most: int = 1) -> bool:
+        """Whether one of so many rounds, from this one on, had a finding when its calls came."""
+        rounds = self._engine.past.rounds[at : at + most]
+        return any(call.step for round_ in rounds for call in round_.calls)
+
+    def _named(self, verdict: Verdict, *, begins: bool = False) -> Verdict:
+        """The verdict with an id for its finding. `begins`: a streak begins with it."""
+        new_id = "" if self._new_id is None else self._new_id()
+        return replace(verdict, finding_id=new_id, begins=begins) if begins or new_id else verdict
 
     def hindsight(self) -> Verdict | None:
         """The verdict on the newest round if its results show a loop; at most a warning, for its calls have run."""
@@ -224,13 +258,14 @@ class Judge:
     def hindsights(self) -> Iterator[Verdict | None]:
         """As `hindsight`, for each round as if it were the newest; newest first."""
         findings = pairwise(chain(self._engine.hindsights(), (None,)))
-        for round_, (finding, before) in zip(self._engine.past.rounds, findings, strict=True):
+        for at, (round_, (finding, before)) in enumerate(zip(self._engine.past.rounds, findings, strict=True)):
             is_first = finding is not None and (before is None or before.kind != finding.kind)
-            yield self._warning(round_, finding, first=is_first) if finding is not None else None
+            begins = is_first and before is None and not self._has_finding(at, 2)
+            yield self._warning(round_, finding, first=is_first, begins=begins) if finding is not None else None
 
-    def _warning(self, round_: Round, finding: Finding, *, first: bool) -> Verdict:
+    def _warning(self, round_: Round, finding: Finding, *, first: bool, begins: bool) -> Verdict:
         call = next(one.call for one in round_.calls if one.signature == finding.signature)
-        return self._warning_of(call, finding, first=first)
+        return self._warning_of(call, finding, first=first, begins=begins)
 
     def near_budget(self, call: ToolCall, near: Near) -> Verdict:
         """The verdict on an executed call where a limit of the budget is near: a warning at most."""
@@ -247,11 +282,12 @@ class Judge:
         )
         return self._warning_of(call, finding, first=True)
 
-    def _warning_of(self, call: ToolCall, finding: Finding, *, first: bool) -> Verdict:
+    def _warning_of(self, call: ToolCall, finding: Finding, *, first: bool, begins: bool = False) -> Verdict:
         own = self.settings.for_tool(call.full_name).settings
         rung = Rung.OBSERVE if own.observes else Rung.WARN
         (rung,) = self._usable(lower((rung,), own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)))
-        return self._named(Verdict(call, finding, rung, 0, first=first))
+        verdict = self._unless_allowed(Verdict(call, finding, rung, 0, first=first))
+        return self._named(verdict, begins=begins)
 
     def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
         """Append a round whose calls were all withheld by these verdicts, and judge the next answer from now on."""
@@ -280,10 +316,10 @@ class Judge:
     def _usable(self, ladder: Ladder) -> Ladder:
         return restrict_ladder(
             ladder,
-            may_change=self._may_change,
-            may_ask=self._may_ask,
+            may_change=self._permits.may_change,
+            may_ask=self._permits.may_ask,
             may_escalate=self.other_model not in ("", self.model),
-            may_withhold=self._may_withhold,
+            may_withhold=self._permits.may_withhold,
         )
 
     def ask_options(self, rung: Rung) -> AskOptions:

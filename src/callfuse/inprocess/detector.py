@@ -199,7 +199,7 @@ class LoopDetector:
         self.stats.take(verdict)
         arm = self._arm.name
         would = would_take(verdict, self._arm, may_change=True, may_ask=True)
-        self._bus.emit(FindingSeen(self._where, verdict, self.stats.blocks, arm=arm, would=would))
+        self._bus.emit_finding(FindingSeen(self._where, verdict, self.stats.blocks, arm=arm, would=would))
         if verdict.warns or verdict.withholds:
             action = ActionTaken(self._where, found.finding_id, action_of(verdict), verdict.first, arm)
             self._bus.emit(action)

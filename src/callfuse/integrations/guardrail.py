@@ -111,7 +111,8 @@ class Guardrail:
             if verdict is None:
                 continue
             would = would_take(verdict, opinion.arm, may_change=True, may_ask=False)
-            bus.emit(FindingSeen(opinion.where, verdict, int(verdict.blocks), arm=opinion.arm.name, would=would))
+            seen = FindingSeen(opinion.where, verdict, int(verdict.blocks), arm=opinion.arm.name, would=would)
+            bus.emit_finding(seen)
             if verdict.warns or verdict.blocks:
                 rung = action_of(verdict)
                 bus.emit(ActionTaken(opinion.where, verdict.finding_id, rung, verdict.first, opinion.arm.name))

@@ -178,6 +178,12 @@ class Activity:
         shown: dict[str, Any] | None = shown_as_json(told)
         return shown
 
+    def place_of(self, finding_id: str) -> tuple[str, int] | None:
+        """The session and the bead of a finding; None if it is not kept here."""
+        with self._lock:
+            bead = self._found.get(finding_id)
+            return None if bead is None or bead.session not in self._sessions else (bead.session, bead.id)
+
     def rates(self) -> dict[str, Any]:
         """Totals since the start, and amounts in buckets of `bucket_s` seconds, the oldest first."""
         rates = self._rates if self._read_rates is None else self._read_rates()
@@ -225,6 +231,10 @@ class Activity:
         if names.SAVED_CALLS in told.fields:
             self._rate(told, "saved_calls", told.number(names.SAVED_CALLS))
             self._rate(told, "saved_tokens", told.number(names.SAVED_TOKENS))
+
+    def _loop(self, told: Told) -> None:
+        session, _ = self._place(told)
+        self._count(told, "loops", session)
 
     def _action(self, told: Told) -> None:
         session, _ = self._place(told)
@@ -443,6 +453,7 @@ _TAKE: Final[Mapping[str, Callable[[Activity, Told], None]]] = {
     "hold_began": Activity._hold_began,
     "hold": Activity._hold_ended,
     "finding": Activity._finding,
+    "loop": Activity._loop,
     "action": Activity._action,
     "result": Activity._result,
     "mended": Activity._mended,

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from callfuse.boundary import Boundary
-from callfuse.observe.events import Event
+from callfuse.observe.events import Event, FindingSeen, LoopBegan
 
 _logger: Final = logging.getLogger("callfuse")
 
@@ -69,6 +69,14 @@ class Bus:
             if boundary.error is None:
                 return
             self._report(sink, event, boundary.error)
+
+    def emit_finding(self, event: FindingSeen) -> None:
+        """Emit a finding, and the loop that begins with it, if one does."""
+        self.emit(event)
+        verdict = event.verdict
+        if verdict.begins and not event.again:
+            found, call = verdict.finding, verdict.call
+            self.emit(LoopBegan(event.where, verdict.finding_id, found.kind, call.full_name, event.arm))
 
     def _taking(self, kind: type[Event]) -> tuple[Sink, ...]:
         found = self._of_kind.get(kind)

@@ -89,6 +89,13 @@ TABLE: Final[Mapping[type[Event], Row]] = {
         lambda key: ("findings", *key[:3]),
         lambda key: "" if key[4] else "findings",
     ),
+    events.LoopBegan: Row(
+        lambda event: (event.found, event.arm),
+        "loops",
+        _first,
+        lambda key: ("loops", key[0], labels.arm_of(key[1])),
+        lambda _: "loops",
+    ),
     events.ActionTaken: Row(lambda event: (event.rung,), rate=lambda key: rate_of_rung(key[0])),
     events.CourseMended: Row(
         attrgetter("arm", "result"),

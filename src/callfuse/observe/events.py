@@ -36,6 +36,7 @@ __all__ = [
     "HoldBegan",
     "HoldEnded",
     "LedgerDropped",
+    "LoopBegan",
     "NotAsked",
     "NotGuarded",
     "NotWatched",
@@ -243,6 +244,19 @@ class FindingSeen(Event):
     def action(self) -> str:
         """What was done: a rung, or `allow`."""
         return action_of(self.verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBegan(Event):
+    """A finding is the first of a streak: the rounds with a finding that follow it, each one after another, are one
+    loop. `finding_id`: that finding, `found` its kind, `tool` its tool; `arm` as in `FindingSeen`."""
+
+    name: ClassVar[str] = "loop"
+    where: Where
+    finding_id: str
+    found: str
+    tool: str
+    arm: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from callfuse.observe.fields import text
 
 LATEST: Final = 1e11
 """A time beyond, in seconds since the epoch, is none that a calendar has."""
+LONGEST_NAME: Final = 1000
+"""Characters of a tool's name as it came."""
 MOST: Final = 5000
 """Findings that a process keeps, the newest ones: about 3 MB."""
 
@@ -25,7 +27,8 @@ MOST: Final = 5000
 @dataclass(frozen=True, slots=True)
 class KeptFinding:
     """A finding as it is kept. Texts are as in log lines: short, printable, secrets starred. `time`: seconds since the
-    epoch; `action`: a rung, or `allow`; else as in `Finding` and `FindingSeen`."""
+    epoch; `action`: a rung, or `allow`; else as in `Finding` and `FindingSeen`. `call`: by which the call is found
+    again: the tool's name as it came, and bounded, the signature in hex, and the lane."""
 
     finding_id: str
     time: float
@@ -39,6 +42,7 @@ class KeptFinding:
     session: str
     model: str
     dialect: str
+    call: tuple[str, str, str]
 
 
 class RecentFindings:
@@ -102,14 +106,17 @@ def _kept(event: FindingSeen, now: float) -> KeptFinding:
         text(where.session),
         text(where.model),
         where.dialect,
+        (event.verdict.call.full_name[:LONGEST_NAME], event.verdict.call.signature.hex(), where.lane),
     )
 
 
 def _read(value: bytes | None) -> KeptFinding | None:
     """A finding that another process has kept; None if there is none, or if it is of another version."""
     try:
-        found = KeptFinding(**orjson.loads(value or b"null"))
-    except (TypeError, ValueError):
+        given = orjson.loads(value or b"null")
+        found = KeptFinding(**{**given, "call": tuple(given["call"])})
+    except (TypeError, ValueError, KeyError):
         return None
-    is_ours = all(type(getattr(found, one.name)) is one.type for one in fields(found))
+    is_ours = [type(one) for one in found.call] == [str] * 3
+    is_ours &= all(type(getattr(found, one.name)) is one.type for one in fields(found) if one.name != "call")
     return found if is_ours and 0 <= found.time < LATEST else None

@@ -76,7 +76,7 @@ BROKEN: Final = frozenset(
 FAIL_OPEN: Final = LIMITS | BROKEN | {ERROR} | {f"{ERROR} {stage}" for stage in STAGES}
 """Why calls pass unjudged."""
 
-OPERATIONS: Final = frozenset({"read", "write", "probe", "value", "finding", "feed", "index"})
+OPERATIONS: Final = frozenset({"read", "write", "probe", "value", "finding", "feed", "findings", "index"})
 """What is asked of a store; `value` for one that cannot be read."""
 RESULTS: Final = frozenset({"changed", "same", "ended", "user"})
 """What a model did after it had read of a finding."""

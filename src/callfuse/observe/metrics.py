@@ -85,6 +85,12 @@ COUNTERS: Final[Mapping[str, Counted]] = {
         "{verdict}",
         (Label("kind", fields.KIND, labels.KINDS), Label("verdict", fields.VERDICT, labels.VERDICTS), _ACTION),
     ),
+    "loops": Counted(
+        "Loops: runs of rounds with a finding, each counted once, by the kind of its first finding and by whether "
+        "callfuse acted on it (guarded) or only observed it (holdout).",
+        "{loop}",
+        (Label("kind", fields.KIND, labels.KINDS), Label("arm", fields.ARM, labels.ARMS)),
+    ),
     "mitigations": Counted(
         "What models did within two rounds after a finding (changed, same, ended, user), by whether callfuse "
         "acted on it (guarded) or only observed it (holdout).",

@@ -1,4 +1,4 @@
-"""Define and validate the settings of the block `events`."""
+"""Define and validate the settings of the blocks `events` and `findings`."""
 
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from callfuse.observe.naming import check_names
-from callfuse.policy.fields import SECRET, Strict, lower
+from callfuse.policy.fields import SECRET, Strict, Whole, lower
 
 DEFAULT_KINDS: Final = ("finding", "blown", "fail_open", "store_down")
 SHORTEST_SECRET: Final = 16
@@ -52,3 +52,13 @@ class EventsSettings(Strict):
     """Which events to send: names of events, or kinds of findings."""
     format: Annotated[Literal["json", "slack"], BeforeValidator(lower)] = "json"
     """The form of the body: the event's fields as JSON, or a text for Slack and compatible services."""
+
+
+class FindingsSettings(Strict):
+    """What was found, for the admin page to list. In a file if `path` names one, else in a Redis or Valkey that is the
+    `store`, else in the memory of the process until that ends."""
+
+    keep_days: Annotated[Whole, Field(ge=1, le=3650)] = 30
+    """For how many days findings are kept. The newest 50,000 are kept at most, 5,000 in memory."""
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """A SQLite file for findings. callfuse creates it. Several workers may use the same file, on a local disk."""

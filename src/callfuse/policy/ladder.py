@@ -102,7 +102,8 @@ class Verdict:
 
     `first` says whether the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and
     `step` is the one on which the streak stood before and goes on standing, 0 if none. `finding_id`: by which logs,
-    events and feedback name the finding; empty where nobody needs that.
+    events and feedback name the finding; empty where nobody needs that. `begins`: the round before has no finding, and
+    no call before it in its round: a streak, which is one loop, begins with it.
     """
 
     call: ToolCall
@@ -112,6 +113,7 @@ class Verdict:
     first: bool = True
     lowered: bool = False
     finding_id: str = field(default="", compare=False)
+    begins: bool = field(default=False, compare=False)
 
     @property
     def kept_step(self) -> int:

@@ -29,4 +29,4 @@ def verdict_on_text(
     rung = Rung.OBSERVE if settings.observes else Rung.WARN
     ladder = lower((rung,), settings.detectors.cap(kind, hard=True, waits=False, part=part))
     (rung,) = restrict_ladder(ladder, may_change=may_change, may_ask=False)
-    return Verdict(call, finding, rung, 0, finding_id=finding_id)
+    return Verdict(call, finding, rung, 0, finding_id=finding_id, begins=True)

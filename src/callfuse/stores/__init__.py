@@ -15,6 +15,7 @@ from callfuse.observe.bus import Bus
 from callfuse.observe.events import LedgerDropped
 from callfuse.observe.feed import Relay
 from callfuse.stores.address import address_of
+from callfuse.stores.keys import FEED, StreamPlace
 
 __all__ = ["open_ledger", "open_relay", "probe", "require"]
 
@@ -56,14 +57,15 @@ def open_ledger(
     return RedisLedger(address, local=local, ttl_s=ttl_s, timeout_s=timeout_s, bus=bus)
 
 
-def open_relay(store: str, *, timeout_s: float, bus: Bus) -> Relay | None:
-    """Make what shares the event feed, for the URL of a store whose ledger has been opened; None for `memory://`."""
+def open_relay(store: str, *, timeout_s: float, bus: Bus, stream: StreamPlace = FEED) -> Relay | None:
+    """Make what shares the event feed, or another stream, for the URL of a store whose ledger has been opened; None for
+    `memory://`."""
     address = address_of(store)
     if address is None:
         return None
     from callfuse.stores.stream import SharedStream
 
-    return SharedStream(address, timeout_s=timeout_s, bus=bus)
+    return SharedStream(address, timeout_s=timeout_s, bus=bus, stream=stream)
 
 
 async def probe(store: str, timeout_s: float) -> float:

@@ -5,14 +5,30 @@ tag: in a Cluster all keys of an exchange are on one node, and clients are sprea
 """
 
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from callfuse.conversations.identity import DIGEST_SIZE, Lane
 from callfuse.conversations.ledger import SessionKey
+from callfuse.observe.ring import MOST_EVENTS
 
 PREFIX: Final = "callfuse:"
 CHANGED: Final = f"{PREFIX}changed"
 """The key of the index of sessions that have set something."""
+
+
+class StreamPlace(NamedTuple):
+    """A stream of the store: its key, about how many events it keeps, how many seconds it is kept after its last event,
+    and what its failures are told as."""
+
+    key: str
+    most: int
+    kept_s: int
+    operation: str
+
+
+FEED: Final = StreamPlace("callfuse:{events}:feed", MOST_EVENTS, 24 * 60 * 60, "feed")
+FINDINGS: Final = StreamPlace("callfuse:{events}:findings", 50_000, 30 * 24 * 60 * 60, "findings")
+"""The streams of events: of all, and of findings."""
 
 
 def lane_key(lane: Lane) -> str:

@@ -1,4 +1,4 @@
-"""The event feed of several processes, in one stream of a Redis or Valkey (`observe/feed.py` says what a relay does).
+"""The events of several processes, in one stream of a Redis or Valkey (`observe/feed.py` says what a relay does).
 
 One script, one round trip, adds what a process has and returns what it has not yet read. It is run in turns, over one
 connection a process, and a circuit breaker leaves a server alone that fails.
@@ -12,15 +12,13 @@ from typing import Final
 from callfuse.boundary import Boundary
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import StoreFailed
-from callfuse.observe.ring import MOST_EVENTS, EventId
+from callfuse.observe.ring import EventId
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
+from callfuse.stores.keys import FEED, StreamPlace
 from callfuse.stores.replies import read_entries
 from callfuse.stores.server import RedisServer, Script
 
-KEY: Final = "callfuse:{events}:feed"
-KEPT_S: Final = 24 * 60 * 60
-"""How long the stream is kept after its last event."""
 LEAST_TIMEOUT_S: Final = 1.0
 """The least time limit: no exchange waits for it, and the last events may be some MB."""
 
@@ -45,8 +43,15 @@ class SharedStream:
     """A relay over the server at `address`. Raises ConfigError if redis-py refuses the URL. `clock` returns seconds."""
 
     def __init__(
-        self, address: Address, *, timeout_s: float, bus: Bus, clock: Callable[[], float] = time.monotonic
+        self,
+        address: Address,
+        *,
+        timeout_s: float,
+        bus: Bus,
+        clock: Callable[[], float] = time.monotonic,
+        stream: StreamPlace = FEED,
     ) -> None:
+        self._stream = stream
         self._address = address
         self._timeout_s = max(LEAST_TIMEOUT_S, timeout_s)
         self._bus = bus
@@ -61,11 +66,12 @@ class SharedStream:
         store is down; an event that was added just before it went down may come twice."""
         if not self._breaker.closed and not self._breaker.is_due():
             return None
+        place = self._stream
         begin = "" if after is None else f"{after[0]}-{after[1]}"
         with Boundary():  # the client library may raise anything
             async with asyncio.timeout(self._timeout_s):
                 server = self._server = self._server or RedisServer(self._address)
-                reply = await server.run(EXCHANGE, [KEY], [begin, most, MOST_EVENTS, 1000 * KEPT_S, *data])
+                reply = await server.run(EXCHANGE, [place.key], [begin, most, place.most, 1000 * place.kept_s, *data])
                 # Those of other programs, too, without data: what is behind them is asked for by their ids.
                 found = read_entries(reply)
                 if not self._breaker.closed:
@@ -73,7 +79,7 @@ class SharedStream:
                 return found
         self._breaker.record_failure()
         await self.aclose()
-        self._bus.emit(StoreFailed(self._address.label, "feed"))
+        self._bus.emit(StoreFailed(self._address.label, place.operation))
         return None
 
     async def aclose(self) -> None:

@@ -28,6 +28,7 @@ from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
 from callfuse.model import Delivery
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.model.spent import NOTHING_SPENT, Spent
+from callfuse.policy.allowed import Allowance
 from callfuse.policy.sections import ModelSettings, ToolSettings
 from callfuse.policy.settings import NO_OVERRIDES
 from callfuse.policy.tiers import Overrides, explicit_values
@@ -107,10 +108,16 @@ SessionShape = tuple[Version | OldVersion, ModelSettings, dict[Text, ToolSetting
 """Version, overrides, overrides by tool, turns whose commands have been run, time of the last reset."""
 LongSessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float, SetShape]
 """The same with what the host's code has set."""
+AllowanceShape = tuple[Text, Base64, Text]
+"""Tool, signature, lane."""
+LongestSessionShape = tuple[
+    Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float, SetShape, float, list[AllowanceShape]
+]
+"""The same with the time of an operator's last reset, and what a person lets pass."""
 
 AnyLaneShape = LongLaneShape | LaneShape | OldLaneShape | OlderLaneShape
 _LANE: Final[TypeAdapter[AnyLaneShape]] = TypeAdapter(AnyLaneShape)
-AnySessionShape = LongSessionShape | SessionShape | OldSessionShape
+AnySessionShape = LongestSessionShape | LongSessionShape | SessionShape | OldSessionShape
 _SESSION: Final[TypeAdapter[AnySessionShape]] = TypeAdapter(AnySessionShape)
 
 
@@ -204,9 +211,13 @@ def decode_time(value: bytes | None) -> float | None:
 def encode_session(state: SessionState) -> bytes:
     """Encode what a session has set."""
     turns = [_encode_bytes(turn) for turn in state.ran]
-    shape = (VERSION, *_encode_overrides(state.overrides), turns, state.reset)
-    text = dumps((*shape, _encode_overrides(state.by_code)) if state.by_code else shape)
-    return _join("", state.revision, text)
+    shape: tuple[Any, ...] = (VERSION, *_encode_overrides(state.overrides), turns, state.reset)
+    if state.allowed or state.released:
+        allowed = [(one.tool, _encode_bytes(one.signature), one.lane) for one in state.allowed]
+        shape = (*shape, _encode_overrides(state.by_code), state.released, allowed)
+    elif state.by_code:
+        shape = (*shape, _encode_overrides(state.by_code))
+    return _join("", state.revision, dumps(shape))
 
 
 def _encode_overrides(overrides: Overrides) -> tuple[Any, Any]:
@@ -228,9 +239,11 @@ def decode_session(value: bytes) -> SessionState:
         shape = _SESSION.validate_python(loads(text))
         set_, tools, ran = shape[1:4]
         reset = shape[4] if len(shape) > 4 else 0.0
-        by_code = _decode_overrides(*shape[5]) if len(shape) == 6 else NO_OVERRIDES
+        by_code = _decode_overrides(*shape[5]) if len(shape) > 5 else NO_OVERRIDES
+        released, allowed = shape[6:] if len(shape) == 8 else (0.0, [])
+        lets = tuple([Allowance(tool, _decode_bytes(signature), lane) for tool, signature, lane in allowed])
         turns = tuple([_decode_bytes(turn) for turn in ran])
-        return SessionState(_decode_overrides(set_, tools), turns, reset, by_code, revision)
+        return SessionState(_decode_overrides(set_, tools), turns, reset, by_code, released, lets, revision)
     except (NotJSON, ValidationError, ValueError) as error:
         raise UnreadableError(type(error).__name__) from None
 

@@ -1,0 +1,135 @@
+"""Read what somebody asks of the findings: the parameters of the endpoint `findings`.
+
+| name | value |
+|---|---|
+| `range` | `hour`, `day`, `week`, `month` or `all`, up to now; `day` if neither `from` nor `to` is given |
+| `from`, `to` | a time: ISO 8601 (UTC, where it names no zone) or Unix seconds |
+| `kind`, `tool`, `model`, `session`, `action` | only those; each may be given more than once |
+| `by` | `finding`, a row for each, or `loop`, a row for each loop |
+| `sort` | a column, with `-` before it from the greatest down; `-time` by default |
+| `page`, `size` | rows `page * size` and on |
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from callfuse.conversations.identity import session_name
+from callfuse.observe.labels import ACTIONS, KINDS
+from callfuse.observe.printable import plain
+from callfuse.policy.nearest import suggest
+
+RANGES: Final = {"hour": 3600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "all": math.inf}
+"""Seconds up to now."""
+CHOICES: Final = ("kind", "tool", "model", "session", "action")
+"""The columns by whose values rows are chosen."""
+SORTS: Final = ("time", *CHOICES, "count", "saved_calls")
+NAMES: Final = ("range", "from", "to", *CHOICES, "by", "sort", "page", "size", "format")
+FORMATS: Final = ("json", "csv")
+MOST_VALUES: Final = 50
+"""Values of one column."""
+SIZE: Final = 50
+LARGEST: Final = 500
+"""Rows of a page: if nobody says, and at the most."""
+LATEST: Final = 1e11
+"""A time beyond, in seconds since the epoch, is none that a calendar has."""
+TIME_HINT: Final = "use a time as in 2026-03-01T12:00:00Z, or Unix seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class FindingsQuery:
+    """What is asked for. `begin`, `end`: Unix seconds, the end left out. `chosen`: values by column. `sort`: a column;
+    `falling`: from the greatest down. `by_loop`: a row for each loop."""
+
+    begin: float = 0.0
+    end: float = math.inf
+    chosen: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    by_loop: bool = False
+    sort: str = "time"
+    falling: bool = True
+    page: int = 0
+    size: int = SIZE
+    format: str = "json"
+
+
+def read_query(given: Iterable[tuple[str, str]], now: float) -> FindingsQuery:
+    """Read names and values. `now`: Unix seconds. Raises ValueError, which says what would be right."""
+    found: dict[str, list[str]] = {}
+    for name, value in given:
+        if name not in NAMES:
+            raise ValueError(f"there is no parameter {plain(name, 100)!r}; {suggest(name[:100], NAMES)}")
+        if not value.strip():
+            continue  # an empty field of a form
+        found.setdefault(name, []).append(value.strip())
+        if len(found[name]) > (MOST_VALUES if name in CHOICES else 1):
+            most = f"more than {MOST_VALUES} times" if name in CHOICES else "twice; keep one"
+            raise ValueError(f"{name} is given {most}")
+    one = {name: values[0] for name, values in found.items()}
+    begin, end = _times(one, now)
+    sort = one.get("sort", "-time")
+    return FindingsQuery(
+        begin,
+        end,
+        tuple((name, _values(name, found[name])) for name in CHOICES if name in found),
+        by_loop=_one_of("by", one, ("finding", "loop")) == "loop",
+        sort=_one_of("sort", {"sort": sort.removeprefix("-")}, SORTS),
+        falling=sort.startswith("-"),
+        page=_number("page", one.get("page", "0"), 0, 1_000_000),
+        size=_number("size", one.get("size", str(SIZE)), 1, LARGEST),
+        format=_one_of("format", one, FORMATS),
+    )
+
+
+def _times(one: dict[str, str], now: float) -> tuple[float, float]:
+    """From when, and until when."""
+    if "range" in one and ("from" in one or "to" in one):
+        raise ValueError("range ends now; give from and to, or range")
+    if "from" in one or "to" in one:
+        begin, end = (_time(name, one[name]) if name in one else None for name in ("from", "to"))
+        if begin is not None and end is not None and begin >= end:
+            raise ValueError("from is not before to")
+        return begin or 0.0, math.inf if end is None else end
+    chosen = _one_of("range", {"range": one.get("range", "day")}, tuple(RANGES))
+    return max(0.0, now - RANGES[chosen]), math.inf
+
+
+def _time(name: str, value: str) -> float:
+    try:
+        time = float(value)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"{name} = {plain(value, 100)!r}: {TIME_HINT}") from None
+        time = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if not 0 <= time < LATEST:
+        raise ValueError(f"{name} = {plain(value, 100)!r}: {TIME_HINT}")
+    return time
+
+
+def _values(name: str, values: list[str]) -> tuple[str, ...]:
+    """The values of a column; those that no row can have are refused."""
+    if allowed := {"kind": KINDS, "action": ACTIONS}.get(name):
+        for value in values:
+            _one_of(name, {name: value}, sorted(allowed))
+    if name == "session":
+        values = [one for value in values for one in (plain(value), session_name(value))]
+    return tuple(dict.fromkeys(values))
+
+
+def _one_of(name: str, one: dict[str, str], allowed: Iterable[str]) -> str:
+    """The value of a name, which is one of these; the first of them if it is not given."""
+    known = tuple(allowed)
+    value = one.get(name, known[0])
+    if value not in known:
+        raise ValueError(f"{name} = {plain(value, 100)!r}; {suggest(value[:100], known)}")
+    return value
+
+
+def _number(name: str, value: str, least: int, most: int) -> int:
+    number = int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1
+    if not least <= number <= most:
+        raise ValueError(f"{name} = {plain(value, 100)!r}; use a number from {least:,} to {most:,}")
+    return number

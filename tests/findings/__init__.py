@@ -1,0 +1,1 @@
+"""Tests of `callfuse.findings`: what was found, kept beyond a restart."""
