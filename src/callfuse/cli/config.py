@@ -31,7 +31,7 @@ app = typer.Typer(
 
 @app.command(cls=SwitchCommand)
 def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", hidden=True)],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)],
 ) -> None:
     """List what a file sets, or everything that is wrong with it.
 
