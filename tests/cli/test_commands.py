@@ -98,7 +98,20 @@ def test_every_command_is_looked_at() -> None:
     [
         (
             "callfuse ",
-            ["serve", "run", "doctor", "demo", "replay", "tune", "report", "feedback", "allow", "top", "explain", "config"],
+            [
+                "serve",
+                "run",
+                "doctor",
+                "demo",
+                "replay",
+                "tune",
+                "report",
+                "feedback",
+                "allow",
+                "top",
+                "explain",
+                "config",
+            ],
         ),
         ("callfuse config ex", ["explain"]),
         ("callfuse serve --lo", ["--log-level", "--log-format"]),

@@ -58,7 +58,7 @@ def test_what_there_is_now(looping: str) -> None:
         assert "4 exchanges   4 calls" in shown.stdout
         assert "1 blocked" in shown.stdout
         assert re.search(
-            r"\ntwo  3 calls · 1 finding · 1 blocked · .* · openai-chat\n   A   A  [( ]A[) ]▌\n", shown.stdout
+            r"\ntwo  3 calls · 1 finding · 1 loop · 1 blocked · .* · openai-chat\n   A   A  [( ]A[) ]▌\n", shown.stdout
         )
         assert shown.stdout.index("\ntwo  ") < shown.stdout.index("\none  ")
         plain = top(url, PYTHONIOENCODING="ascii")

@@ -39,7 +39,8 @@ def test_the_report_in_a_pipe(log: str) -> None:
     ended = callfuse("tune", log)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "\x1b" not in ended.stdout
-    head, row, *rest = ended.stdout.splitlines()
+    answer, _, head, row, *rest = ended.stdout.splitlines()
+    assert answer.startswith("lab: Set ")
     assert head.split()[:3] == ["source", "good", "runs"]
     assert row.split() == ["lab", "40", "1", "4.8%", "80.0%", "4.8%", "0.0%"]
     promise = "are acted on (2 of 41), on average over sets of 40 runs like this one."

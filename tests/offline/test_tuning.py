@@ -149,10 +149,10 @@ def test_known_scores(texts: list[str], score: tuple[int, int]) -> None:
 
 
 def test_what_ships_is_on_the_scale() -> None:
-    """At 11 points; unknown tools are left out, and nothing else is touched."""
+    """At 11 points; what runs do not record is left out, and nothing else is touched."""
     base = LoopSettings.model_validate({"window": 5, "max_weighted_calls": 3, "no_repeats_after": 4, "enabled": False})
     at = Scale(base).settings(Score(11))
-    assert at == LoopSettings.model_validate({"window": 5, "detectors": {"unknown_tool": False}})
+    assert at == LoopSettings.model_validate({"window": 5, "detectors": {"unknown_tool": False, "retry_storm": False}})
 
 
 def test_late_is_the_next_line() -> None:
