@@ -23,7 +23,7 @@ from callfuse.asgi.scopes import call
 from callfuse.asgi.spending import Spending
 from callfuse.asgi.types import Scope, Send
 from callfuse.conversations.hints import with_hints
-from callfuse.conversations.monologue import NO_MONOLOGUE, read_monologue
+from callfuse.conversations.monologue import NO_MONOLOGUE, ShownMonologue, read_monologue
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.retries import find_storm
 from callfuse.conversations.timeline import LaneEvidence
@@ -82,10 +82,14 @@ class Exchange:
         if self._evidence.brings_results:
             self._keeper.tell_results()
         self.reply: SyntheticReply | None = None
-        self._monologue = NO_MONOLOGUE
-        if prepared.settings.enabled and prepared.settings.detectors.monologue:
-            self._monologue = read_monologue(prepared.request.get(), prepared.settings, self._evidence.judge.before)
+        self._monologue = self._read_monologue()
         self._first = self._content()
+
+    def _read_monologue(self) -> ShownMonologue:
+        settings = self._prepared.settings
+        if not (settings.enabled and settings.detectors.monologue):
+            return NO_MONOLOGUE
+        return read_monologue(self._prepared.request.get(), settings, self._evidence.judge.before)
 
     @property
     def kept(self) -> LaneEvidence:

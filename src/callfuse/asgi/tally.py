@@ -23,7 +23,6 @@ from callfuse.observe.bus import Bus
 from callfuse.observe.events import (
     Decided,
     ExchangeEnded,
-    ExchangeTimes,
     HoldBegan,
     HoldEnded,
     NotGuarded,
@@ -35,6 +34,18 @@ OWN_ERROR: Final = "error"
 """The cause of an exchange that passed because of an error of callfuse's own."""
 DISABLED: Final = "disabled"
 """That of one that the settings exempt."""
+
+
+class ExchangeTimes:
+    """When the parts of one exchange came, in seconds from any start. `read`: the request's body has been read;
+    `called`: the app is called; `first_byte`: of the app's first answer, 0 before it. `held_s`: seconds of holds that
+    are over; `asked_s`: of these, after the model was asked again."""
+
+    __slots__ = ("asked_s", "began", "called", "first_byte", "held_s", "read")
+
+    def __init__(self, now: float) -> None:
+        self.began = self.read = self.called = now
+        self.first_byte = self.held_s = self.asked_s = 0.0
 
 
 class InFlight:

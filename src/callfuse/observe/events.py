@@ -146,18 +146,6 @@ class ExchangeEnded(Event):
         return OUTCOMES.get(self.mode, "other")
 
 
-class ExchangeTimes:
-    """When the parts of one exchange came, in seconds from any start. `read`: the request's body has been read;
-    `called`: the app is called; `first_byte`: of the app's first answer, 0 before it. `held_s`: seconds of holds that
-    are over; `asked_s`: of these, after the model was asked again."""
-
-    __slots__ = ("asked_s", "began", "called", "first_byte", "held_s", "read")
-
-    def __init__(self, now: float) -> None:
-        self.began = self.read = self.called = now
-        self.first_byte = self.held_s = self.asked_s = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class TokensSpent(Event):
     """An answer of the model is over, and has cost so many tokens; only where tokens are counted. `estimated_tokens`:
