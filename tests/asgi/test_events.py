@@ -82,7 +82,7 @@ async def test_a_block(kit: DialectKit) -> None:
     """The hold, the call, the finding and what was done, under one id."""
     guarded, seen = observed(play(framewise(kit, again())))
     await drive(guarded, ask(kit, spin(), stream=True))
-    assert sorted(seen.names()) == ["action", "call", "decided", "exchange", "finding", "hold", "hold_began"]
+    assert sorted(seen.names()) == ["action", "call", "decided", "exchange", "finding", "hold", "hold_began", "loop"]
     assert seen.names()[-1] == "exchange"
     assert told(seen.one(ExchangeEnded)) == ("guarded", "complete", "", 200, 1, "block")
     finding, action, hold = seen.one(FindingSeen), seen.one(ActionTaken), seen.one(HoldEnded)
@@ -98,7 +98,7 @@ async def test_a_whole_answer_waits_anyway(kit: DialectKit) -> None:
     """So that is no hold; the finding is told as well."""
     guarded, seen = observed(play(reply(kit, again(), stream=False)))
     await drive(guarded, ask(kit, spin(), stream=False))
-    assert seen.names() == ["decided", "call", "finding", "action", "exchange"]
+    assert seen.names() == ["decided", "call", "finding", "loop", "action", "exchange"]
     assert told(seen.one(ExchangeEnded)) == ("guarded", "complete", "", 200, 1, "block")
 
 

@@ -141,7 +141,7 @@ async def test_the_other_arm() -> None:
 
 async def test_the_log_says_it() -> None:
     """In the line of a finding; nothing where there is no holdout."""
-    for share, arms in ((1.0, ["holdout"]), (0.0, [])):
+    for share, arms in ((1.0, ["holdout, would have been warn"]), (0.0, [])):
         talk = Talk(CHAT, "warn", loop={"holdout": share})
         with given_log() as log:
             await talk.step(loop(1))

@@ -17,7 +17,7 @@ def test_without_evidence_there_is_no_detector(base: type[Rule]) -> None:
 @pytest.mark.parametrize("detector", REGISTERED, ids=lambda one: type(one).__name__)
 def test_facts_and_kinds_say_the_rest(detector: Rule) -> None:
     """No detector has a flag or a method that is not of its interface."""
-    asked = {"kind", "of_cut_off"}
+    asked = {"kind", "of_cut_off", "parts"}
     if isinstance(detector, Detector | Hindsight):
         asked |= {"needs", "evidence"}
     if isinstance(detector, Detector):

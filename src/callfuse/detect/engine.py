@@ -375,7 +375,7 @@ class Engine:
                 previous.digest if previous else b"",
                 _are_compared(hit),
                 evidence.returned,
-                evidence.unit,
+                unit=evidence.unit,
             ),
             kinds=kinds,
         )

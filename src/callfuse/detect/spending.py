@@ -32,13 +32,13 @@ def _is_spent(unit: Unit, timeline: Timeline, at: int, least: int, reach: int) -
 class SpentTokens(Budget):
     """The tokens of requests and answers; base of the other units."""
 
-    unit: ClassVar[Unit] = Unit.TOKENS
+    _unit: ClassVar[Unit] = Unit.TOKENS
     needs: ClassVar[Fact] = Fact(partial(_is_spent, Unit.TOKENS), Finds.ANY)
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """The limit, of calls the first one beyond; hard at once."""
-        limit = tool.settings.budget.limit(self.unit)
-        first = limit + (self.unit is Unit.CALLS)
+        limit = tool.settings.budget.limit(self._unit)
+        first = limit + (self._unit is Unit.CALLS)
         return (first, first) if limit else (0, 0)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
@@ -48,7 +48,7 @@ class SpentTokens(Budget):
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """How much is spent."""
         spent = timeline.spent
-        return Evidence(_with_pending(spent, self.unit, timeline.now), unit=_label(self.unit, spent))
+        return Evidence(_with_pending(spent, self._unit, timeline.now), unit=_label(self._unit, spent))
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """The same."""
@@ -58,32 +58,32 @@ class SpentTokens(Budget):
 class SpentSeconds(SpentTokens):
     """The time since the first request."""
 
-    unit = Unit.SECONDS
+    _unit = Unit.SECONDS
     needs = Fact(partial(_is_spent, Unit.SECONDS), Finds.ANY)
 
 
 class SpentMoney(SpentTokens):
     """What the tokens cost."""
 
-    unit = Unit.MONEY
+    _unit = Unit.MONEY
     needs = Fact(partial(_is_spent, Unit.MONEY), Finds.ANY)
 
 
 class SpentCalls(SpentTokens):
     """The calls that clients were given."""
 
-    unit = Unit.CALLS
+    _unit = Unit.CALLS
     needs = Fact(partial(_is_spent, Unit.CALLS), Finds.ANY)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
         """The calls that are left."""
-        limit = settings.budget.limit(self.unit)
+        limit = settings.budget.limit(self._unit)
         return Room(max(0, limit - timeline.spent.calls))
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
         """How many calls there have been with those before it."""
         spent = timeline.spent
-        return Evidence(1 + spent.calls + counted.calls, unit=_label(self.unit, spent))
+        return Evidence(1 + spent.calls + counted.calls, unit=_label(self._unit, spent))
 
 
 def near_limit(spent: Spent, limits: BudgetLimits, now: float) -> Near | None:
