@@ -41,6 +41,7 @@ NAMES = {
         "holds",
         "held_s",
         "findings",
+        "loops",
         "saved_calls",
         "saved_tokens",
         "tokens",
