@@ -3,14 +3,14 @@
 from callfuse.detect.kind import REASONING, TEXT
 from callfuse.dialects.said import SaidPiece
 from callfuse.guard.growing_texts import MOST, UNREAD, FoundText, GrowingTexts
-from callfuse.policy.sections import Detectors
+from callfuse.policy.settings import LoopSettings
 
 LAP = "Stir it until it is thick. "
 
 
 def growing(**runaway: object) -> GrowingTexts:
-    """Those of a new answer, under these settings."""
-    return GrowingTexts(Detectors.model_validate({"runaway": runaway}))
+    """The texts of a new answer, under these settings."""
+    return GrowingTexts(LoopSettings.model_validate({"detectors": {"runaway": runaway}}))
 
 
 def feed(texts: GrowingTexts, part: str, place: object, text: str, step: int = 100) -> None:
@@ -36,7 +36,7 @@ def test_each_text_by_itself() -> None:
 
 
 def test_what_is_off_is_not_found() -> None:
-    """And where all is off, nothing is read any more."""
+    """And where all is off, a frame is read only when the room is used up."""
     texts = growing(text="off")
     feed(texts, TEXT, 0, LAP * 400)
     assert texts.take() == []
@@ -46,7 +46,7 @@ def test_what_is_off_is_not_found() -> None:
     texts.room = -1
     feed(texts, REASONING, 0, LAP * 400)
     assert texts.take() == []
-    assert texts.room > 2**60
+    assert texts.room == UNREAD
 
 
 def test_only_the_newest_texts_are_looked_at_and_few_are_told() -> None:
@@ -65,4 +65,5 @@ def test_only_the_newest_texts_are_looked_at_and_few_are_told() -> None:
 def test_room() -> None:
     """A whole answer is read if it is as long as what could be found."""
     assert growing().room == UNREAD
-    assert GrowingTexts(Detectors(), whole=True).room == 4096
+    assert GrowingTexts(LoopSettings(), whole=True).room == 4096
+    assert GrowingTexts(LoopSettings(max_response_bytes=2000)).room == 2000

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from tests.support.config import LADDERS
 from tests.support.hosted import HOSTING, hosting_frames, hosting_whole
-from tests.support.kits import DialectKit
+from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.meeting import Meeting, ask, every_dialect, meet, reply
-from tests.support.model import Answer, Text
+from tests.support.model import Answer, History, Text, User
 from tests.support.plain import again, elsewhere, same_call, spin
 from tests.support.scripted import Reply, whole
 from tests.support.streams import KNOWN, answers, chunkings, fresh, looping
+from tests.support.wire import frames as frames_of
 
 SHAPES = [
     [KNOWN[0]],
@@ -24,7 +25,7 @@ SHAPES = [
 """Answers to a conversation that spins on the first known call: alone, beside survivors, twice, beside a new call."""
 
 
-def outcome(met: Meeting) -> tuple[object, ...]:
+def outcome(met: Meeting) -> tuple[bytes, *tuple[object, ...]]:
     """All that must not depend on the cuts."""
     asked = [(heard.body, heard.headers) for heard in met.app.heard]
     return met.body, met.client.start, met.client.complete, repr(met.client.raised), asked, met.log
@@ -114,3 +115,44 @@ def test_tools_that_the_vendor_runs(kit: DialectKit, ladder: str, *, after: bool
         ways = [one_body.chunks, every(7, one_body.body)]
         apart, joined = (outcome(meet(request, [one_body.cut(way), second], ladder)) for way in ways)
         assert apart == joined
+
+
+@every_dialect
+@pytest.mark.parametrize("ladder", ["warn", "block"])
+def test_text_that_is_longer_than_what_is_read(kit: DialectKit, ladder: str) -> None:
+    """A frame of text over `max_response_bytes` ends the reading before the call behind it, in one piece and in many,
+    whatever came before."""
+    for said in (["x" * 3000], ["So.", "x" * 3000], ["x" * 900] * 4):
+        body = stream_of(kit, Answer(((Text(tuple(said)), same_call("call_a")),)))
+        request = ask(kit, spin(), stream=True)
+        ways = [(body,), tuple(frames_of(body)), every(700, body), every(1999, body), every(2001, body)]
+        found = [outcome(meet(request, [Reply(chunks)], ladder, max_response_bytes=2000)) for chunks in ways]
+        assert [one for one in found if one != found[0]] == []
+
+
+@every_dialect
+def test_what_a_writer_knows_of_frames_before_the_call(kit: DialectKit) -> None:
+    """However many come in a chunk: here the first one says nothing of the answer, or is none that can be read."""
+    calls = [same_call(f"call_{at}") for at in range(6)]
+    body = stream_of(kit, Answer(((Text(("So.", " Now,")), *calls),)))
+    first = frames_of(body)[0]
+    for spoilt in (first.replace(b'":', b'_":'), b": {\n\n" + first, first.replace(b"{", b"")):
+        changed = body.replace(first, spoilt, 1)
+        request = ask(kit, History((User("Find the zebra."),)), stream=True)
+        ways = [(changed,), tuple(frames_of(changed)), every(100, changed), every(500, changed)]
+        found = [outcome(meet(request, [Reply(chunks)], "block")) for chunks in ways]
+        assert [one for one in found if one != found[0]] == []
+
+
+def test_only_the_frames_that_are_read_tell_the_writer() -> None:
+    """Of several frames of text in one chunk, the first: here only the second one has a time."""
+    kit = next(kit for kit in KITS if kit.name == "ollama")
+    calls = [same_call(f"call_{at}") for at in range(6)]
+    frames = frames_of(stream_of(kit, Answer(((Text(("So.", " Now,")), *calls),))))
+    untimed = [one if at == 1 else one.replace(b'"created_at"', b'"made_at"') for at, one in enumerate(frames)]
+    body = b"".join(untimed)
+    request = ask(kit, History((User("Find the zebra."),)), stream=True)
+    ways = [(body,), tuple(untimed), every(100, body), (untimed[0] + untimed[1], *untimed[2:])]
+    found = [outcome(meet(request, [Reply(chunks)], "block")) for chunks in ways]
+    assert b'"created_at":"1970' in found[0][0]
+    assert [one for one in found if one != found[0]] == []

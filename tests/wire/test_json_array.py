@@ -168,20 +168,6 @@ def test_a_pretty_printed_array() -> None:
     ]  # fmt: skip
 
 
-def test_a_glance_is_enough_once_the_print_is_known() -> None:
-    """`empty` says so only where nothing waits and the first element has shown that inner braces are indented."""
-    framer = JSON_ARRAY.framer()
-    first, second = PRETTY[:-3].split(b",\r\n")
-    assert not framer.empty
-    framer.feed(first)
-    assert framer.empty
-    assert first.endswith(JSON_ARRAY.frame_end)
-    framer.feed(b",\r\n")
-    assert not framer.empty
-    framer.feed(second)
-    assert framer.empty
-
-
 @pytest.mark.parametrize("lost", [b"{\n    ", b'"b"', b'": 1'])
 def test_the_cuts_do_not_end_a_damaged_element(lost: bytes) -> None:
     """One whose braces or quotes do not match ends where the print says, however it comes."""
@@ -192,13 +178,15 @@ def test_the_cuts_do_not_end_a_damaged_element(lost: bytes) -> None:
     assert all(frames_of((body[:cut], body[cut:])) == whole for cut in range(len(body)))
 
 
-@pytest.mark.parametrize("indent", [None, 0])
-def test_without_indentation_no_glance_is_enough(indent: int | None) -> None:
-    """An inner brace could stand where an element's would."""
-    framer = JSON_ARRAY.framer()
-    framer.feed(b"[" + json.dumps({"a": {"b": 1}}, indent=indent).encode())
-    assert framer.waiting == 0
-    assert not framer.empty
+@pytest.mark.parametrize("body", [b"data: 1", b"[1, 2]", b'[{"a": 1} x {"b": 2}]'])
+def test_what_is_no_array_of_objects_breaks_the_framing(body: bytes) -> None:
+    """However it is cut."""
+    for size in range(1, len(body) + 1):
+        framer = JSON_ARRAY.framer()
+        assert not framer.broken
+        for at in range(0, len(body), size):
+            framer.feed(body[at : at + size])
+        assert framer.broken
 
 
 def test_an_element_in_another_print_is_still_found() -> None:

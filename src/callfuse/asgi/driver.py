@@ -195,7 +195,8 @@ class AnswerDriver:
     async def _pass_text(self, intake: Intake, message: Message) -> None:
         """Pass on a message of an answer without a call so far. At its end, what the request has brought is kept."""
         chunk = message.get("body") or b""
-        intake.begin = intake.begin or chunk
+        if not intake.begin and b"{" in chunk:
+            intake.begin = chunk
         self._texts.room -= len(chunk)
         if not message.get("more_body"):
             await self.delivery.settle(None)

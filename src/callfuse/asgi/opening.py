@@ -68,7 +68,7 @@ class AnswerOpening:
         self._evidence = evidence
         self._keeper = keeper
         self.reads_all = watching is not None and watching.reads_all
-        self.texts = GrowingTexts(evidence.settings.detectors)
+        self.texts = GrowingTexts(evidence.settings)
         self.watching = watching
 
     def stage(self) -> Stage:
@@ -104,7 +104,7 @@ class AnswerOpening:
         request, assembly = evidence.request, None
         if self.watching is not None:
             whole = shape.stream is None
-            texts = GrowingTexts(evidence.settings.detectors, whole=True) if whole else self.texts
+            texts = GrowingTexts(evidence.settings, whole=True) if whole else self.texts
             assembly = Assembly(
                 request.dialect,
                 request.choices,

@@ -89,10 +89,10 @@ class Sent:
         self._mark = mark
         self._newest: bytes | None = None
 
-    def keep(self, raw: bytes) -> None:
-        """Keep frames that come before any call, as far as it is needed."""
-        if (not self.before or self._marks(raw)) and b"{" in raw:
-            self.before.append(raw)
+    def keep(self, frame: bytes) -> None:
+        """Keep a frame that comes before any call, if it is needed."""
+        if (not self.before or self._marks(frame)) and b"{" in frame:
+            self.before.append(frame)
 
     def foresees(self, frame: bytes, payload: Payload | None, events: Sequence[Event], reader: Reader) -> bool:
         """Whether a call that this frame opens could be one too many, or arguments run away by it; then the guard must
@@ -121,9 +121,9 @@ class Assembly:
     many can be held. `is_suspect`: there is one, so that the guard must follow the answer from the frame that opens it;
     `rest` are the frames behind that. `waiting`: bytes that have come and are not read, of a whole answer all.
 
-    While `idle` (no call so far, no incomplete frame), chunks that end in `frame_end` and do not contain the dialect's
-    `call_mark`, nor escaped letters, need not be fed, as far as `texts` has room for them; it looks at what the model
-    says.
+    While `idle` (no call so far, no incomplete frame, and the first frame is kept, if any are), chunks that end in
+    `frame_end` and do not contain the dialect's `call_mark`, nor escaped letters, need not be fed, as far as `texts`
+    has room for them; it looks at what the model says.
     """
 
     __slots__ = (
@@ -157,7 +157,7 @@ class Assembly:
         texts: GrowingTexts | None = None,
     ) -> None:
         self.codec = codec_of(dialect, form)
-        self.texts = texts or GrowingTexts(settings.detectors)
+        self.texts = texts or GrowingTexts(settings)
         self.framer: Framer = form.framer()
         self.sent: Sent | None = None
         growing, finds = GrowingCalls(), may_hold and finds_runaways(settings)
@@ -170,7 +170,7 @@ class Assembly:
         self._answer_id = ""
         self._left = settings.max_response_bytes
         self._finder = TemplateFinder(self.reader.calls, form.payload, growing)
-        self.idle = self.framer.empty
+        self.idle = self.framer.empty and self.sent is None
         self.is_suspect = False
         self.waiting = 0
 
@@ -198,16 +198,15 @@ class Assembly:
         sent, framer = self.sent, self.framer
         if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
             self.texts.room -= len(chunk)
-            if sent is not None:
-                sent.keep(chunk)
             return chunk
         if self._left >= 0:
             if frames := framer.feed(chunk):
                 self._read(frames)
-            if framer.waiting > self._left and not self.is_suspect:  # else the framer is the guard's
+            if (framer.broken or framer.waiting > self._left) and not self.is_suspect:  # else the framer is the guard's
+                self.ending.broke = self.ending.broke or framer.broken
                 self._left = -1
                 framer.flush()
-            self.idle = framer.empty and not self.reader.calls
+            self.idle = framer.empty and not self.reader.calls and (sent is None or bool(sent.before))
         self.waiting = framer.waiting
         if sent is None or not (self.waiting or sent.unsent or self.is_suspect):
             return chunk
@@ -221,9 +220,9 @@ class Assembly:
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self.codec
-        if len(chunk) > self.texts.room or not chunk.endswith(self.codec.form.frame_end):
+        if len(chunk) > self.texts.room or not chunk.endswith(codec.form.frame_end):
             return False
-        return not codec.is_stateful and not codec.shows_call(chunk)
+        return not (codec.is_stateful or codec.shows_call(chunk) or (codec.kept_mark and codec.kept_mark in chunk))
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may say something about calls, and those whose text is looked at."""
@@ -240,6 +239,9 @@ class Assembly:
                     self.rest = tuple(left) if self.is_suspect else ()
                     return
             else:
+                if len(frame) > self._left:  # in pieces it would not have been waited for
+                    self._left = -1
+                    return
                 if texts.room < 0:
                     self._read_text(frame)
                 if self.sent is not None:

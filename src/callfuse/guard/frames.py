@@ -79,7 +79,7 @@ class AnswerFrames:
         self.kept = KeptBytes(loop.judge.settings.max_response_bytes, spliced=continues)
         rewriter.begin(self.queue, self.kept)
         self.acts = VerdictActions(codec, loop, rewriter, self.queue, self.calls, self.kept)
-        self.texts = GrowingTexts(loop.judge.settings.detectors, whole=codec.whole)
+        self.texts = GrowingTexts(loop.judge.settings, whole=codec.whole)
         self.mode = Mode.FOLLOWING
 
     def adopt(self, assembly: Assembly) -> bytes:

@@ -11,7 +11,7 @@ from callfuse.detect.kind import REASONING, TEXT
 from callfuse.detect.runaway import LEAST, GrowingText, Runaway
 from callfuse.detect.runaway_call import RunawayCall
 from callfuse.dialects.said import SaidPiece
-from callfuse.policy.sections import Detectors
+from callfuse.policy.settings import LoopSettings
 
 UNREAD: Final = 256 * 1024
 """Bytes. One token a frame, OpenAI's frames have 220 to 330 bytes: about 1,000 tokens. What runs away goes on to the
@@ -19,9 +19,6 @@ length limit of its answer, of 16,000 to 65,000 tokens, and cannot be found befo
 are 200,000 to 340,000 of these bytes."""
 MOST: Final = 8
 """Texts of an answer that are looked at while they grow, the newest ones; and that are told."""
-
-_ANY: Final = 1 << 62
-"""Room where nothing is looked at."""
 
 
 class FoundText(NamedTuple):
@@ -32,14 +29,15 @@ class FoundText(NamedTuple):
 
 
 class GrowingTexts:
-    """Those of one answer. `room`: bytes that may come before frames are read, counted from the end of the last whole
-    frame; below 0, they are. `found`: what has been found and not been taken."""
+    """The texts of one answer. `room`: bytes that may come before frames are read, counted from the end of the last
+    whole frame; below 0, they are. It never exceeds `max_response_bytes`, so that no longer frame passes unread.
+    `found`: what has been found and not been taken."""
 
-    __slots__ = ("_detectors", "_growing", "_told", "found", "room")
+    __slots__ = ("_detectors", "_growing", "_most", "_told", "found", "room")
 
-    def __init__(self, detectors: Detectors, *, whole: bool = False) -> None:
-        self._detectors = detectors
-        self.room = LEAST if whole else UNREAD
+    def __init__(self, settings: LoopSettings, *, whole: bool = False) -> None:
+        self._detectors = settings.detectors
+        self._most = self.room = min(LEAST if whole else UNREAD, settings.max_response_bytes)
         self._growing: dict[object, GrowingText] = {}
         self._told = 0
         self.found: list[FoundText] = []
@@ -47,7 +45,7 @@ class GrowingTexts:
     def read(self, said: Iterable[SaidPiece]) -> None:
         """Look at what a frame says."""
         if not (self._finds(TEXT) or self._finds(REASONING)):
-            self.room = _ANY
+            self.room = self._most
             return
         growing = self._growing
         for part, place, piece in said:

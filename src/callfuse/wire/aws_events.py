@@ -73,21 +73,20 @@ def chunk(text: bytes) -> bytes:
 
 class AWSEventFramer:
     """Splits one stream into messages. `empty`: nothing is buffered. `waiting`: bytes of an incomplete one.
-
-    Behind a broken prelude all passes as it comes.
+    `broken`: behind a broken prelude all passes as it comes.
     """
 
-    __slots__ = ("_broken", "_buffer", "empty", "waiting")
+    __slots__ = ("_buffer", "broken", "empty", "waiting")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._broken = False
+        self.broken = False
         self.empty = True
         self.waiting = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the messages that it completes."""
-        if self.empty and chunk and _size_at(chunk, 0) == len(chunk) and not self._broken:  # most chunks are one
+        if self.empty and chunk and _size_at(chunk, 0) == len(chunk) and not self.broken:  # most chunks are one
             return [chunk]
         self._buffer += chunk
         frames: list[bytes] = []
@@ -103,13 +102,13 @@ class AWSEventFramer:
     def _end_of_frame(self, begin: int) -> int:
         """The end of the message that begins here; 0 if it is not complete."""
         there = len(self._buffer)
-        if self._broken:
+        if self.broken:
             return there if there > begin else 0
         if there - begin < _PRELUDE.size:
             return 0
         size = _size_at(self._buffer, begin)
         if not size:  # a frame of its own, so that its size does not depend on the chunk
-            self._broken, size = True, _PRELUDE.size
+            self.broken, size = True, _PRELUDE.size
         return begin + size if begin + size <= there else 0
 
     def flush(self) -> bytes:

@@ -15,6 +15,10 @@ class Framer(Protocol):
     waiting: int
     """The number of buffered bytes: those of a frame that is not complete."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether the framing has been lost: the last frame returned, and all behind it, are none."""
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the frames that it completes."""
 

@@ -30,14 +30,12 @@ _INDIFFERENT: Final = bytes(byte for byte in range(256) if byte not in b'{}"\\\n
 
 
 class JSONArrayFramer:
-    """Splits one stream. `empty`: nothing is buffered, and the stream is indented, so that ends are easy to see.
-    `waiting`: bytes of an incomplete element.
-    """
+    """Splits one stream. `empty`: nothing is buffered. `waiting`: bytes of an incomplete element. `broken`: what
+    came is not an array of objects; from there on all passes as it comes."""
 
     __slots__ = (
         "_begin",
         "_begun",
-        "_broken",
         "_buffer",
         "_depth",
         "_in_string",
@@ -46,6 +44,7 @@ class JSONArrayFramer:
         "_position",
         "_separated",
         "_skeleton",
+        "broken",
         "empty",
         "waiting",
     )
@@ -53,11 +52,11 @@ class JSONArrayFramer:
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._begun = False
-        self._broken = False
+        self.broken = False
         self._indented = False
         self._lead = self._skeleton = b""
         self._restart()
-        self.empty = False
+        self.empty = True
         self.waiting = 0
 
     def _restart(self) -> None:
@@ -86,7 +85,7 @@ class JSONArrayFramer:
             del self._buffer[:end]
             self._restart()
         self.waiting = len(self._buffer)
-        self.empty = self._indented and not self.waiting
+        self.empty = not self.waiting
         return frames
 
     def flush(self) -> bytes:
@@ -139,7 +138,7 @@ class JSONArrayFramer:
 
     def _end_of_frame(self) -> int:
         """The end of the frame at the front of the buffer; 0 if it is not complete."""
-        if self._broken:
+        if self.broken:
             return len(self._buffer)
         if not self._position:
             if self._begun and self._buffer[0] in _SPACE:
@@ -150,7 +149,7 @@ class JSONArrayFramer:
             if first == b"]":
                 return self._begin + 1
             if first != b"{":
-                self._broken, self._begun = True, False  # not an array of objects: `payload` raises NotFramed for this
+                self.broken, self._begun = True, False  # not an array of objects: `payload` raises NotFramed for this
                 return self._begin + 1
             self._begun = True
             self._position = self._begin
@@ -201,9 +200,10 @@ class JSONArrayFramer:
 
 
 class JSONArray:
-    """Frames are elements of the array; the payload is the element, a JSON object."""
+    """Frames are elements of the array; the payload is the element, a JSON object. Only the framer can tell where one
+    ends, so there is no usual end."""
 
-    frame_end: Final = (b"\n}", b"\n}\n", b"\n}\r\n")
+    frame_end: Final[tuple[bytes, ...]] = ()
     ordered: Final = True
 
     def framer(self) -> Framer:

@@ -21,6 +21,7 @@ class NDJSONFramer:
     """Splits one stream into lines. `empty`: nothing is buffered. `waiting`: bytes of an incomplete line."""
 
     __slots__ = ("_buffer", "empty", "waiting")
+    broken: Final = False
 
     def __init__(self) -> None:
         self._buffer = bytearray()

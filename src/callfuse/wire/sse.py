@@ -21,6 +21,7 @@ class SSEFramer:
     """Splits one stream into events. `empty`: nothing is buffered. `waiting`: bytes of an incomplete event."""
 
     __slots__ = ("_buffer", "_has_cr", "_scanned", "_split_crlf", "empty", "waiting")
+    broken: Final = False
 
     def __init__(self) -> None:
         self._buffer = bytearray()

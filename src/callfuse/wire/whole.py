@@ -18,6 +18,7 @@ class WholeFramer:
     """Collects one body. `empty` is always false, because no chunk is a whole frame. `waiting`: all bytes so far."""
 
     __slots__ = ("_buffer", "empty", "waiting")
+    broken: Final = False
 
     def __init__(self) -> None:
         self._buffer = bytearray()
