@@ -156,3 +156,16 @@ def test_only_the_frames_that_are_read_tell_the_writer() -> None:
     found = [outcome(meet(request, [Reply(chunks)], "block")) for chunks in ways]
     assert b'"created_at":"1970' in found[0][0]
     assert [one for one in found if one != found[0]] == []
+
+
+@every_dialect
+def test_blank_lines_between_frames(kit: DialectKit) -> None:
+    """They may come with the frame before or behind them, before any call and after."""
+    frames = frames_of(stream_of(kit, Answer(((Text(("So.", " Now,")), same_call("call_a")),))))
+    blanks = b"" if kit.name == "bedrock-converse" else b"\n\n"
+    request = ask(kit, History((User("Find the zebra."),)), stream=True)
+    for at in range(1, len(frames)):
+        first, rest = b"".join(frames[:at]), b"".join(frames[at:])
+        for cut in range(len(blanks) + 1):
+            chunks = (first + blanks[:cut], blanks[cut:] + rest[:-20], rest[-20:])
+            assert meet(request, [Reply(chunks)], "block").body == first + blanks + rest

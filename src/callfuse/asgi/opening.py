@@ -121,7 +121,7 @@ class AnswerOpening:
             guard.begin(request.get(), evidence.judge, log.tracer(self._keeper.session))
         elif intake.begin:
             self.texts.room += len(intake.begin)
-            guard.feed(intake.begin, final=False)  # it has left, and is one of whole frames without a call
+            guard.begin_assembly(assembly, intake.begin)
         intake.direct = shape.stream is not None and not (intake.packed or intake.raw)
         return guard
 

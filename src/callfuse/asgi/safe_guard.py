@@ -155,6 +155,13 @@ class SafeGuard:
         self._unsettled.append((chunk, b""))
         return self._give_up_unjudged()
 
+    def begin_assembly(self, assembly: Assembly, chunk: bytes) -> None:
+        """Have the first chunk of a stream read, which has left: whole frames without a call."""
+        with self._stage:
+            assembly.begin(chunk)
+            return
+        self._give_up()
+
     def assemble(self, assembly: Assembly, chunk: bytes, *, final: bool) -> bytes:
         """Feed a part of an answer of which no call need be held so far, as `feed` does."""
         out: bytes | None = None

@@ -193,11 +193,21 @@ class Assembly:
         self.texts.room -= len(chunk)
         return True
 
+    def begin(self, chunk: bytes) -> None:
+        """Read a chunk of whole frames without a call, with nothing before it that waits: it leaves as it came. Blank
+        lines at its end wait for nothing."""
+        texts, sent = self.texts, self.sent
+        room = texts.room
+        if not self.idle:
+            self._read(self.codec.form.framer().feed(chunk))
+            self.idle = sent is None or bool(sent.before)
+        texts.room = room - len(chunk)
+
     def feed(self, chunk: bytes) -> bytes:
         """Read a chunk of the answer; returns what may leave. If it raises, all of the chunk is still to leave."""
         sent, framer = self.sent, self.framer
-        if self.idle and self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
-            self.texts.room -= len(chunk)
+        if self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
+            self.begin(chunk)
             return chunk
         if self._left >= 0:
             if frames := framer.feed(chunk):
@@ -220,7 +230,9 @@ class Assembly:
 
     def _is_quiet(self, chunk: bytes) -> bool:
         codec = self.codec
-        if len(chunk) > self.texts.room or not chunk.endswith(codec.form.frame_end):
+        if self.framer.waiting or self.reader.calls or len(chunk) > self.texts.room:
+            return False
+        if not chunk.endswith(codec.form.frame_end):
             return False
         return not (codec.is_stateful or codec.shows_call(chunk) or (codec.kept_mark and codec.kept_mark in chunk))
 
