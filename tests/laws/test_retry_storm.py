@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from callfuse.conversations.ledger import FailedRequest
-from callfuse.conversations.retries import MOST, find_storm, request_digest, with_failure
+from callfuse.conversations.ledger import StormEntry
+from callfuse.conversations.retries import find_storm, request_digest, with_failure
+from callfuse.conversations.storms import MOST
 from callfuse.policy.settings import LoopSettings
 from tests.support.asgi import JSON_REQUEST, Request, drive
 from tests.support.config import guard
@@ -164,7 +165,7 @@ def test_counts_within_a_minute_and_no_more() -> None:
     """What is older is dropped when another comes; a lane keeps so many at most."""
     settings = LoopSettings.model_validate({"detectors": {"retry_storm": 3}})
     body = b"{}"
-    failures: tuple[FailedRequest, ...] = ()
+    failures: tuple[StormEntry, ...] = ()
     for now in (0.0, 30.0, 59.0):
         failures = with_failure(failures, request_digest(body), now)
     found = find_storm(failures, body, 60.0, settings)
@@ -173,8 +174,8 @@ def test_counts_within_a_minute_and_no_more() -> None:
     assert find_storm(failures, b"[]", 60.0, settings) is None
     assert find_storm(failures, body, 115.0, settings) is None
     assert with_failure(failures, b"x", 100.0) == (
-        FailedRequest(request_digest(body), 59.0),
-        FailedRequest(b"x", 100.0),
+        StormEntry(request_digest(body), 59.0),
+        StormEntry(b"x", 100.0),
     )
     for _ in range(2 * MOST):
         failures = with_failure(failures, b"x", 60.0)

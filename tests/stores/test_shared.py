@@ -14,10 +14,13 @@ from tests.asgi.test_mending import Talk, loop, other
 from tests.dialects.openai_responses import test_chains
 from tests.dialects.openai_responses.test_chains import answer, call, going_on, heard, spun
 from tests.dialects.openai_responses.wire import message, request, result
+from tests.laws import test_compaction_storm, test_spawn_storm
 from tests.laws.test_commands import ok, told, typing
+from tests.support.asgi import Request
 from tests.support.kits import DialectKit
-from tests.support.meeting import MARK, Session, ask, every_dialect, in_session
+from tests.support.meeting import MARK, Session, ask, every_dialect, in_session, reply
 from tests.support.model import History, User
+from tests.support.plain import saying
 from tests.support.redis import RedisServer
 from tests.support.scripted import whole
 
@@ -60,6 +63,25 @@ def test_a_storm(server: RedisServer, kit: DialectKit, shared: bool) -> None:
     async def talks(session: Session) -> None:
         for _ in range(4):
             await session.exchange(asked, whole(b"{}", 503))
+
+    meetings = in_session(talks, "block", workers=2, store=store_of(server, shared=shared), **caps).meetings
+    assert [len(met.app.heard) for met in meetings] == [1, 1, 1, 0 if shared else 1]
+
+
+@SHARED
+@pytest.mark.parametrize("kind", ["spawn_storm", "compaction_storm"])
+def test_a_storm_of_beginnings(server: RedisServer, kind: str, shared: bool) -> None:
+    """Sub-agents that one worker has seen begin count in the other; so do compactions."""
+    caps = {"detectors": {kind: 4, f"{kind}_most": "block"}}
+
+    def asked(at: int) -> Request:
+        if kind == "spawn_storm":
+            return test_spawn_storm.start(CHAT, test_spawn_storm.claude(at))
+        return ask(CHAT, test_compaction_storm.compacted(at), stream=True, headers=test_compaction_storm.NAMED)
+
+    async def talks(session: Session) -> None:
+        for at in range(4):
+            await session.exchange(asked(at), reply(CHAT, saying("Yes."), stream=True))
 
     meetings = in_session(talks, "block", workers=2, store=store_of(server, shared=shared), **caps).meetings
     assert [len(met.app.heard) for met in meetings] == [1, 1, 1, 0 if shared else 1]

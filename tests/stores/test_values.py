@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from callfuse.conversations.ledger import (
     BlockMemory,
-    FailedRequest,
     KeptCall,
     KeptRound,
     LaneState,
     SessionState,
+    StormEntry,
     Told,
 )
 from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
@@ -55,7 +55,7 @@ states = st.builds(
     session=st.from_regex(r"[A-Za-z0-9._:-]{0,20}", fullmatch=True),
     blocks=blocks,
     told=st.lists(told, max_size=3).map(tuple),
-    failures=st.lists(st.builds(FailedRequest, digests, st.floats(0, 1e10)), max_size=3).map(tuple),
+    storm=st.lists(st.builds(StormEntry, digests, st.floats(0, 1e10)), max_size=3).map(tuple),
     spent=st.just(Spent()) | st.builds(Spent, st.floats(0, 1e10), counts, counts, counts, counts, flags, digests),
 )
 settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -113,7 +113,7 @@ def test_what_earlier_versions_wrote_is_read(state: LaneState, session: SessionS
     session = SessionState(session.overrides, session.ran, session.reset)
     name, _, text = encode_lane(state).partition(b"\n")
     last = name + b"\n" + json.dumps([5, *json.loads(text)[1:7]]).encode()
-    of_then = replace(state, told=(), failures=(), spent=Spent())
+    of_then = replace(state, told=(), storm=(), spent=Spent())
     assert decode_lane(last) == of_then
     old = name + b"\n" + json.dumps([4, *json.loads(text)[1:6]]).encode()
     assert decode_lane(old) == replace(of_then, blocks=BlockMemory())

@@ -29,8 +29,9 @@ from callfuse.wire.jsontext import loads
 class KeptRequest:
     """A request that is dropped and parsed again on demand.
 
-    `body`: its bytes (without its commands, where it had some, and with hints, where it gets some). `model` and
-    `choices` are always there; `streamed`: it asks for a stream; `continues`: its vendor remembers conversations.
+    `body`: its bytes (without its commands, where it had some, and with hints, where it gets some); `is_changed`: they
+    differ from what the client has sent. `model` and `choices` are always there; `streamed`: it asks for a stream;
+    `continues`: its vendor remembers conversations.
     """
 
     __slots__ = (
@@ -40,13 +41,15 @@ class KeptRequest:
         "choices",
         "continues",
         "dialect",
+        "is_changed",
         "model",
         "streamed",
     )
 
-    def __init__(self, dialect: Dialect, request: Request, target: str) -> None:
+    def __init__(self, dialect: Dialect, request: Request, target: str, *, is_changed: bool = False) -> None:
         self.dialect = dialect
         self.body = request.body
+        self.is_changed = is_changed
         self.model = request.model
         self.choices = request.choices
         self.streamed = request.stream
@@ -64,7 +67,7 @@ class KeptRequest:
 
     def replace(self, body: bytes) -> None:
         """Go on with other bytes, which are read alike: the parsed request stays."""
-        self.body = body
+        self.body, self.is_changed = body, True
         if self._request is not None:
             self._request.body = body
 

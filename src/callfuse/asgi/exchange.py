@@ -4,7 +4,6 @@
 
 from collections.abc import Awaitable
 from dataclasses import replace
-from functools import partial
 
 from callfuse.asgi import headers, off_loop
 from callfuse.asgi.body import RequestBody
@@ -21,11 +20,11 @@ from callfuse.asgi.repair import RepairingApp
 from callfuse.asgi.review import Review
 from callfuse.asgi.scopes import call
 from callfuse.asgi.spending import Spending
+from callfuse.asgi.storms import open_storms
 from callfuse.asgi.types import Scope, Send
 from callfuse.conversations.hints import with_hints
 from callfuse.conversations.monologue import NO_MONOLOGUE, ShownMonologue, read_monologue
 from callfuse.conversations.notes import notes_for
-from callfuse.conversations.retries import find_storm
 from callfuse.conversations.timeline import LaneEvidence
 from callfuse.policy import texts
 from callfuse.policy.holdout import HOLDOUT
@@ -42,11 +41,11 @@ class Exchange:
         "_evidence",
         "_first",
         "_host",
-        "_is_hinted",
         "_keeper",
         "_monologue",
         "_prepared",
         "_repairs",
+        "_storms",
         "_unpacks",
         "reply",
     )
@@ -56,7 +55,7 @@ class Exchange:
         self._prepared = prepared
         self._answer: AnswerDriver | None = None
         self._unpacks = self._repairs = False
-        self._is_hinted = self._add_hints()
+        self._add_hints()
         chain = prepared.request.get().chain
         remembers = False
         if chain is not None:
@@ -82,6 +81,7 @@ class Exchange:
         if self._evidence.brings_results:
             self._keeper.tell_results()
         self.reply: SyntheticReply | None = None
+        self._storms = open_storms(host, prepared)
         self._monologue = self._read_monologue()
         self._first = self._content()
 
@@ -98,8 +98,10 @@ class Exchange:
 
     async def review(self) -> None:
         """Let the callback decide about what the newest results show, before the model is told of it."""
-        if self._prepared.state.failures:
-            await self._review_storm()
+        if self._storms is not None:
+            async for finding in self._storms.findings():
+                if self.reply is None:  # no warning would change the next request
+                    await self._review_before(self._evidence.judge.before(finding), may_warn=False)
         if self._monologue.verdict is not None and self.reply is None:
             await self._review_monologue(self._monologue.verdict)
         host, prepared, found = self._host, self._prepared, self._evidence.hindsight
@@ -110,15 +112,6 @@ class Exchange:
             (decided,) = await review.review([found])
             if self._evidence.decide(decided):
                 self._first = await off_loop.run(self._content, len(prepared.request.body))
-
-    async def _review_storm(self) -> None:
-        """Do what is to be done about a request that has failed too often. No warning would change the next one."""
-        prepared = self._prepared
-        failures, body = prepared.state.failures, prepared.request.body
-        find = partial(find_storm, failures, body, prepared.now, prepared.settings)
-        finding = await off_loop.run(find, len(body))
-        if finding is not None:
-            await self._review_before(self._evidence.judge.before(finding), may_warn=False)
 
     async def _review_monologue(self, found: Verdict) -> None:
         """Do what is to be done about a monologue."""
@@ -229,22 +222,19 @@ class Exchange:
                 request.body = apply(request.body, [*earlier, *pending])
             if request.chain is not None:
                 request.body = request.chain.resume(prepared.state.continuation)
-        is_changed = prepared.changed or self._is_hinted or request.body != prepared.request.body
-        return request.body if is_changed else None
+        return request.body if prepared.request.is_changed or request.body != prepared.request.body else None
 
-    def _add_hints(self) -> bool:
-        """Add what `tool_hint` and `tool_names` ask for, by the settings of server and model; whether that is anything.
-        What is only observed stays as it came."""
+    def _add_hints(self) -> None:
+        """Add what `tool_hint` and `tool_names` ask for, by the settings of server and model. What is only observed
+        stays as it came."""
         prepared, settings = self._prepared, self._host.settings
         if prepared.signed or prepared.arm.name == HOLDOUT or not (settings.tool_hint or settings.tool_names):
-            return False
+            return
         where, kept = prepared.where, prepared.request
         with FailOpen(self._host.bus, where.session).stage("while adding texts"):
             body = with_hints(kept.get(), settings.for_exchange(f"{where.backend}:{where.model}"))
             if body != kept.body:
                 kept.replace(body)
-                return True
-        return False
 
     def _repair(self, body: bytes, error: bytes) -> bytes | None:
         """A body that the vendor refused, repaired; None if it cannot be."""

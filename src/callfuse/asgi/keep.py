@@ -246,7 +246,7 @@ class Keeper:
 
         async def make(state: LaneState | None) -> dict[Lane, LaneState]:
             there = prepared.state if state is None else state
-            return {prepared.lane: replace(there, failures=with_failure(there.failures, digest, now))}
+            return {prepared.lane: replace(there, storm=with_failure(there.storm, digest, now))}
 
         with self.fail_open.stage("while keeping"):
             await change_lanes(self._host.ledger, prepared.read, make, now)

@@ -24,8 +24,9 @@ from callfuse.asgi.types import ASGIApp, Scope
 from callfuse.commands import FoundCommands
 from callfuse.config.serve import Route
 from callfuse.conversations.blocks import after_reset
-from callfuse.conversations.identity import KnownHeaders, Lane, credential_of, lane_of
+from callfuse.conversations.identity import NO_SESSION_HEADERS, KnownHeaders, Lane, credential_of, lane_of
 from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionState
+from callfuse.conversations.spawns import spawner_of
 from callfuse.dialects import Dialect
 from callfuse.dialects.base import Request
 from callfuse.dialects.continued import ReadHistory
@@ -88,11 +89,11 @@ class Prepared:
     """One request that is judged.
 
     `state`, `session`: the ledger's states of its lane and session. `settings`: those of this exchange. `signed`: the
-    body must not be changed. `observed`: another callfuse guards it, so this one only observes. `changed`: commands
-    were removed, so the body differs from the original. `keeps_place`: the session has settings, or the lane a state,
-    that must be found again where a chain continues, even after an answer without calls. `tally`: the account of the
-    exchange. `arm`: that of its session, where some are only observed to measure against. `weight`: that of the body,
-    for `off_loop.run`.
+    body must not be changed. `observed`: another callfuse guards it, so this one only observes. `keeps_place`: the
+    session has settings, or the lane a state, that must be found again where a chain continues, even after an answer
+    without calls. `tally`: the account of the exchange. `arm`: that of its session, where some are only observed to
+    measure against. `weight`: that of the body, for `off_loop.run`. `spawner`: the session whose agent has started this
+    one; empty if none is known to have.
     """
 
     request: KeptRequest
@@ -104,11 +105,11 @@ class Prepared:
     where: Where
     signed: bool
     observed: bool
-    changed: bool
     keeps_place: bool
     tally: Tally
     arm: Arm
     weight: int
+    spawner: str
 
     @property
     def allowed(self) -> Sequence[Allowance]:
@@ -335,7 +336,7 @@ class _Preparation:
         keeps_place |= settings.budget.is_on and request.chain is not None
         arm = Arm("", settings) if self._is_observed else arm_of(settings, lane.credential, self._tally.where.session)
         return Prepared(
-            KeptRequest(self._dialect, request, self._target),
+            KeptRequest(self._dialect, request, self._target, is_changed=is_changed),
             lane,
             state,
             kept,
@@ -344,11 +345,11 @@ class _Preparation:
             self._tally.where,
             signed=self._is_signed or self._is_observed,
             observed=self._is_observed,
-            changed=is_changed,
             keeps_place=keeps_place,
             tally=self._tally,
             arm=arm,
             weight=self._weight,
+            spawner=spawner_of(lane, self._said) if self._said is not NO_SESSION_HEADERS else "",
         )
 
     def _where(self, request: Request, lane: Lane, state: LaneState) -> Where:

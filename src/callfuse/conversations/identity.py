@@ -64,6 +64,8 @@ CODEX_HEADERS: Final = (b"session-id", b"session_id", b"conversation_id")
 """Read for Codex only: from other clients such names may mean anything."""
 SHARED_HEADERS: Final = (b"x-session-id", b"x-session-affinity")
 _OTHER_VENDOR: Final = re.compile(rb"x-(?!(?:.*-)?parent-).+-session-id")
+_OF_PARENT: Final = re.compile(rb"x-(?:.*-)?parent-session-id")
+"""OpenCode's sub-agents have sessions of their own, and send that of the agent that has started them."""
 
 AGENT_HEADERS: Final = (b"x-claude-code-parent-agent-id", b"x-claude-code-agent-id")
 CODEX_AGENT_HEADERS: Final = (b"thread-id",)
@@ -154,8 +156,9 @@ class SessionHeaders(NamedTuple):
 
     `own`, `named`, `baggage`: the id of the session in callfuse's own header, in the first of the other headers that
     has one, and in the trace baggage, each with its source; empty if there is none. `agent`: as in `Lane`.
-    `is_sub_agent`: a model has started this agent, so that its user messages were written by a model. `as_sent`: the
-    values of the headers that name session and agent. `settings`: the headers with callfuse's prefix.
+    `is_sub_agent`: a model has started this agent, so that its user messages were written by a model. `parent`: the
+    session that has started this one. `as_sent`: the values of the headers that name session and agent. `settings`: the
+    headers with callfuse's prefix.
     """
 
     own: tuple[_NamedSession, ...] = ()
@@ -163,6 +166,7 @@ class SessionHeaders(NamedTuple):
     baggage: tuple[_NamedSession, ...] = ()
     agent: str = ""
     is_sub_agent: bool = False
+    parent: str = ""
     as_sent: tuple[bytes, ...] = ()
     settings: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -179,6 +183,7 @@ def read_session_headers(headers: Headers) -> SessionHeaders:
         _first_id([("baggage", baggage and baggage[1])]),
         _agent(headers),
         any(_id_text(headers.get(name)) for name in SUB_AGENT_HEADERS),
+        next((session_name(headers[name]) for name in sorted(filter(_OF_PARENT.fullmatch, headers))), ""),
         tuple([headers[name] for name in sorted(_SESSION_HEADERS & headers.keys())]),
         tuple(sorted((name, value) for name, value in headers.items() if name.startswith(OWN_PREFIX))),
     )
@@ -351,7 +356,7 @@ def _id_text(value: Any) -> str:
     return value[:MAX_ID].strip() if isinstance(value, str) else ""
 
 
-def session_name(id_: str) -> str:
+def session_name(id_: str | bytes) -> str:
     """The name in logs and keys of the session that a client calls so: its id if printable and short, else a digest."""
     return _loggable_id(_id_text(id_))
 

@@ -133,9 +133,9 @@ class Told(NamedTuple):
     is_open: bool = False
 
 
-class FailedRequest(NamedTuple):
-    """A request that the vendor has answered with an error (`conversations/retries.py`). `digest`: of its body; `time`:
-    of the answer, in Unix seconds."""
+class StormEntry(NamedTuple):
+    """One of what is counted to find storms (`conversations/storms.py`). `digest`: of the body of a request that the
+    vendor has answered with an error, of the id of a sub-agent, or of a summary; `time`: in Unix seconds."""
 
     digest: bytes
     time: float
@@ -158,8 +158,9 @@ class LaneState:
     blocks: BlockMemory = NO_BLOCKS
     told: tuple[Told, ...] = ()
     """What the model was told of and has not answered yet, oldest first."""
-    failures: tuple[FailedRequest, ...] = ()
-    """The requests that have failed since an answer with calls, oldest first."""
+    storm: tuple[StormEntry, ...] = ()
+    """What is counted to find storms, oldest first: the requests of a lane that have failed since an answer with calls;
+    sub-agents and summaries under keys of their own."""
     spent: Spent = NOTHING_SPENT
     """What counts for a budget: of the turn in a lane, of all of it under the key of a session or a credential."""
     last_used: float | None = None

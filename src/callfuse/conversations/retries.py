@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from callfuse.conversations.ledger import FailedRequest
+from callfuse.conversations.ledger import StormEntry
+from callfuse.conversations.storms import MOST, Row, recent, storm
 from callfuse.model import Finding
-from callfuse.model.finding import NO_TOOL
 from callfuse.policy.settings import LoopSettings
 
 KIND: Final = "retry_storm"
 WITHIN_S: Final = 60.0
 """Seconds in which requests are counted."""
-MOST: Final = 250
-"""Failed requests that a lane keeps, the newest ones. A higher limit finds nothing."""
 FAILED_FROM: Final = 400
 """The lowest status of an error."""
 
@@ -27,24 +25,16 @@ def request_digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=16).digest()
 
 
-def with_failure(failures: Sequence[FailedRequest], digest: bytes, now: float) -> tuple[FailedRequest, ...]:
+def with_failure(failures: Sequence[StormEntry], digest: bytes, now: float) -> Row:
     """The failed requests of a lane with one more, without those that no longer count."""
-    return (*_recent(failures, now), FailedRequest(digest, now))[-MOST:]
+    return (*recent(failures, now, WITHIN_S), StormEntry(digest, now))[-MOST:]
 
 
-def find_storm(failures: Sequence[FailedRequest], body: bytes, now: float, settings: LoopSettings) -> Finding | None:
+def find_storm(failures: Sequence[StormEntry], body: bytes, now: float, settings: LoopSettings) -> Finding | None:
     """What is found in a request with this body, if it is one too many."""
     limit = settings.limit_of(KIND) if settings.enabled else 0
-    recent = _recent(failures, now)
-    if not 0 < limit <= 1 + len(recent):
+    counted = recent(failures, now, WITHIN_S)
+    if not 0 < limit <= 1 + len(counted):
         return None
     digest = request_digest(body)
-    count = 1 + [one.digest for one in recent].count(digest)
-    if count < limit:
-        return None
-    return Finding(KIND, NO_TOOL, digest, count, limit, WITHIN_S, hard=False)
-
-
-def _recent(failures: Sequence[FailedRequest], now: float) -> list[FailedRequest]:
-    """Those within the time; the clocks of several hosts may differ."""
-    return [one for one in failures if abs(now - one.time) <= WITHIN_S]
+    return storm(KIND, digest, 1 + [one.digest for one in counted].count(digest), limit, WITHIN_S)

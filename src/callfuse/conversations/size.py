@@ -34,7 +34,7 @@ def size_of_lane(lane: Lane, state: LaneState) -> int:
     size += sum([_NOTE + key[0].__sizeof__() + text.__sizeof__() for key, text in state.notes.items()])
     size += sum([_NOTE + len(id_) + len(item) for id_, item in known.items.items()])
     size += sum([_DIGEST + len(item) for item in known.unanswered])
-    size += _TOLD * len(state.told) + _DIGEST * len(state.failures)
+    size += _TOLD * len(state.told) + _DIGEST * len(state.storm)
     return size + _calls(blocks.calls) + _DIGEST * (len(blocks.turns) + len(blocks.known))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from callfuse.detect.settings import LONGEST_LAP
 
-_ROUNDS: Final = {"rounds": 1, "calls": 1, "answers": 1, "requests": 1}
+_ROUNDS: Final = {"rounds": 1, "calls": 1, "answers": 1, "requests": 1, "agents": 1, "compactions": 1}
 """Rounds per unit; any other unit (laps) can take up to `LONGEST_LAP`."""
 
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from callfuse.detect.blocked_repeat import BlockedRepeat
 from callfuse.detect.budget import Budget, ToolBudget, WeightedBudget
+from callfuse.detect.compaction_storm import CompactionStorm
 from callfuse.detect.cycle import Cycle
 from callfuse.detect.detector import Detector, Hindsight, RequestRule, Rule
 from callfuse.detect.error_rate import ErrorRate
@@ -22,6 +23,7 @@ from callfuse.detect.retry_storm import RetryStorm
 from callfuse.detect.runaway_call import RunawayCall
 from callfuse.detect.same_error import SameError
 from callfuse.detect.similar import Similar
+from callfuse.detect.spawn_storm import SpawnStorm
 from callfuse.detect.spending import SpentCalls, SpentMoney, SpentSeconds, SpentTokens
 from callfuse.detect.stagnation import Stagnation
 from callfuse.detect.truncated import Truncated
@@ -48,6 +50,8 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     Truncated(),
     Monologue(),
     RetryStorm(),
+    SpawnStorm(),
+    CompactionStorm(),
     Flood(),
     RunawayCall(),
     Budget(),

@@ -338,6 +338,9 @@ class Request(Protocol):
     def speech(self, at: int) -> Utterance:
         """What the model says in the message at this position."""
 
+    def sealed_summary(self, at: int) -> str:
+        """The summary of earlier messages, as the vendor has encrypted it, at this position; empty if there is none."""
+
     def append_to_user(self, at: int, text: str) -> Sequence[Edit]:
         """The edits that append a text to the user's message at this position; none if it is not the user's."""
 

@@ -43,6 +43,10 @@ class RequestWithHistory(RequestWithTools):
             return self._rounds_from(0)
         return self._history.rounds(self._rounds_from, self._is_seam)
 
+    def sealed_summary(self, at: int) -> str:
+        """The summary that the vendor has encrypted at this position: most vendors write none."""
+        return ""
+
     def take_history(self, history: ReadHistory) -> None:
         """Take what an earlier request with the same first messages has read."""
         self._history = history

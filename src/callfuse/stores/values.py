@@ -17,11 +17,11 @@ from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 from callfuse.conversations.ledger import (
     NO_BLOCKS,
     BlockMemory,
-    FailedRequest,
     KeptCall,
     KeptRound,
     LaneState,
     SessionState,
+    StormEntry,
     Told,
 )
 from callfuse.dialects.stateful import NO_DIFFERENCE, Continuation
@@ -86,8 +86,8 @@ LaneShape = tuple[
 """Version, length, turns, rounds, notes, continuation, blocks, what the model was told."""
 SpentShape = tuple[float, Count, Count, Count, Count, bool, Base64]
 """Since when, calls, tokens, estimated ones, money, whether the model was warned, turn."""
-FailureShape = tuple[Base64, float]
-"""Digest and time of a request that has failed."""
+StormShape = tuple[Base64, float]
+"""Digest and time of what is counted to find storms."""
 LongLaneShape = tuple[
     Version,
     int,
@@ -98,9 +98,9 @@ LongLaneShape = tuple[
     BlocksShape | None,
     list[ToldShape],
     SpentShape | None,
-    list[FailureShape],
+    list[StormShape],
 ]
-"""The same with what was spent, where there is a budget, and the requests that have failed."""
+"""The same with what was spent, where there is a budget, and what is counted to find storms."""
 OldSessionShape = tuple[OlderVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 SetShape = tuple[ModelSettings, dict[Text, ToolSettings]]
 """Overrides, and overrides by tool."""
@@ -140,8 +140,8 @@ def encode_lane(state: LaneState) -> bytes:
         [(*one[:2], _encode_bytes(one.signature), *one[3:]) for one in state.told],
     )
     spent = None if state.spent == NOTHING_SPENT else (*state.spent[:-1], _encode_bytes(state.spent.turn))
-    failures = [(_encode_bytes(digest), time) for digest, time in state.failures]
-    long = (*shape, spent, failures) if spent or failures else shape
+    storm = [(_encode_bytes(digest), time) for digest, time in state.storm]
+    long = (*shape, spent, storm) if spent or storm else shape
     return _join(state.session, state.revision, dumps(long))
 
 
@@ -171,7 +171,7 @@ def decode_lane(value: bytes) -> LaneState:
         length, turns, rounds, notes, known = shape[1:6]
         blocks = shape[6] if len(shape) > 6 else None
         told = shape[7] if len(shape) > 7 else []
-        spent, failures = shape[8:] if len(shape) > 8 else (None, [])
+        spent, storm = shape[8:] if len(shape) > 8 else (None, [])
         of_turn = [_decode_bytes(turn) for turn in turns]
         return LaneState(
             tuple([_decode_round(one, of_turn) for one in rounds]),
@@ -186,7 +186,7 @@ def decode_lane(value: bytes) -> LaneState:
                     for id_, kind, signature, position, arm, waited, is_open in told
                 ]
             ),
-            failures=tuple([FailedRequest(_decode_bytes(digest), time) for digest, time in failures]),
+            storm=tuple([StormEntry(_decode_bytes(digest), time) for digest, time in storm]),
             spent=NOTHING_SPENT if spent is None else Spent(*spent[:-1], _decode_bytes(spent[-1])),
             revision=revision,
         )

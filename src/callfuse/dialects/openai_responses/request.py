@@ -248,6 +248,12 @@ class ResponsesRequest(ItemList):
         kind = plain_text_of(item.get("type")) if isinstance(item, dict) else ""
         return CALLS_MADE if kind.endswith(_OF_A_RUN) else NOTHING_SAID
 
+    def sealed_summary(self, at: int) -> str:
+        """The encrypted summary in an item."""
+        item = self._items[at]
+        is_summary = isinstance(item, dict) and item.get("type") == "compaction"
+        return plain_text_of(item.get("encrypted_content")) if is_summary else ""
+
     def own_text(self, at: int) -> str | None:
         """callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""
         item = self._items[at]

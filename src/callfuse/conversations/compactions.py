@@ -1,0 +1,81 @@
+"""Finds histories that a client compacts again and again, without a call in between.
+
+A compaction shows in the first request behind it: a summary in the words of a known harness, or one that the vendor has
+sealed, and nothing of the model's behind it. Each summary differs from the one before, and a request that is sent again
+has the same. A call ends a row, and so does a message that a person has written since.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import KeptRound, StormEntry
+from callfuse.conversations.storms import Row, with_new
+from callfuse.dialects.base import Request
+from callfuse.dialects.history import digest_of
+from callfuse.dialects.typed import Speech
+from callfuse.harness import is_summary, is_word_behind_summary
+
+KIND: Final = "compaction_storm"
+WITHIN_S: Final = 3600.0
+"""Seconds in which compactions are counted: a slow model writes for minutes at one summary."""
+NEAR: Final = 16
+"""Messages at the end of a history among which a summary is looked for."""
+NOTHING_SAID: Final = digest_of(())
+"""In place of the digest of what a user has said."""
+
+
+class Compaction(NamedTuple):
+    """A summary at the end of a history. Digests: `summary`, and `said`: what the user has said last beside it."""
+
+    summary: bytes
+    said: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """What identifies it; that of all behind the same message begins alike."""
+        return self.said + self.summary
+
+
+def compaction_lane(lane: Lane) -> Lane:
+    """The key of the compactions of a lane."""
+    return lane._replace(source=KIND)
+
+
+def read_compaction(request: Request) -> Compaction | None:
+    """The summary at the end of a history, behind which no model has said anything; None if there is none."""
+    summary, said, goes_on = b"", b"", False
+    for at in reversed(range(max(0, request.length - NEAR), request.length)):
+        speech = request.speech(at)
+        if goes_on and speech.words:
+            summary, goes_on = summary or _digest([speech.words]), False
+            continue
+        if speech.what is not Speech.NOTHING or request.has_result(at):
+            break
+        summaries, own, goes_on = _read_message(request, at)
+        summary = summary or _digest(summaries)
+        said = said or _digest(own)
+    return Compaction(summary, said or NOTHING_SAID) if summary else None
+
+
+def with_compaction(row: Sequence[StormEntry], found: Compaction, rounds: Sequence[KeptRound], now: float) -> Row:
+    """A lane's row with a compaction, without those before its last call, and before what the user has said since.
+    `rounds`: those that the ledger has of the lane."""
+    called = max([one.time for one in rounds if one.delivered and one.time is not None], default=0.0)
+    of_row = [one for one in row if one.time > called and one.digest.startswith(found.said)]
+    return with_new(of_row, found.digest, now, WITHIN_S)
+
+
+def _read_message(request: Request, at: int) -> tuple[list[str], list[str], bool]:
+    """The summaries in a message that is not the model's, what else is written there, and whether that is only what a
+    harness says behind a summary of the model's."""
+    typed = request.typed_message(at)
+    words = [one.text for one in typed.texts] if typed is not None else []
+    summaries = [request.sealed_summary(at), *filter(is_summary, words)]
+    own = [one for one in words if not (is_summary(one) or is_word_behind_summary(one))]
+    return summaries, own, bool(words) and not (own or any(summaries))
+
+
+def _digest(said: Sequence[str]) -> bytes:
+    """A digest of texts; empty if they are."""
+    return digest_of([one.encode("utf-8", "surrogatepass") for one in said]) if any(said) else b""
