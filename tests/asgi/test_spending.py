@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -334,6 +336,92 @@ def test_a_credential_has_all_its_sessions() -> None:
     assert asyncio.run(agent.run(2)) == ""
 
 
+HOURLY = {"tokens": 30, "by": "credential", "period": "hour"}
+ONE_SESSION = (*JSON_REQUEST, (b"x-session-id", b"one"))
+
+
+def test_a_credential_has_a_budget_for_each_hour() -> None:
+    """Whenever it has begun, and in whatever session; that of the last hour is spent, not less."""
+    agent = Agent(HOURLY, headers=ONE_SESSION)
+    agent.clock.now = 3600 * 500 + 3500.0
+    for session in (b"one", b"two"):
+        agent.headers = (*JSON_REQUEST, (b"x-session-id", session))
+        assert asyncio.run(agent.run(2)) == "" or session == b"two"
+    assert asyncio.run(agent.step())
+    agent.clock.now = 3600 * 501.0
+    assert asyncio.run(agent.run(2)) == ""
+    assert asyncio.run(agent.step())
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["redis", "memory"])
+def test_a_period_outlives_a_pause(redis: RedisServer, shared: bool) -> None:
+    """A day's budget is still spent in the evening, where conversations are long forgotten; the next day it is new."""
+    budget = {"tokens": 30, "by": "credential", "period": "day"}
+    ledger = redis.url if shared else MemoryLedger(max_lanes=9, ttl_s=3000)
+    agent = Agent(budget, headers=ONE_SESSION, store=ledger)
+    agent.clock.now = 86400 * 20_000 + 3600.0
+
+    async def run() -> None:
+        assert await agent.run(2) == ""
+        agent.clock.now += 20 * 3600
+        agent.history = History((User("Something else."),))
+        assert await agent.step()
+        agent.clock.now += 4 * 3600
+        assert await agent.step() == ""
+        for guard in agent.guards if shared else ():
+            assert isinstance(guard.ledger, RedisLedger)
+            await guard.ledger.aclose()
+
+    asyncio.run(run())
+
+
+def test_how_long_a_store_keeps_a_period(redis: RedisServer) -> None:
+    """To its end; what has none, as long as conversations."""
+    now = time.time()
+    agent = Agent({"tokens": 900, "by": "credential", "period": "day"}, headers=ONE_SESSION, store=redis.url)
+    agent.clock.now = now
+
+    async def run() -> None:
+        await agent.step()
+        for guard in agent.guards:
+            assert isinstance(guard.ledger, RedisLedger)
+            await guard.ledger.aclose()
+
+    asyncio.run(run())
+    with closing(redis.client()) as client:
+        keys = [key for key in client.keys("*:lane:*") if not str(key).endswith(":used'")]
+        lives = sorted([client.pttl(key) for key in keys])
+    wanted = sorted([3_000_000, max(3_000_000, 1000 * (86400 - now % 86400))])
+    assert [wanted[at] - 60_000 < life <= wanted[at] for at, life in enumerate(lives)] == [True, True]
+
+
+def test_an_answer_over_the_end_of_a_period() -> None:
+    """It is paid in the period in which it ends, and that is not told to be near its end."""
+    ledger = MemoryLedger(max_lanes=9, ttl_s=1000)
+    agent = Agent({**HOURLY, "tokens": 30, "warn_at": 0.5}, headers=ONE_SESSION, store=ledger)
+    agent.clock.now = 3600 * 501 - 1.0
+    asyncio.run(agent.step())
+
+    def late(_: int) -> Reply:
+        agent.clock.now = 3600 * 501 + 1.0
+        return reply(CHAT, step(agent.asked), stream=True)
+
+    agent.vendor = late
+    asyncio.run(agent.step())
+    kept = spent_in(ledger)
+    assert (kept.tokens, kept.calls, kept.since, kept.until, kept.warned) == (18, 1, 3600 * 501 + 1, 3600 * 502, False)
+
+
+@pytest.mark.parametrize("by", ["turn", "session"])
+def test_a_turn_and_a_session_have_no_period(by: str) -> None:
+    """They are spent as long as they are remembered."""
+    budget = {"tokens": 30, "by": by}
+    agent = Agent(budget, headers=ONE_SESSION)
+    assert asyncio.run(agent.run(2)) == ""
+    agent.clock.now += 2000
+    assert asyncio.run(agent.step())
+
+
 @every_dialect
 @streamed_and_whole
 def test_the_model_is_warned_once(kit: DialectKit, stream: bool) -> None:
@@ -408,7 +496,8 @@ def test_exchanges_at_once_add(by: str) -> None:
 
 def spent_in(ledger: MemoryLedger) -> Spent:
     """What one turn or session has spent by the only lane that knows of any."""
-    (kept,) = [state.spent for _, state, _ in ledger._lanes.entries.values() if state.spent.tokens]
+    shelves = (ledger._lanes, ledger._lasting)
+    (kept,) = [state.spent for one in shelves for _, state, _ in one.entries.values() if state.spent.tokens]
     return kept
 
 

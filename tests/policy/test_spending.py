@@ -1,5 +1,7 @@
 """The section `budget`: limits in their units, prices by globs, and what is wrong with them."""
 
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,6 +72,7 @@ def test_a_copy_knows_its_own_values() -> None:
 
 
 RIGHT = "use a number from 0 to 1000000000"
+PERIODS = "use none, hour, day, month, or a number of seconds"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +88,19 @@ RIGHT = "use a number from 0 to 1000000000"
         ({"tokens": -5}, "budget.tokens = -5 (keyword): use a whole number from 0"),
         ({"warn_at": 80}, "budget.warn_at = 80 (keyword): use a number from 0 to 1"),
         ({"tokens": True}, "budget.tokens = true (keyword): use a number"),
+        ({"period": "week"}, f"budget.period = 'week' (keyword): {PERIODS}"),
+        ({"period": 0}, f"budget.period = 0 (keyword): {PERIODS}"),
+        ({"period": True}, f"budget.period = true (keyword): {PERIODS}"),
+        ({"period": "nan"}, f"budget.period = 'nan' (keyword): {PERIODS}"),
+        ({"period": [1]}, f"budget.period = [1] (keyword): {PERIODS}"),
+        (
+            {"period": "day", "tokens": 5},
+            "budget.period = 'day' (keyword): a period is of a credential; set budget.by: ",
+        ),
+        (
+            {"period": "day", "by": "session"},
+            "budget.period = 'day' (keyword): a period is of a credential; set budget",
+        ),
     ],
 )
 def test_what_is_wrong(budget: dict[str, Any], message: str) -> None:
@@ -122,3 +138,67 @@ def test_what_is_spent_adds_up_in_any_order() -> None:
     one, other = Spent(50.0, 1, 10, 0, 7), Spent(40.0, 2, 20, 20, 8, warned=True, turn=b"t")
     assert one.plus(other) == Spent(40.0, 3, 30, 20, 15, True, b"t") == other.plus(one)
     assert Spent().plus(one) == one
+
+
+def test_what_was_spent_in_a_period_is_nothing_after_it() -> None:
+    """What has no period stays."""
+    spent = Spent(50.0, 1, 10, until=3600.0)
+    assert [spent.at(now) for now in (0.0, 3599.9, 3600.0)] == [spent, spent, Spent()]
+    assert Spent(50.0, 1, 10).at(1e10) == Spent(50.0, 1, 10)
+    assert spent.plus(Spent(60.0, 1, 5, until=7200.0)) == Spent(50.0, 2, 15, until=7200.0)
+
+
+def seconds(*date: int) -> float:
+    """A time in UTC."""
+    return datetime(*date, tzinfo=UTC).timestamp()  # type: ignore[arg-type, misc]
+
+
+@pytest.mark.parametrize(
+    ("period", "now", "end"),
+    [
+        ("none", seconds(2026, 11, 27, 22), 0),
+        (None, seconds(2026, 11, 27, 22), 0),
+        (False, seconds(2026, 11, 27, 22), 0),
+        ("hour", seconds(2026, 11, 27, 22, 59, 59), seconds(2026, 11, 27, 23)),
+        ("HOUR", seconds(2026, 11, 27, 22), seconds(2026, 11, 27, 23)),
+        ("day", seconds(2026, 12, 31, 23, 59, 59), seconds(2027, 1, 1)),
+        ("month", seconds(2026, 12, 31, 23, 59, 59), seconds(2027, 1, 1)),
+        ("month", seconds(2028, 2, 1), seconds(2028, 3, 1)),
+        ("month", seconds(2028, 2, 29, 23, 59, 59), seconds(2028, 3, 1)),
+        ("month", 0.0, seconds(1970, 2, 1)),
+        (900, seconds(2026, 11, 27, 22, 14), seconds(2026, 11, 27, 22, 15)),
+        ("900", seconds(2026, 11, 27, 22, 15), seconds(2026, 11, 27, 22, 30)),
+    ],
+)
+def test_periods_have_fixed_ends(period: Any, now: float, end: float) -> None:
+    """In UTC, whenever a client has begun; `off` and `no` are what YAML reads as false."""
+    given = {} if period is None else {"period": period}
+    assert BudgetSettings.model_validate({"by": "credential", **given}).end_of_period(now) == end
+
+
+def test_every_month() -> None:
+    """Ends where the calendar says, for four hundred years."""
+    budget = BudgetSettings.model_validate({"by": "credential", "period": "month"})
+    firsts = [seconds(year, month, 1) for year in range(1970, 2371) for month in range(1, 13)]
+    for first, then in pairwise(firsts):
+        assert budget.end_of_period(first) == budget.end_of_period(then - 1) == then
+
+
+def test_a_period_is_of_a_credential() -> None:
+    """A turn and a session have none, whatever a tier sets; of a model that has one, it is."""
+    for by in ("turn", "session"):
+        budget = BudgetSettings.model_construct(by=by, period="day")
+        assert budget.end_of_period(5.0) == 0
+    models = {"openai:gpt*": {"budget": {"by": "credential", "tokens": 5, "period": "day"}}}
+    loop = LoopSettings.model_validate({"models": models})
+    assert loop.for_exchange("openai:gpt-4").budget.end_of_period(5.0) == 86400
+    assert loop.for_exchange("openai:o3").budget.end_of_period(5.0) == 0
+    with pytest.raises(ConfigError, match=r"models.openai:gpt\*.budget.period = 'day' \(keyword\): a period is of a"):
+        load_config({"tool_call_loop": {"models": {"openai:gpt*": {"budget": {"period": "day"}}}}}, {})
+
+
+def test_a_period_from_the_environment() -> None:
+    """A word, or seconds."""
+    for given, period in (("day", "day"), ("86400", 86400)):
+        environment = {"CALLFUSE_BUDGET_BY": "credential", "CALLFUSE_BUDGET_PERIOD": given}
+        assert load_config({}, environment).tool_call_loop.budget.period == period

@@ -65,7 +65,7 @@ class Spending:
     def state(self) -> LaneState:
         """The state of the request's lane, with what was spent."""
         state, shared = self._prepared.state, self._shared
-        return state if shared is None else replace(state, spent=shared.state.spent)
+        return state if shared is None else replace(state, spent=shared.state.spent.at(self._prepared.now))
 
     @property
     def is_kept(self) -> bool:
@@ -117,10 +117,15 @@ class Spending:
         shared = self._shared
         if shared is None:
             return False
+        budget, now = self._prepared.settings.budget, self._host.clock()
+        until = budget.end_of_period(now)
+        if until != budget.end_of_period(spent.since):  # the period has ended meanwhile
+            spent = spent._replace(since=now, warned=False)
+        paid = spent._replace(until=until)
 
         async def make(there: LaneState | None) -> Mapping[Lane, LaneState]:
             state = shared.state if there is None else there
-            return {shared.lane: LaneState(spent=state.spent.plus(spent))}
+            return {shared.lane: LaneState(spent=state.spent.at(now).plus(paid))}
 
         await self._change(shared, make)
         return True

@@ -15,6 +15,7 @@ V = TypeVar("V")
 MAX_BYTES: Final = 256 * 1024 * 1024
 """Bytes of lanes, and an eighth of it of sessions, unless a ledger is given another limit."""
 SHARE_OF_SESSIONS: Final = 8
+SHARE_OF_PERIODS: Final = 8
 FORGOTTEN_PER_LANE: Final = 4
 """Lanes of which the time of their last use is known when they are gone, for each that may be kept: some 150 bytes."""
 _FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
@@ -37,6 +38,8 @@ class MemoryLedger:
     most `max_bytes` bytes, as far as they can be estimated, and sessions an eighth of it. `on_drop` is called for each
     lane or session that goes before its time, or loses rounds for its own length, with the name of the limit.
 
+    What was spent in a period is kept to its end, up to an eighth of the bytes.
+
     Of lanes that have gone, the last 4 * `max_lanes`, the time of their last use stays: a client may still show their
     rounds, and nothing else tells these from rounds of a conversation that is new here.
     """
@@ -52,6 +55,7 @@ class MemoryLedger:
         self._ttl_s = ttl_s
         self._on_drop = on_drop
         self._lanes: Shelf[Lane, LaneState] = Shelf(max_lanes, max_bytes, ttl_s, on_drop, self._forget)
+        self._lasting: Shelf[Lane, LaneState] = Shelf(max_lanes, max_bytes // SHARE_OF_PERIODS, 0, on_drop)
         self._forgotten: OrderedDict[int, float] = OrderedDict()
         self._max_forgotten = FORGOTTEN_PER_LANE * max_lanes
         self._sessions: Shelf[SessionKey, SessionState] = Shelf(
@@ -64,17 +68,22 @@ class MemoryLedger:
     @property
     def size(self) -> int:
         """The bytes that its lanes and sessions take, about."""
-        return self._lanes.size + self._sessions.size
+        return self._lanes.size + self._lasting.size + self._sessions.size
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read the state of a lane and of its session; empty if older than `ttl_s`."""
-        state = self._lanes.find(lane, now)
+        state = self._find(lane, now)
         if state is None:
             gone = self._last_use_of(lane)
             state = _NOTHING_KEPT if gone is None else LaneState(last_used=gone)
         if not self._sessions.entries:  # most processes never see a command
             return state, _NOTHING_SET
         return state, self._session((lane.credential, state.session or lane.owner), now)
+
+    def _find(self, lane: Lane, now: float) -> LaneState | None:
+        """The state of a lane; None if there is none, or if it is too old."""
+        state = self._lanes.find(lane, now)
+        return self._lasting.find(lane, now) if state is None and self._lasting.entries else state
 
     def _session(self, key: SessionKey, now: float) -> SessionState:
         entries = self._sessions.entries
@@ -112,14 +121,18 @@ class MemoryLedger:
         for lane, (kept, size, whole) in lanes.items():
             if kept is not whole:
                 self._on_drop("lane")
-            self._lanes.keep(lane, kept, size, now)
+            until = kept.spent.until
+            shelf, other = (self._lasting, self._lanes) if until else (self._lanes, self._lasting)
+            shelf.keep(lane, kept, size, now, until)
+            if lane in other.entries:
+                other.drop(lane)
         return None
 
     def _moved(self, read: Read, now: float) -> Read | None:
         """What is there, if it has moved since it was read. What has gone since has not moved."""
         there = Read(
             read.lane,
-            self._lanes.find(read.lane, now) or read.state,
+            self._find(read.lane, now) or read.state,
             self._sessions.find(read.session_key, now) or read.session,
         )
         return there if has_moved(there.state, read.state) or has_moved(there.session, read.session) else None
@@ -178,11 +191,12 @@ class Shelf(Generic[K, V]):
         self._on_drop = on_drop
         self._on_gone = on_gone
 
-    def keep(self, key: K, value: V, size: int, now: float) -> None:
-        """Put an entry at the end, and drop what is too old or too much."""
+    def keep(self, key: K, value: V, size: int, now: float, until: float = 0.0) -> None:
+        """Put an entry at the end, and drop what is too old or too much. `until`: from when on it grows old, if later
+        than `now`."""
         before = self.entries.get(key)
         self.size += size - (before[2] if before else 0)
-        self.entries[key] = now, value, size
+        self.entries[key] = max(now, until), value, size
         self.entries.move_to_end(key)
         while self.entries and now - next(iter(self.entries.values()))[0] > self._ttl_s:
             self._drop_first()

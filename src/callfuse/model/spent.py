@@ -44,6 +44,7 @@ class Spent(NamedTuple):
 
     `since`: when its first request came, in Unix seconds; 0 where there was none. `estimated`: as in `Tokens`, of
     `tokens`. `warned`: the model was told that a limit is near. `turn`: the digest of the user message, of a turn.
+    `until`: the end of the period in which it counts, in Unix seconds; 0 where there is none.
     """
 
     since: float = 0.0
@@ -53,6 +54,11 @@ class Spent(NamedTuple):
     money: int = 0
     warned: bool = False
     turn: bytes = b""
+    until: float = 0.0
+
+    def at(self, now: float) -> "Spent":
+        """What counts at a time, in Unix seconds: nothing from the end of its period on."""
+        return NOTHING_SPENT if 0 < self.until <= now else self
 
     def plus(self, more: "Spent") -> "Spent":
         """Both together: in any order the same, for exchanges may end in any."""
@@ -64,6 +70,7 @@ class Spent(NamedTuple):
             self.money + more.money,
             self.warned or more.warned,
             more.turn or self.turn,
+            max(self.until, more.until),
         )
 
     def amount(self, unit: Unit, now: float) -> int:

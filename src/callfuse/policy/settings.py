@@ -42,7 +42,7 @@ from callfuse.policy.sections import (
     ToolSettings,
     with_preset,
 )
-from callfuse.policy.spending import BudgetSettings, check_prices
+from callfuse.policy.spending import BudgetSettings, check_budgets
 from callfuse.policy.tiers import (
     SESSION,
     Overrides,
@@ -232,7 +232,7 @@ class LoopSettings(Strict):
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
         """A ladder that escalates needs a model to escalate to, and money needs prices, for all or for some."""
-        check_prices(self.budget, self.models)
+        check_budgets(self.budget, self.models)
         if self.has_other_model:
             return self
         ladders: dict[tuple[str, ...], Ladder | None] = {("mode",): self.mode}

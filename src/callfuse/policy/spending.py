@@ -10,10 +10,12 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from callfuse.model.spent import MICROS, Tokens, Unit
 from callfuse.policy.fields import Amount, Share, Strict, Whole
+from callfuse.policy.periods import NO_PERIOD, Period, end_of
 
 Scope = Literal["turn", "session", "credential"]
 Limit = Annotated[Whole, Field(ge=0)]
 NO_PRICES: Final = "money needs prices; name them in budget.prices, as in {gpt-4o*: {input: 2.5, output: 10}}"
+NOT_OF_A_CREDENTIAL: Final = "a period is of a credential; set budget.by: credential"
 LONGEST_NAME: Final = 256
 """Characters of a model's name that are looked at."""
 
@@ -41,6 +43,9 @@ class BudgetSettings(Strict):
     by: Scope = "turn"
     """What a budget is for: a `turn` (since the last message of the user), a `session`, or all sessions of a
     `credential`."""
+    period: Period = NO_PERIOD
+    """After which period a `credential` begins anew: `hour`, `day`, `month` (of UTC) or a number of seconds; `none`
+    counts on until the credential is forgotten."""
     calls: Limit = 0
     """The most calls of tools; 0 is off."""
     tokens: Limit = 0
@@ -64,6 +69,10 @@ class BudgetSettings(Strict):
             case Unit.SECONDS:
                 return max(round(self.seconds), int(self.seconds > 0))
         return self.calls if unit is Unit.CALLS else self.tokens
+
+    def end_of_period(self, now: float) -> float:
+        """When the period of a time ends, both in Unix seconds; 0 where there is none."""
+        return end_of(self.period, now) if self.by == "credential" else 0.0
 
     @cached_property
     def is_on(self) -> bool:
@@ -96,6 +105,7 @@ class SomeBudget(Strict):
     """As `BudgetSettings`, whose prices hold for all models; None leaves the value of the tier below."""
 
     by: Scope | None = None
+    period: Period | None = None
     calls: Limit | None = None
     tokens: Limit | None = None
     seconds: Amount | None = None
@@ -112,16 +122,26 @@ class Tiered(Protocol):
         """What differs there."""
 
 
-def check_prices(budget: BudgetSettings, models: Mapping[str, Tiered]) -> None:
-    """Raise ValidationError where money is limited that cannot be counted, for all models or for some."""
-    wrong: dict[tuple[str, ...], float] = {}
+def check_budgets(budget: BudgetSettings, models: Mapping[str, Tiered]) -> None:
+    """Raise ValidationError where money is limited that cannot be counted, or a period is set for what has none, for
+    all models or for some."""
+    tiers: dict[tuple[str, ...], SomeBudget] = {
+        ("models", name): own for name, tier in models.items() if (own := tier.budget) is not None
+    }
+    scopes = {budget.by, *[own.by for own in tiers.values()]}
+    errors: list[InitErrorDetails] = []
     if budget.money and not budget.prices:
-        wrong["budget", "money"] = budget.money
-    for name, tier in models.items():
-        own = tier.budget
-        if own is not None and own.money and not budget.prices:
-            wrong["models", name, "budget", "money"] = own.money
-    if wrong:
-        missing = PydanticCustomError("prices", "{error}", {"error": NO_PRICES})
-        errors = [InitErrorDetails(type=missing, loc=place, input=money) for place, money in wrong.items()]
-        raise ValidationError.from_exception_data("prices", errors, hide_input=True)
+        errors.append(_error("prices", NO_PRICES, ("budget", "money"), budget.money))
+    if budget.period != NO_PERIOD and "credential" not in scopes:
+        errors.append(_error("period", NOT_OF_A_CREDENTIAL, ("budget", "period"), budget.period))
+    for above, own in tiers.items():
+        if own.money and not budget.prices:
+            errors.append(_error("prices", NO_PRICES, (*above, "budget", "money"), own.money))
+        if own.period not in (None, NO_PERIOD) and (own.by or budget.by) != "credential":
+            errors.append(_error("period", NOT_OF_A_CREDENTIAL, (*above, "budget", "period"), own.period))
+    if errors:
+        raise ValidationError.from_exception_data("budget", errors, hide_input=True)
+
+
+def _error(kind: str, message: str, place: tuple[str, ...], value: object) -> InitErrorDetails:
+    return InitErrorDetails(type=PydanticCustomError(kind, "{error}", {"error": message}), loc=place, input=value)

@@ -59,8 +59,9 @@ Arguments = tuple[list[str], list[str | bytes | int]]
 class RedisLedger:
     """A `Ledger` at `address`, with `local` while that is down. Raises ConfigError if redis-py refuses the URL.
 
-    Lanes and sessions are kept for `ttl_s` seconds after their last use; an exchange waits `timeout_s` seconds for the
-    server. `bus` gets each failure, and each operation that is skipped while the circuit is open.
+    Lanes and sessions are kept for `ttl_s` seconds after their last use, and what was spent in a period to its end; an
+    exchange waits `timeout_s` seconds for the server. `bus` gets each failure, and each operation that is skipped while
+    the circuit is open.
     `clock` returns seconds.
     """
 
@@ -179,8 +180,10 @@ class RedisLedger:
             return None
         encode = partial(self._encode_lanes, lanes)
         found = await self._work(encode, sum(one.size for one in lanes.values()))
-        last_uses = {last_use_key(lane): values.encode_time(now) for lane in lanes}
-        arguments = self._arguments(found, checks, last_uses)
+        until = max([one.state.spent.until for one in lanes.values()], default=0.0)
+        last_uses = {} if until else {last_use_key(lane): values.encode_time(now) for lane in lanes}
+        ttl_ms = max(self._ttl_ms, round(1000 * (until - now)))
+        arguments = self._arguments(found, checks, last_uses, ttl_ms)
         return await self._connection.ask("write", WRITE, *arguments, moved_of(len(checks)))
 
     async def write_session(
@@ -295,13 +298,14 @@ class RedisLedger:
         found: Mapping[str, bytes],
         checks: Mapping[str, LaneState | SessionState] | None = None,
         lasting: Mapping[str, bytes] | None = None,
+        ttl_ms: int | None = None,
     ) -> Arguments:
-        """The arguments of `WRITE`: values by key, what was read under the keys that are to be checked, and values that
-        stay longer."""
+        """The arguments of `WRITE`: values by key, what was read under the keys that are to be checked, values that
+        stay longer, and how long the others stay."""
         checks, lasting = checks or {}, lasting or {}
         revisions = [one.revision for one in checks.values()]
         values_set = [*found.values(), *lasting.values()]
-        return [*checks, *found, *lasting], [self._ttl_ms, len(checks), len(lasting), *revisions, *values_set]
+        return [*checks, *found, *lasting], [ttl_ms or self._ttl_ms, len(checks), len(lasting), *revisions, *values_set]
 
     @staticmethod
     def _encode_lanes(lanes: Mapping[Lane, BoundedLane]) -> dict[str, bytes]:

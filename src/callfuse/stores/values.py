@@ -84,8 +84,8 @@ LaneShape = tuple[
     list[ToldShape],
 ]
 """Version, length, turns, rounds, notes, continuation, blocks, what the model was told."""
-SpentShape = tuple[float, Count, Count, Count, Count, bool, Base64]
-"""Since when, calls, tokens, estimated ones, money, whether the model was warned, turn."""
+SpentShape = tuple[float, Count, Count, Count, Count, bool, Base64, float]
+"""Since when, calls, tokens, estimated ones, money, whether the model was warned, turn, end of the period."""
 StormShape = tuple[Base64, float]
 """Digest and time of what is counted to find storms."""
 LongLaneShape = tuple[
@@ -139,7 +139,9 @@ def encode_lane(state: LaneState) -> bytes:
         None if state.blocks == NO_BLOCKS else _encode_blocks(state.blocks),
         [(*one[:2], _encode_bytes(one.signature), *one[3:]) for one in state.told],
     )
-    spent = None if state.spent == NOTHING_SPENT else (*state.spent[:-1], _encode_bytes(state.spent.turn))
+    spent = (
+        None if state.spent == NOTHING_SPENT else (*state.spent[:6], _encode_bytes(state.spent.turn), state.spent.until)
+    )
     storm = [(_encode_bytes(digest), time) for digest, time in state.storm]
     long = (*shape, spent, storm) if spent or storm else shape
     return _join(state.session, state.revision, dumps(long))
@@ -187,7 +189,7 @@ def decode_lane(value: bytes) -> LaneState:
                 ]
             ),
             storm=tuple([StormEntry(_decode_bytes(digest), time) for digest, time in storm]),
-            spent=NOTHING_SPENT if spent is None else Spent(*spent[:-1], _decode_bytes(spent[-1])),
+            spent=NOTHING_SPENT if spent is None else Spent(*spent[:6], _decode_bytes(spent[6]), spent[7]),
             revision=revision,
         )
     except (NotJSON, ValidationError, ValueError, IndexError) as error:
