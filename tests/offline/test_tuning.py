@@ -152,7 +152,8 @@ def test_what_ships_is_on_the_scale() -> None:
     """At 11 points; what runs do not record is left out, and nothing else is touched."""
     base = LoopSettings.model_validate({"window": 5, "max_weighted_calls": 3, "no_repeats_after": 4, "enabled": False})
     at = Scale(base).settings(Score(11))
-    assert at == LoopSettings.model_validate({"window": 5, "detectors": {"unknown_tool": False, "retry_storm": False}})
+    unrecorded = dict.fromkeys(("unknown_tool", "retry_storm", "spawn_storm", "compaction_storm"), False)
+    assert at == LoopSettings.model_validate({"window": 5, "detectors": unrecorded})
 
 
 def test_late_is_the_next_line() -> None:

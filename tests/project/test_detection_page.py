@@ -83,7 +83,7 @@ def test_every_kind_has_an_example_in_which_it_is_found() -> None:
     """The smallest run that shows it; of a call that was cut off no run is recorded, because it never ran, and one that
     runs away is longer than the page. Monologues and storms have no call."""
     missing = [kind for kind, page in PAGES.items() if not any(f"`{kind}`" in one.found for one in examples(page))]
-    assert missing == ["monologue", "retry_storm", "runaway", "truncated"]
+    assert missing == ["compaction_storm", "monologue", "retry_storm", "runaway", "spawn_storm", "truncated"]
 
 
 @pytest.mark.parametrize("example", examples(ALL), ids=lambda example: example.found)
