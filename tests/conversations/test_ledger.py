@@ -2,8 +2,9 @@
 
 import pytest
 
-from callfuse.conversations.ledger import SessionList, SessionState
+from callfuse.conversations.ledger import LaneState, SessionList, SessionState
 from callfuse.conversations.memory import MemoryLedger
+from callfuse.model.spent import Spent
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 
 
@@ -59,3 +60,23 @@ async def test_sessions_are_listed() -> None:
     assert await ledger.sessions(50) == [(session(0), TTL, 50), (session(2), TTL, 2), (session(1), TTL, 1)]
     assert [kept.key for kept in await ledger.sessions(102)] == [session(0), session(2)]
     assert [kept.key for kept in await ledger.sessions(103)] == [session(0)]
+
+
+async def test_what_was_spent_in_a_period_is_kept_to_its_end() -> None:
+    """Whatever is forgotten meanwhile; lanes of many other clients do not push it out, and it has bounds of its own."""
+    dropped: list[str] = []
+    ledger = MemoryLedger(max_lanes=3, ttl_s=100, on_drop=dropped.append)
+    own = [lane(at) for at in range(5)]
+    await ledger.write({own[0]: LaneState(spent=Spent(0.0, tokens=5, until=1000.0))}, 0)
+    for at in range(9):
+        await ledger.write({lane(100 + at): LaneState(length=at)}, 10 + at)
+    assert (await ledger.read(own[0], 900))[0].spent.tokens == 5
+    assert (await ledger.read(own[0], 1001))[0].spent == Spent()
+    dropped.clear()
+    for one in own:
+        await ledger.write({one: LaneState(spent=Spent(0.0, tokens=5, until=1000.0))}, 950)
+    assert [(await ledger.read(one, 990))[0].spent.tokens for one in own] == [0, 0, 5, 5, 5]
+    assert dropped == ["max_sessions"] * 2
+    await ledger.write({own[4]: LaneState(spent=Spent(0.0, tokens=7))}, 960)
+    assert (await ledger.read(own[4], 970))[0].spent.tokens == 7
+    assert (await ledger.read(own[4], 1061))[0].spent == Spent()

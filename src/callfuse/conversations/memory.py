@@ -72,18 +72,15 @@ class MemoryLedger:
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read the state of a lane and of its session; empty if older than `ttl_s`."""
-        state = self._find(lane, now)
+        state = self._lanes.find(lane, now)
+        if state is None and self._lasting.entries:
+            state = self._lasting.find(lane, now)
         if state is None:
             gone = self._last_use_of(lane)
             state = _NOTHING_KEPT if gone is None else LaneState(last_used=gone)
         if not self._sessions.entries:  # most processes never see a command
             return state, _NOTHING_SET
         return state, self._session((lane.credential, state.session or lane.owner), now)
-
-    def _find(self, lane: Lane, now: float) -> LaneState | None:
-        """The state of a lane; None if there is none, or if it is too old."""
-        state = self._lanes.find(lane, now)
-        return self._lasting.find(lane, now) if state is None and self._lasting.entries else state
 
     def _session(self, key: SessionKey, now: float) -> SessionState:
         entries = self._sessions.entries
@@ -130,9 +127,10 @@ class MemoryLedger:
 
     def _moved(self, read: Read, now: float) -> Read | None:
         """What is there, if it has moved since it was read. What has gone since has not moved."""
+        lasting = self._lasting.find(read.lane, now) if self._lasting.entries else None
         there = Read(
             read.lane,
-            self._find(read.lane, now) or read.state,
+            self._lanes.find(read.lane, now) or lasting or read.state,
             self._sessions.find(read.session_key, now) or read.session,
         )
         return there if has_moved(there.state, read.state) or has_moved(there.session, read.session) else None
