@@ -72,7 +72,7 @@ def test_a_copy_knows_its_own_values() -> None:
 
 
 RIGHT = "use a number from 0 to 1000000000"
-PERIODS = "use none, hour, day, month, or a number of seconds"
+PERIODS = "use none, hour, day, month, or 1 to 31622400 seconds"
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,8 @@ PERIODS = "use none, hour, day, month, or a number of seconds"
         ({"tokens": True}, "budget.tokens = true (keyword): use a number"),
         ({"period": "week"}, f"budget.period = 'week' (keyword): {PERIODS}"),
         ({"period": 0}, f"budget.period = 0 (keyword): {PERIODS}"),
+        ({"period": 0.5}, f"budget.period = 0.5 (keyword): {PERIODS}"),
+        ({"period": 1e300}, f"budget.period = 1e+300 (keyword): {PERIODS}"),
         ({"period": True}, f"budget.period = true (keyword): {PERIODS}"),
         ({"period": "nan"}, f"budget.period = 'nan' (keyword): {PERIODS}"),
         ({"period": [1]}, f"budget.period = [1] (keyword): {PERIODS}"),

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import Final
 
 from callfuse.conversations.identity import Lane, SessionHeaders
+from callfuse.conversations.timeline import is_unanswered
 from callfuse.dialects.base import Request
 
 KIND: Final = "spawn_storm"
@@ -33,7 +34,5 @@ def agent_digest(lane: Lane) -> bytes:
 
 
 def begins(request: Request) -> bool:
-    """Whether a request is the first one of its conversation: no model has said anything in it."""
-    if request.chain is not None and request.chain.chained:
-        return False
-    return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
+    """Whether a request is the first one of its conversation."""
+    return not (request.chain is not None and request.chain.chained) and is_unanswered(request)

@@ -364,7 +364,7 @@ def _without_numbers(text: str) -> bytes:
 def _begins_anew(view: RequestView, state: LaneState, request: Request) -> bool:
     """Whether a request is the beginning of a new conversation: no model has said anything in it. In a named session it
     may be a summary: then its text is new."""
-    if view.chained or view.rounds or not _is_unanswered(request) or is_summed(view, request):
+    if view.chained or view.rounds or not is_unanswered(request) or is_summed(view, request):
         return False
     return not view.named or view.turn in state.blocks.turns
 
@@ -372,7 +372,7 @@ def _begins_anew(view: RequestView, state: LaneState, request: Request) -> bool:
 def _has_dropped_all(view: RequestView, state: LaneState, request: Request) -> bool:
     """Whether a harness has dropped the answers from its history and goes on: behind the task it says what it has said
     before."""
-    if view.chained or view.rounds or not _is_unanswered(request):
+    if view.chained or view.rounds or not is_unanswered(request):
         return False
     typed = [at for at in range(request.length) if request.typed_message(at) is not None]
     return len(typed) > 1 and not is_typed_since(
@@ -380,7 +380,7 @@ def _has_dropped_all(view: RequestView, state: LaneState, request: Request) -> b
     )
 
 
-def _is_unanswered(request: Request) -> bool:
+def is_unanswered(request: Request) -> bool:
     """Whether nothing in a request was said by a model yet."""
     return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
 

@@ -15,7 +15,7 @@ class SpawnStorm(RequestRule):
     kind = Kind(
         "spawn_storm",
         seen="sub-agent {count} with the same opening within five minutes",
-        suggestion="Do the work itself, or report what is known, instead of starting the same sub-agent again.",
+        suggestion="Do the task without another sub-agent, or report what is known.",
         limit=SoftLimit(
             "agents",
             25,

@@ -5,7 +5,7 @@ They do not depend on when a client has begun, so that all processes agree witho
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from callfuse.policy.fields import Seconds, lower_or_none
 from callfuse.policy.nearest import value_hint
@@ -15,7 +15,9 @@ NAMES: Final = (NO_PERIOD, "hour", "day", "month")
 LENGTHS: Final = {"hour": 3600, "day": 86400}
 MONTH_DAYS: Final = 30.436875
 """Days of a month, over four hundred years."""
-_SECONDS: Final[TypeAdapter[float]] = TypeAdapter(Seconds)
+LONGEST: Final = 366 * 86400
+"""Seconds of a period. What was spent in one is kept to its end."""
+_SECONDS: Final[TypeAdapter[float]] = TypeAdapter(Annotated[Seconds, Field(ge=1, le=LONGEST)])
 
 
 def _period(value: Any) -> Any:
@@ -27,7 +29,7 @@ def _period(value: Any) -> Any:
         return _SECONDS.validate_python(value)
     except ValidationError:
         hint = value_hint(value, NAMES)
-    raise ValueError(f"use none, hour, day, month, or a number of seconds{hint}")
+    raise ValueError(f"use none, hour, day, month, or 1 to {LONGEST} seconds{hint}")
 
 
 Period = Annotated[Literal["none", "hour", "day", "month"] | float, BeforeValidator(_period)]
