@@ -16,8 +16,9 @@
 | `login-code` | POST: a code for one login within a minute, by a link: `./?code=...` |
 | `change` | POST: sets or unsets settings of a session; `?session=...` |
 | `findings`, `findings/detail` | JSON or CSV: which findings and loops there were (`admin/findings.py`) |
+| `findings/exchange` | JSON: what the vendor sent and the client got (`admin/exchanges.py`); `?id=...` |
 | `activity`, `activity/session`, `rates` | JSON: what the live page shows (`admin/live.py`) |
-| `./`, `page.js`, `findings.js`, `page.css` | the live page, and the form that takes the token once |
+| `./`, `page.js`, `findings.js`, `exchange.js`, `page.css` | the live page, and the form that takes the token once |
 | `plain` | settings and sessions as a page without script |
 """
 
@@ -38,6 +39,7 @@ from callfuse.admin import page
 from callfuse.admin.access import Access, is_same_origin
 from callfuse.admin.allow import take_allowance
 from callfuse.admin.events import feed_of, stream
+from callfuse.admin.exchanges import ExchangesPage
 from callfuse.admin.feedback import check_file, take_feedback
 from callfuse.admin.findings import FindingsPage
 from callfuse.admin.guardrail import PATHS as GUARDRAIL_PATHS
@@ -115,6 +117,7 @@ class AdminApp:
         live = self._live = LivePage(middleware, self._access, view)
         self._findings = keep_findings(middleware)
         findings = FindingsPage(middleware, self._access, self._findings, live)
+        exchanges = ExchangesPage(middleware)
         guardrail = GuardrailEndpoint(middleware, self._access, os.environ)
         self._app = Starlette(
             routes=[
@@ -133,7 +136,8 @@ class AdminApp:
                 *[Route(path, guardrail.answer, methods=["POST"]) for path in GUARDRAIL_PATHS],
                 *[
                     Route(path, self._protect(endpoint))
-                    for path, endpoint in (*live.endpoints.items(), *findings.endpoints.items())
+                    for part in (live, findings, exchanges)
+                    for path, endpoint in part.endpoints.items()
                 ],
                 Route("/", self._index, methods=["GET", "POST"]),
             ],

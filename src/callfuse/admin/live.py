@@ -54,6 +54,7 @@ def _read(name: str) -> str:
 _PAGE: Final = Template(_read("live.html")).substitute(version=escape(__version__))
 _SCRIPT: Final = _read("page.js")
 _FINDINGS: Final = _read("findings.js")
+_EXCHANGE: Final = _read("exchange.js")
 _OPENAPI: Final = _read("openapi.json")
 _STYLE: Final = _read("page.css")
 
@@ -76,6 +77,7 @@ class LivePage:
             "/rates": self._rates,
             "/page.js": _file(_SCRIPT, "text/javascript"),
             "/findings.js": _file(_FINDINGS, "text/javascript"),
+            "/exchange.js": _file(_EXCHANGE, "text/javascript"),
             "/page.css": _file(_STYLE, "text/css"),
             "/openapi.json": _file(_OPENAPI, "application/json"),
         }

@@ -5,6 +5,7 @@
 // Whatever comes from elsewhere (names, arguments, texts) becomes a text node, or an attribute that nothing runs: there
 // is no innerHTML here, and the Content-Security-Policy would run nothing of it.
 
+import { openExchange } from "./exchange.js";
 import { linkTo, refreshFindings, setUp as setUpFindings } from "./findings.js";
 
 const POLL_MS = 600; // without the feed of events
@@ -502,6 +503,9 @@ function drawCall(session, lane, bead) {
   ];
   if (found) parts.push(make("h3", {}, "Finding"), evidence(lane, found));
   if (bead.told) parts.push(make("h3", {}, `What the ${bead.action === "block" ? "client" : "model"} got`), make("blockquote", {}, bead.told));
+  if (found && session.keeps_exchanges) {
+    parts.push(make("p", {}, make("button", { type: "button", onclick: () => openExchange(found.id) }, "Show what the vendor sent and what the client got")));
+  }
   if (found) parts.push(make("h3", {}, "What happened next"), make("p", {}, whatThen(lane, bead)), feedback(session, bead));
   if (bead.tool) parts.push(make("h3", {}, "Other findings"), findingsOf(session, bead), settings(session, bead));
   at("call").replaceChildren(...parts);
@@ -703,7 +707,7 @@ at("found").addEventListener("change", filter);
 at("newer").addEventListener("click", () => turn(-1));
 at("older").addEventListener("click", () => turn(1));
 at("close").addEventListener("click", close);
-document.addEventListener("keydown", (event) => event.key === "Escape" && view.open && close());
+document.addEventListener("keydown", (event) => event.key === "Escape" && view.open && !at("exchange").open && close());
 document.addEventListener("visibilitychange", nudge);
 setUpFindings();
 listen();

@@ -236,12 +236,13 @@ async def change(
 
 async def changeable(middleware: CallFuseMiddleware, access: Access, name: str) -> dict[str, Any]:
     """What can be changed of a session: its clients, and each open key with what it takes and what the session has set.
-    `problem`: why nothing can."""
+    `problem`: why nothing can. `keeps_exchanges`: the exchanges of its findings may be kept."""
+    common = {"keeps_exchanges": middleware.exchanges.is_on}
     closed = closed_settings(middleware.settings.commands)
     try:
         found = await find_sessions(middleware, access, Query(session=name))
     except BadQuery as wrong:
-        return {"clients": [], "keys": [], "allowed": [], "problem": str(wrong)}
+        return {**common, "clients": [], "keys": [], "allowed": [], "problem": str(wrong)}
     own = found[0].state.overrides.without(closed).values if found else {}
     keys = [
         {"key": key, "use": ALLOWED[setting], "set": as_text(as_plain_masked(own[setting])) if setting in own else None}
@@ -253,7 +254,7 @@ async def changeable(middleware: CallFuseMiddleware, access: Access, name: str) 
         for one in (found[0].state.allowed if found else ())
     ]
     clients = list(dict.fromkeys(access.tag(one.key[0]) for one in found))
-    return {"clients": clients, "keys": keys, "allowed": allowed, "problem": "" if found else UNKNOWN}
+    return {**common, "clients": clients, "keys": keys, "allowed": allowed, "problem": "" if found else UNKNOWN}
 
 
 def open_keys(middleware: CallFuseMiddleware) -> list[str]:

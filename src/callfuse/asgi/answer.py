@@ -51,7 +51,7 @@ def split_blanks(body: bytes) -> tuple[bytes, bytes]:
 def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
     """The form of an answer by its headers, once its content codings are off; the last of repeated types counts.
     Replaces an iterable of headers by a list."""
-    content_type, encoding = _described(message)
+    content_type, encoding = describe(message)
     try:
         if encoding:
             unpacker_of(encoding)
@@ -60,8 +60,9 @@ def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
     return _shape_of_type(content_type, stream_format) if content_type else UNDECLARED
 
 
-def _described(message: Message) -> tuple[bytes, str]:
-    """Content type (lower case) and content encoding (empty for plain bytes) of an answer."""
+def describe(message: Message) -> tuple[bytes, str]:
+    """Content type (lower case) and content encoding (empty for plain bytes) of an answer. Replaces an iterable of
+    headers by a list."""
     content_type = encoding = b""
     given = message.get("headers") or ()
     if not isinstance(given, list | tuple):  # ASGI allows an iterable that can be read once only
@@ -144,7 +145,7 @@ class Intake:
         self.delayed: list[Message] = []
         self._stream_format = stream_format
         self._begin = b""
-        _, encoding = _described(start)
+        _, encoding = describe(start)
         self.packed = bool(encoding) and self.shape != _ENCODED
         self._unpacker: Unpacker | None = unpacker_of(encoding) if self.packed else None
 

@@ -16,6 +16,7 @@ from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.keep import Keeper
 from callfuse.asgi.opening import Watching
 from callfuse.asgi.prepare import Host, Prepared
+from callfuse.asgi.recording import record, record_reply
 from callfuse.asgi.repair import RepairingApp
 from callfuse.asgi.review import Review
 from callfuse.asgi.scopes import call
@@ -134,7 +135,10 @@ class Exchange:
         if decided.blocks:
             request, detail = prepared.request.get(), texts.header([decided]).removeprefix(Rung.BLOCK)
             text = texts.block(decided, prepared.settings, request.model)
-            self.reply = SyntheticReply(request.synthetic_reply(text), Rung.BLOCK.encode(), detail.encode())
+            own = request.synthetic_reply(text)
+            self.reply = SyntheticReply(own, Rung.BLOCK.encode(), detail.encode())
+            if self._keeper.recording is not None:
+                record_reply(self._keeper.recording, own)
         return decided
 
     def run(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
@@ -144,8 +148,11 @@ class Exchange:
         stage = self._keeper.fail_open.stage("in a request")
         with stage:
             content, self._first = self._first, None
-            app = app if spending is None else spending.metered(app)
-            called = RepairingApp(app, self._repair) if self._repairs else app
+            recording = self._keeper.recording
+            if recording is not None:
+                app, send = record(recording, app, send, self._keeper.fail_open.stage("while recording"))
+            metered = app if spending is None else spending.metered(app)
+            called = RepairingApp(metered, self._repair) if self._repairs else metered
             tally = self._prepared.tally
             if self._evidence.holds:
                 tally.mode = "guarded"
@@ -153,7 +160,7 @@ class Exchange:
                 self._answer = AnswerDriver(self._evidence, self._keeper, body, send, review=self._review())
                 return GuardedExchange(called, scope, body, self._answer).run(first, content)
             sent = scope
-            reads = self._unpacks or app is not self._host.app
+            reads = self._unpacks or metered is not app
             if content is not None or reads:
                 sent = headers.for_body(scope, content, identity=reads)
             self._answer = answer = self._watched(body, send)
@@ -186,6 +193,10 @@ class Exchange:
             self._answer.close()
             self._answer = None
         self._evidence.close()
+        recording = self._keeper.recording
+        if recording is not None:
+            with self._keeper.fail_open.stage("while recording"):
+                recording.close()
 
     def _watched(self, body: RequestBody, send: Send) -> AnswerDriver:
         """The driver of an answer in which no call need be held so far. Drops everything that was parsed."""

@@ -44,7 +44,8 @@ class Keeper:
     """Tells and keeps the results of one exchange. Never raises.
 
     `notes`: texts for results in later requests, in addition to those of the record. `tally`: the exchange's account.
-    `spending`: what its answers cost; None if nobody counts.
+    `spending`: what its answers cost; None if nobody counts. `recording`: keeps its answers for the admin page; None if
+    that is off.
     """
 
     __slots__ = (
@@ -56,6 +57,7 @@ class Keeper:
         "_told",
         "fail_open",
         "notes",
+        "recording",
         "spending",
         "tally",
     )
@@ -67,6 +69,7 @@ class Keeper:
         self._reporting = self.fail_open.stage("while reporting")
         self.tally = prepared.tally
         self.spending = spending
+        self.recording = host.in_flight.kept.open() if host.in_flight.kept.is_on else None
         self.notes: list[tuple[ToolCall, str]] = []
         self._host = host
         self._prepared = prepared
@@ -210,6 +213,8 @@ class Keeper:
         tokens = self._tokens_of(verdict) if verdict.withholds else 0
         again = id_ in self._known
         seen = FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=tokens)
+        if self.recording is not None:
+            self.recording.note(id_)
         self._host.bus.emit_finding(seen)
         self._known.add(id_)
         if (verdict.warns or verdict.withholds) and self._host.bus.wants(ActionTaken):

@@ -36,6 +36,7 @@ from callfuse.observe.access import AccessSink
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
 from callfuse.observe.events import Refused
+from callfuse.observe.exchanges import KeptExchanges
 from callfuse.observe.findings import RecentFindings
 from callfuse.observe.log import LogSink
 from callfuse.observe.settings import EventsSettings
@@ -176,6 +177,7 @@ class CallFuseMiddleware:
         serve = self.resolved.config.serve
         self._host.budget.limit = self.settings.max_total_bytes
         self._host.last_requests.bound(self.settings.max_kept_bytes)
+        self.exchanges.bound(self.resolved.config.admin)
         self._may_judge = self.settings.may_judge
         self._host = replace(
             self._host,
@@ -213,6 +215,11 @@ class CallFuseMiddleware:
     def open_share(self) -> Share:
         """A share of `max_total_bytes`, for bytes that are kept for this middleware; close it."""
         return self._host.budget.open()
+
+    @property
+    def exchanges(self) -> KeptExchanges:
+        """The exchanges with a finding whose answers are kept for an admin page."""
+        return self._host.in_flight.kept
 
     @property
     def in_flight(self) -> int:

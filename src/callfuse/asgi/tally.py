@@ -29,6 +29,7 @@ from callfuse.observe.events import (
     NotWatched,
     Where,
 )
+from callfuse.observe.exchanges import KeptExchanges
 
 OWN_ERROR: Final = "error"
 """The cause of an exchange that passed because of an error of callfuse's own."""
@@ -49,9 +50,13 @@ class ExchangeTimes:
 
 
 class InFlight:
-    """How many `exchanges` of a middleware go on."""
+    """How many `exchanges` of a middleware go on. `kept`: those whose answers are kept for its admin page."""
 
-    exchanges = 0
+    __slots__ = ("exchanges", "kept")
+
+    def __init__(self) -> None:
+        self.exchanges = 0
+        self.kept = KeptExchanges()
 
 
 class Tally:

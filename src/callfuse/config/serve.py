@@ -194,6 +194,15 @@ class AdminSettings(Strict):
     arguments and results (`short`), or 4,000 (`full`). Known forms of secrets are replaced by asterisks."""
     max_readers: Annotated[Whole, Field(ge=1)] = 100
     """The most simultaneous readers of the feed `events`, in each worker; a further one gets 503."""
+    keep_exchanges: bool = False
+    """Whether to keep in memory what the vendor sent and what the client got in each exchange with a finding. The page
+    shows both. No request is kept."""
+    keep_exchanges_s: Seconds = 3600
+    """How long such an exchange is kept."""
+    max_exchange_bytes: Annotated[Whole, Field(ge=16_384)] = 262_144
+    """The most bytes that are kept of one exchange; between its first and its last bytes, the others are left out."""
+    max_exchanges_bytes: Annotated[Whole, Field(ge=65_536)] = 33_554_432
+    """The most bytes of all such exchanges, in each worker; the oldest ones are dropped."""
 
     def holds(self, path: str) -> bool:
         """Whether a path belongs to the admin page."""

@@ -63,6 +63,7 @@ STAGES: Final = (
     "while counting",
     "while guarding",
     "while keeping",
+    "while recording",
     "while repairing",
     "while reporting",
     "while watching",

@@ -1,0 +1,101 @@
+"""The endpoint `findings/exchange`: what the vendor sent and what the client got in the exchange of a finding.
+
+`admin.keep_exchanges` turns on that answers are kept (`observe/exchanges.py`). A body is decoded when somebody asks for
+it, in a thread: without its content coding, as UTF-8, with escapes for what is not printable, and with asterisks for
+known forms of secrets.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from callfuse.admin.live import Endpoint
+from callfuse.admin.queries import BadQuery
+from callfuse.asgi import CallFuseMiddleware
+from callfuse.asgi.codings import UnreadableBodyError, unpacker_of
+from callfuse.model.secrets import star_secrets
+from callfuse.observe.exchanges import KeptAnswer, KeptExchange
+
+
+class UnknownExchange(BadQuery):
+    """Raised for a finding whose exchange is not kept."""
+
+    status = 404
+
+
+class ExchangesPage:
+    """The endpoint. `endpoints`: it by its path."""
+
+    def __init__(self, middleware: CallFuseMiddleware) -> None:
+        self._middleware = middleware
+        middleware.exchanges.attach_reader()
+        self.endpoints: Mapping[str, Endpoint] = {"/findings/exchange": self._exchange}
+
+    async def _exchange(self, request: Request) -> Response:
+        kept = self._middleware.exchanges
+        if not kept.is_on:
+            raise UnknownExchange("no exchange is kept: admin.keep_exchanges is off")
+        found = kept.find(request.query_params.get("id", ""))
+        if found is None:
+            raise UnknownExchange(
+                "this exchange is not kept: it is too old, made room for others, or was served by another process"
+            )
+        limit = self._middleware.resolved.config.admin.max_exchange_bytes
+        return JSONResponse(await run_in_threadpool(_as_json, found, limit))
+
+
+def _as_json(exchange: KeptExchange, limit: int) -> dict[str, Any]:
+    """An exchange: each answer of the vendor, and the one that the client got, None if none has begun."""
+    return {
+        "began": exchange.began,
+        "is_over": exchange.is_over,
+        "findings": [*exchange.findings],
+        "vendor": [_answer(one, limit) for one in (*exchange.vendor.answers,)],
+        "client": next((_answer(one, limit) for one in (*exchange.client.answers,)), None),
+    }
+
+
+def _answer(answer: KeptAnswer, limit: int) -> dict[str, Any]:
+    """An answer: its `first` and `last` text, and how many bytes are left out between them."""
+    first, last, left_out = b"".join((*answer.first,)), b"".join(answer.last), answer.left_out
+    is_unpacked = True
+    if answer.coding:
+        first, is_unpacked = _unpack((first,) if left_out else (first, last), answer.coding, limit)
+        last = b""
+    return {
+        "status": answer.status,
+        "media_type": _shown(answer.media_type.encode()),
+        "coding": _shown(answer.coding.encode()),
+        "is_unpacked": is_unpacked,
+        "size": answer.size,
+        "ended": answer.ended,
+        "first": _shown(first),
+        "left_out": left_out,
+        "last": _shown(last),
+    }
+
+
+def _unpack(chunks: Iterable[bytes], coding: str, limit: int) -> tuple[bytes, bool]:
+    """The plain bytes of a packed body, or of its beginning, up to `limit`; and whether they are all."""
+    plain = bytearray()
+    try:
+        unpacker = unpacker_of(coding)
+        for chunk in chunks:
+            for piece in unpacker.feed(chunk):
+                plain += piece
+                if len(plain) > limit:
+                    return bytes(plain[:limit]), False
+    except UnreadableBodyError:
+        return bytes(plain), False
+    return bytes(plain), True
+
+
+def _shown(content: bytes) -> str:
+    """Bytes as text that steers no terminal and no page."""
+    text = star_secrets(content.decode("utf-8", "replace"))
+    if text.isprintable():
+        return text
+    return "".join([char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text])
