@@ -15,6 +15,7 @@ from callfuse.testing import served as serving_app
 from tests.cli.test_metrics import looping
 from tests.cli.test_serve import serving
 from tests.offline.test_observed import exchange, finding
+from tests.project.sources import document, quoted, rows
 from tests.support.kits import KITS
 from tests.support.meeting import reply
 from tests.support.plain import again
@@ -90,3 +91,20 @@ def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
     out = run_report(str(log)).stdout
     assert "\x1b" not in out
     assert os.linesep + "b" not in out
+
+
+def test_as_json(tmp_path: Path) -> None:
+    """One object, whose keys the docs describe; problems go to stderr as before."""
+    log = tmp_path / "log"
+    log.write_bytes(b"\n".join([exchange(), finding(tool="a\x1b[2J\nb")]))
+    ran = run_report(str(log), "--json")
+    assert ran.exit_code == 0
+    assert "\x1b" not in ran.stdout
+    told = json.loads(ran.stdout)
+    assert (told["recommendation"], told["loops"]) == ("observe", 1)
+    assert told["tools"][0]["tool"] == "a\x1b[2J\nb"
+    table = rows(document("docs/observing.md"), "What observing has shown")
+    keys = {key for row in table for key in quoted(row[0])}
+    assert set(told) | {f"tools[].{key}" for key in told["tools"][0]} == keys
+    wrong = run_report(str(tmp_path / "none"), "--json")
+    assert (wrong.exit_code, wrong.stdout) == (2, "")

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from callfuse import __version__
 from callfuse.config import load_config
 from callfuse.offline import observed as room
-from callfuse.offline.advice import LEAST_EXCHANGES, LEAST_SESSIONS, advise, report_lines
+from callfuse.offline.advice import LEAST_EXCHANGES, LEAST_SESSIONS, advise, report_lines, report_object
 from callfuse.offline.observed import Observed
 
 SETTINGS = load_config(None, env={}).tool_call_loop
@@ -137,21 +138,24 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "enough", "answer"),
+    ("lines", "enough", "recommendation", "answer"),
     [
         (
             [finding()],
             False,
+            "observe",
             "No recommendation: 0 exchanges of 0 sessions are too few; observe until there are 200 of 20.",
         ),
         (
             [],
             True,
+            "turn_on",
             "Turn it on (mode: chance_then_block, in tool_call_loop): it would have changed none of 200 exchanges.",
         ),
         (
             [finding(), finding(4, would="block"), finding(session="s2")],
             True,
+            "turn_on",
             "Turn it on (mode: chance_then_block, in tool_call_loop), because 2 loops would have been stopped, in 2 of "
             "100 sessions.",
         ),
@@ -161,36 +165,42 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
                 *(rating("a", "false_positive"), rating("b", "true_positive")),
             ],
             True,
+            "change",
             "Change this first, because people rated 1 of 2 findings as no loop:",
         ),
         (
             [finding(session=f"s{n}", tool="wait_for") for n in range(12)],
             True,
+            "look",
             "Look at this first, because 12 of 12 loops are calls of wait_for, and nobody has rated one.",
         ),
         (
             [finding(session=f"s{n}", tool="wait_for", id_=str(n)) for n in range(12)] + [rating("3", "true_positive")],
             True,
+            "turn_on",
             "Turn it on (mode: chance_then_block, in tool_call_loop), because 12 loops would have been stopped, in 12 "
             "of 100 sessions.",
         ),
         (
             [finding(session=f"s{n}", tool=f"tool {n % 7}") for n in range(30)],
             True,
+            "look",
             "Look at this first, because 30% of the sessions have a loop, and nobody has rated one.",
         ),
         (
             [exchange(f"s{n}", "content-encoding") for n in range(100)],
             True,
+            "change",
             "Change this first, because 33% of the exchanges passed unguarded: content-encoding (100).",
         ),
-        ([finding(would="", action="block")], True, "Change nothing: it is on, and has acted on 1 findings."),
+        ([finding(would="", action="block")], True, "none", "Change nothing: it is on, and has acted on 1 findings."),
     ],
 )
-def test_the_answer_comes_first(lines: list[bytes], enough: bool, answer: str) -> None:
-    """In one sentence."""
+def test_the_answer_comes_first(lines: list[bytes], enough: bool, recommendation: str, answer: str) -> None:
+    """In one sentence, and in one word for programs."""
     found = told(*lines, enough=enough)
-    assert next(report_lines(found, advise(found, SETTINGS))) == answer
+    advice = advise(found, SETTINGS)
+    assert (next(report_lines(found, advice)), advice.recommendation) == (answer, recommendation)
 
 
 def test_what_to_change_is_said_as_a_setting() -> None:
@@ -209,3 +219,53 @@ def test_the_figures_follow() -> None:
     assert "  calls of them that have run and would have been withheld: 2 at most" in lines
     assert [line.split() for line in lines if line.startswith("search ")] == [["search", "repeat", "1", "2", "4"]]
     assert lines[-1].startswith("loops: runs of findings")
+
+
+def test_the_same_for_programs() -> None:
+    """The report as an object; all tools are in it."""
+    lines = [finding(), finding(4, would="block", id_="last"), finding(tool="\x1b[2J", session="s2", kind="cycle")]
+    found = told(*lines, exchange("s1", "content-encoding"), enough=True)
+    shown = report_object(found, advise(found, SETTINGS))
+    assert shown.pop("callfuse") == __version__
+    assert shown == {
+        "recommendation": "turn_on",
+        "answer": "Turn it on (mode: chance_then_block, in tool_call_loop), because 2 loops would have been stopped, "
+        "in 2 of 101 sessions.",
+        "steps": [
+            "repeat of search, count 4: callfuse feedback last --kind true_positive (or false_positive)",
+            "cycle of \x1b[2J, count 3: callfuse feedback f --kind true_positive (or false_positive)",
+        ],
+        "from": "2026-03-01T12:00:00.000Z",
+        "to": "2026-03-01T12:00:00.000Z",
+        "exchanges": 201,
+        "sessions": 101,
+        "looping_sessions": 2,
+        "unguarded": {"content-encoding": 1},
+        "failed_open": 0,
+        "loops": 2,
+        "loops_by_rung": {"steer": 2},
+        "withheld_calls": 3,
+        "acted_findings": 0,
+        "rated_findings": 0,
+        "rated_no_loop": 0,
+        "tools": [
+            {
+                "tool": "search",
+                "kind": "repeat",
+                "loops": 1,
+                "findings": 2,
+                "withheld": 2,
+                "longest": 4,
+                "example": "last",
+            },
+            {
+                "tool": "\x1b[2J",
+                "kind": "cycle",
+                "loops": 1,
+                "findings": 1,
+                "withheld": 1,
+                "longest": 3,
+                "example": "f",
+            },
+        ],
+    }

@@ -338,6 +338,7 @@ def report(
     feedback: Annotated[
         str, typer.Option(metavar="FILE", help="Ratings of findings, as written to admin.feedback_file.")
     ] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what observing has shown, and whether to turn callfuse on.
 
@@ -346,7 +347,7 @@ def report(
     """
     from callfuse.cli.report import run_report
 
-    raise typer.Exit(run_report(files, config, feedback))
+    raise typer.Exit(run_report(files, config, feedback, json=json))
 
 
 @app.command(cls=SwitchCommand)

@@ -4,6 +4,7 @@ The exit code is 0, or 2 for wrong options or settings, or if no file has a line
 """
 
 from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from callfuse.cli.runs import fail, run_command
 from callfuse.config import load_config
 from callfuse.errors import ConfigError
 from callfuse.observe.printable import printable
-from callfuse.offline.advice import advise, report_lines
+from callfuse.offline.advice import advise, report_lines, report_object
 from callfuse.offline.files import lines_of
 from callfuse.offline.observed import Observed
 
@@ -21,12 +22,13 @@ COMMAND: Final = "report"
 HOW: Final = "callfuse serve writes them with --log-format json (CALLFUSE_SERVE_LOG_FORMAT=json)"
 
 
-def run_report(files: Sequence[str], config: Path | None, feedback: str) -> int:
-    """Report what logs tell; returns the exit code. `feedback`: a file of ratings; empty for none."""
-    return run_command(COMMAND, lambda: _run(files, config, feedback))
+def run_report(files: Sequence[str], config: Path | None, feedback: str, *, json: bool = False) -> int:
+    """Report what logs tell; returns the exit code. `feedback`: a file of ratings; empty for none. `json`: print one
+    JSON object."""
+    return run_command(COMMAND, lambda: _run(files, config, feedback, json=json))
 
 
-def _run(files: Sequence[str], config: Path | None, feedback: str) -> int:
+def _run(files: Sequence[str], config: Path | None, feedback: str, *, json: bool) -> int:
     try:
         settings = load_config(config).tool_call_loop
     except ConfigError as error:
@@ -42,7 +44,11 @@ def _run(files: Sequence[str], config: Path | None, feedback: str) -> int:
         return fail(COMMAND, why)
     if not observed.exchanges:
         return fail(COMMAND, f"no line of an exchange in {', '.join(files)}: {HOW}")
-    for text in report_lines(observed, advise(observed, settings)):
+    advice = advise(observed, settings)
+    if json:
+        print(dumps(report_object(observed, advice), indent=2))
+        return 0
+    for text in report_lines(observed, advice):
         print(printable(text))
     return 0
 

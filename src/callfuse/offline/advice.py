@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Literal
 
-from callfuse.offline.observed import Observed
+from callfuse import __version__
+from callfuse.offline.observed import LoopsOfTool, Observed
 from callfuse.policy.settings import LoopSettings
 
 LEAST_EXCHANGES: Final = 200
@@ -23,10 +24,15 @@ SHOWN: Final = 10
 TURN_ON: Final = "mode: chance_then_block, in tool_call_loop"
 
 
+Recommendation = Literal["observe", "change", "look", "turn_on", "none"]
+"""What to do, in one word: go on observing, change something first, look at findings first, turn it on, or nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do, in one sentence, and what follows from it."""
+    """What to do, in one word and in one sentence, and what follows from it."""
 
+    recommendation: Recommendation
     answer: str
     steps: tuple[str, ...] = ()
 
@@ -35,7 +41,7 @@ def advise(observed: Observed, settings: LoopSettings) -> Advice:
     """What to do after such a log. `settings`: those whose limits are in use."""
     few = _too_few(observed)
     if few:
-        return Advice(few)
+        return Advice("observe", few)
     return _first_change(observed, settings) or _turn_on(observed)
 
 
@@ -55,12 +61,13 @@ def _first_change(observed: Observed, settings: LoopSettings) -> Advice | None:
     if unguarded > MOST_UNGUARDED * observed.exchanges:
         causes = ", ".join(f"{cause} ({many:,})" for cause, many in observed.unguarded.most_common(3))
         share = f"{unguarded / observed.exchanges:.0%}"
-        return Advice(f"Change this first, because {share} of the exchanges passed unguarded: {causes}.", _TROUBLE)
+        answer = f"Change this first, because {share} of the exchanges passed unguarded: {causes}."
+        return Advice("change", answer, _TROUBLE)
     feedback = observed.feedback()
     _, raised = feedback.apply(settings)
     if raised:
         why = f"people rated {feedback.wrong:,} of {len(feedback.said):,} findings as no loop"
-        return Advice(f"Change this first, because {why}:", tuple(f"per_tool, {one}" for one in raised))
+        return Advice("change", f"Change this first, because {why}:", tuple(f"per_tool, {one}" for one in raised))
     if observed.rated:
         return None
     by_tool: Counter[str] = Counter()
@@ -70,11 +77,11 @@ def _first_change(observed: Observed, settings: LoopSettings) -> Advice | None:
     if most >= LOOKED_AT and most > MOST_OF_ONE * observed.loops:
         why = f"{most:,} of {observed.loops:,} loops are calls of {tool}, and nobody has rated one"
         poller = f"if {tool} waits for something outside, set per_tool: {{{tool}: {{poller: true}}}}"
-        return Advice(f"Look at this first, because {why}.", (poller, *_to_rate(observed)))
+        return Advice("look", f"Look at this first, because {why}.", (poller, *_to_rate(observed)))
     if len(observed.looping) > MOST_LOOPING * len(observed.sessions):
         share = f"{len(observed.looping) / len(observed.sessions):.0%}"
         why = f"{share} of the sessions have a loop, and nobody has rated one"
-        return Advice(f"Look at this first, because {why}.", tuple(_to_rate(observed)))
+        return Advice("look", f"Look at this first, because {why}.", tuple(_to_rate(observed)))
     return None
 
 
@@ -88,18 +95,59 @@ def _turn_on(observed: Observed) -> Advice:
             f"{len(observed.sessions):,} sessions"
         )
         rate = () if observed.rated else tuple(_to_rate(observed))
-        return Advice(f"Turn it on ({TURN_ON}), because {why}.", rate)
+        return Advice("turn_on", f"Turn it on ({TURN_ON}), because {why}.", rate)
     if observed.acted:
-        return Advice(f"Change nothing: it is on, and has acted on {observed.acted:,} findings.")
-    return Advice(f"Turn it on ({TURN_ON}): it would have changed none of {observed.exchanges:,} exchanges.")
+        return Advice("none", f"Change nothing: it is on, and has acted on {observed.acted:,} findings.")
+    return Advice("turn_on", f"Turn it on ({TURN_ON}): it would have changed none of {observed.exchanges:,} exchanges.")
 
 
 def _to_rate(observed: Observed) -> Iterator[str]:
     """The commands to rate the longest loops with."""
-    rows = sorted(observed.of_tool.items(), key=lambda row: -row[1].calls)
+    rows = _rows(observed)
     for (tool, kind), one in [row for row in rows if row[1].example][:3]:
         rate = f"callfuse feedback {one.example} --kind true_positive (or false_positive)"
         yield f"{kind} of {tool}, count {one.longest}: {rate}"
+
+
+def _rows(observed: Observed) -> list[tuple[tuple[str, str], LoopsOfTool]]:
+    """The loops by tool and kind, those with the most findings first."""
+    return sorted(observed.of_tool.items(), key=lambda row: -row[1].calls)
+
+
+def report_object(observed: Observed, advice: Advice) -> dict[str, Any]:
+    """The report for programs. `docs/observing.md` describes its keys."""
+    said = observed.feedback()
+    return {
+        "callfuse": __version__,
+        "recommendation": advice.recommendation,
+        "answer": advice.answer,
+        "steps": [*advice.steps],
+        "from": observed.first,
+        "to": observed.last,
+        "exchanges": observed.exchanges,
+        "sessions": len(observed.sessions),
+        "looping_sessions": len(observed.looping),
+        "unguarded": dict(observed.unguarded.most_common()),
+        "failed_open": observed.failed_open,
+        "loops": observed.loops,
+        "loops_by_rung": dict(observed.would.most_common()),
+        "withheld_calls": observed.withheld,
+        "acted_findings": observed.acted,
+        "rated_findings": len(said.said),
+        "rated_no_loop": said.wrong,
+        "tools": [
+            {
+                "tool": tool,
+                "kind": kind,
+                "loops": one.loops,
+                "findings": one.calls,
+                "withheld": one.withheld,
+                "longest": one.longest,
+                "example": one.example,
+            }
+            for (tool, kind), one in _rows(observed)
+        ],
+    }
 
 
 def report_lines(observed: Observed, advice: Advice) -> Iterator[str]:
@@ -121,7 +169,7 @@ def report_lines(observed: Observed, advice: Advice) -> Iterator[str]:
         yield f"  findings that were acted on: {observed.acted:,}"
     said = observed.feedback()
     yield f"  findings that people rated: {len(said.said):,}, of these no loop: {said.wrong:,}"
-    rows = sorted(observed.of_tool.items(), key=lambda row: -row[1].calls)
+    rows = _rows(observed)
     if rows:
         yield ""
         yield f"{'tool':32} {'kind':20} {'loops':>7} {'calls':>7} {'longest':>8}"
