@@ -56,10 +56,11 @@ class FindingsUnavailable(Exception):
 
 
 class FindingsKeeper:
-    """A sink of events. `content`: what is kept of calls, as `admin.content` says. `relay`: the stream of a shared
-    store, if there is one and no file. `clock`: Unix seconds. Raises ConfigError for a file that cannot be used.
+    """A sink that keeps findings, and what happens to them later. Raises ConfigError for a file that cannot be used.
 
-    `dropped`: how many events could not be kept. `alone`: the store is down, so these are those of this process.
+    `content`: what is kept of calls, as `admin.content` says. `relay`: the stream of a shared store, if there is one
+    and no file. `clock`: Unix seconds. `dropped`: how many events could not be kept. `alone`: the store is down, so
+    only the findings of this process are known.
     """
 
     kinds: Final = frozenset({FindingSeen, LoopBegan, ActionTaken, CourseMended, FeedbackGiven})
@@ -91,7 +92,7 @@ class FindingsKeeper:
 
     @property
     def keep_days(self) -> float:
-        """For how many days."""
+        """How many days findings are kept."""
         return self._settings.keep_days
 
     def _open_table(self) -> FindingsTable:
@@ -114,7 +115,7 @@ class FindingsKeeper:
             self._writing.start(self._write)
 
     async def ask(self, work: Callable[[FindingsTable], T]) -> T:
-        """What work with the table returns, once all is in it. Raises FindingsUnavailable."""
+        """Write all events to the table, then do work with it and return the result. Raises FindingsUnavailable."""
         if self._relay is not None:
             await self._receive(self._relay)
         try:
@@ -123,7 +124,7 @@ class FindingsKeeper:
             raise FindingsUnavailable(f"the findings cannot be read: {error}") from None
 
     def close(self) -> None:
-        """Write what waits, and close the table."""
+        """Write the events that wait, and close the table."""
         self._writing.run(self._write)
         self._writing.close()
 
@@ -134,7 +135,7 @@ class FindingsKeeper:
         return work(table)
 
     def _write(self, table: FindingsTable) -> None:
-        """Write what waits; what cannot be written waits on."""
+        """Write the events that wait. If that fails, they go on waiting."""
         with self._lock:
             taken, self._waiting = self._waiting, deque()
         if not taken:
@@ -152,7 +153,7 @@ class FindingsKeeper:
     # With a shared store.
 
     async def _send(self) -> None:
-        """Send what is new to the store, in a task of its own."""
+        """Send new events to the store. Runs in a task of its own."""
         relay = self._relay
         if relay is None:
             return
@@ -171,14 +172,14 @@ class FindingsKeeper:
             await relay.aclose()
 
     def _take_for_store(self, table: FindingsTable) -> None:
-        """Keep what waits here, too, and as it is sent: it comes back with that of the others, and changes nothing."""
+        """Write the events that wait to the table, too. They change nothing when they come back from the store."""
         with self._lock:
             taken = [*self._waiting]
         self._write(table)
         self._unsent.extend(kept.data for kept in taken)
 
     async def _receive(self, relay: Relay) -> None:
-        """Read what all processes have sent since somebody asked. The task closes the connection some time later."""
+        """Read the events that all processes have sent since the last query. The task closes the connection later."""
         self._sending.wake()
         while True:
             found = await relay.exchange((), self._read, BATCH)
@@ -197,8 +198,8 @@ def _adding(told: Iterable[Mapping[str, Any]], now: float) -> Callable[[Findings
 
 
 class _TableThread:
-    """One thread that works with a table, started with the first work, and ended with the interpreter, once all is
-    done."""
+    """A thread that works with a table. It starts with the first work, and ends with the interpreter, after the
+    last."""
 
     def __init__(self, table: FindingsTable) -> None:
         self._table = table
@@ -208,11 +209,11 @@ class _TableThread:
         self.close = finalize(self, _close, self._threads, table)
 
     def run(self, work: Callable[..., T], *given: Any) -> T:
-        """What work with the table returns, in the thread; waits for it."""
+        """Do work with the table in the thread, wait for it, and return its result."""
         return self._threads.submit(work, self._table, *given).result()
 
     def start(self, work: Callable[[FindingsTable], None]) -> None:
-        """Do work in the thread some time; of several that wait there is one."""
+        """Have the thread do work soon. If such work waits already, it is not queued again."""
         if not self._is_due:
             self._is_due = True
             self._threads.submit(self._do, work)
@@ -223,14 +224,14 @@ class _TableThread:
             work(self._table)
 
     def tell(self, problem: str) -> None:
-        """Log a problem once, until it is over (empty)."""
+        """Log a problem once. An empty text says that it is over; then the next problem is logged again."""
         if problem and not self._told:
             logger.error("%s", problem)
         self._told = problem
 
 
 def check_path(path: str | None) -> None:
-    """Check that the file of the setting can be used. Raises ConfigError. None: there is none."""
+    """Check that the file of `findings.path` can be used; None if no file is set. Raises ConfigError."""
     try:
         FindingsTable(path or MEMORY).close()
     except WrongFileError as wrong:
@@ -243,7 +244,7 @@ def _close(threads: ThreadPoolExecutor, table: FindingsTable) -> None:
 
 
 def keep_findings(middleware: CallFuseMiddleware) -> FindingsKeeper:
-    """Keep the findings of a middleware from now on, by its settings. Raises ConfigError."""
+    """Keep the findings of a middleware from now on, as its settings say. Raises ConfigError."""
     config = middleware.resolved.config
     relay = None
     if middleware.owns_store and config.findings.path is None:

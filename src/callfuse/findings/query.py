@@ -40,8 +40,8 @@ TIME_HINT: Final = "use a time as in 2026-03-01T12:00:00Z, or Unix seconds"
 
 @dataclass(frozen=True, slots=True)
 class FindingsQuery:
-    """What is asked for. `begin`, `end`: Unix seconds, the end left out. `chosen`: values by column. `sort`: a column;
-    `falling`: from the greatest down. `by_loop`: a row for each loop."""
+    """A query for findings. `begin`, `end`: Unix seconds; findings at `end` are not included. `chosen`: values by
+    column. `sort`: a column; `falling`: from the greatest down. `by_loop`: a row for each loop."""
 
     begin: float = 0.0
     end: float = math.inf
@@ -55,7 +55,8 @@ class FindingsQuery:
 
 
 def read_query(given: Iterable[tuple[str, str]], now: float) -> FindingsQuery:
-    """Read names and values. `now`: Unix seconds. Raises ValueError, which says what would be right."""
+    """Read a query from parameters and their values. `now`: Unix seconds. Raises ValueError, which says what is
+    allowed."""
     found: dict[str, list[str]] = {}
     for name, value in given:
         if name not in NAMES:
@@ -83,7 +84,7 @@ def read_query(given: Iterable[tuple[str, str]], now: float) -> FindingsQuery:
 
 
 def _times(one: dict[str, str], now: float) -> tuple[float, float]:
-    """From when, and until when."""
+    """Return the begin and the end of the time that is asked for."""
     if "range" in one and ("from" in one or "to" in one):
         raise ValueError("range ends now; give from and to, or range")
     if "from" in one or "to" in one:
@@ -110,7 +111,7 @@ def _time(name: str, value: str) -> float:
 
 
 def _values(name: str, values: list[str]) -> tuple[str, ...]:
-    """The values of a column; those that no row can have are refused."""
+    """Return the values chosen for a column. Raises ValueError for a value that no row can have."""
     if allowed := {"kind": KINDS, "action": ACTIONS}.get(name):
         for value in values:
             _one_of(name, {name: value}, sorted(allowed))
@@ -120,7 +121,7 @@ def _values(name: str, values: list[str]) -> tuple[str, ...]:
 
 
 def _one_of(name: str, one: dict[str, str], allowed: Iterable[str]) -> str:
-    """The value of a name, which is one of these; the first of them if it is not given."""
+    """Return the value of a parameter, by default the first allowed one. Raises ValueError for another value."""
     known = tuple(allowed)
     value = one.get(name, known[0])
     if value not in known:

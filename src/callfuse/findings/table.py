@@ -104,7 +104,7 @@ class FindingsTable:
             self._connection.close()
 
     def add(self, told: Iterable[Mapping[str, Any]], now: float) -> None:
-        """Keep what events tell, in their order; those of other kinds are left out. `now`: Unix seconds."""
+        """Write events in their order. Events that do not concern findings are ignored. `now`: Unix seconds."""
         with self._lock, _Transaction(self._connection):
             for fields in told:
                 self._add(fields)
@@ -130,12 +130,12 @@ class FindingsTable:
             self._connection.execute(update, values)
 
     def _kept(self, id_: str) -> dict[str, Any] | None:
-        """What was told of a finding, by the names of events; None if it is unknown."""
+        """Return the events of a finding, by their names; None if the finding is unknown."""
         found = self._connection.execute("SELECT events FROM findings WHERE id = ?", (id_,)).fetchone()
         return None if found is None else _loaded(found[0])
 
     def _prune(self, now: float) -> None:
-        """Remove what is too old, and the oldest rows beyond the most."""
+        """Delete rows that are too old, and the oldest ones if there are too many."""
         self._connection.execute("DELETE FROM findings WHERE time < ?", (now - self._keep_s,))
         (count,) = self._connection.execute("SELECT count(*) FROM findings").fetchone()
         if count > self._most:
@@ -145,7 +145,7 @@ class FindingsTable:
     # What is asked.
 
     def listed(self, query: FindingsQuery) -> dict[str, Any]:
-        """A page of rows, and how many findings and loops there are in all; what can be chosen from in that time."""
+        """Return a page of rows, how many findings and loops there are in all, and the values to filter by."""
         where, values = _where(query)
         with self._lock:
             totals = "SELECT count(*), count(DISTINCT loop), coalesce(sum(saved_calls), 0) FROM findings WHERE "
@@ -162,12 +162,12 @@ class FindingsTable:
             }
 
     def every(self, query: FindingsQuery) -> list[dict[str, Any]]:
-        """All rows."""
+        """Return all rows of a query, without pages."""
         with self._lock:
             return [*self._rows(query, self._most, 0)]
 
     def events(self, finding_id: str) -> list[dict[str, Any]]:
-        """What was told of a finding, in the order in which it is to be read; nothing if it is unknown."""
+        """Return the events of a finding in reading order; none if the finding is unknown."""
         with self._lock:
             kept = self._kept(finding_id) or {}
         return [kept[name] for name in TOLD if name in kept]
@@ -186,7 +186,7 @@ class FindingsTable:
             yield shown | {flag: bool(shown[flag]) for flag in _FLAGS}
 
     def _values(self, column: str, query: FindingsQuery) -> list[dict[str, Any]]:
-        """The values of a column in the time of a query, the most frequent first."""
+        """Return the values that a column has in the time of a query, the most frequent first."""
         where, values = _where(query, time_only=True)
         counted = f"SELECT {column}, count(*), count(DISTINCT loop) FROM findings WHERE {where}"  # noqa: S608 - ours
         found = self._connection.execute(f"{counted} GROUP BY 1 ORDER BY 2 DESC LIMIT ?", [*values, MOST_VALUES])
@@ -204,7 +204,7 @@ SELECT {columns}, loops.began, loops.findings, loops.actions FROM (
 
 
 def _where(query: FindingsQuery, *, time_only: bool = False) -> tuple[str, list[Any]]:
-    """A condition, and its values. Columns come from `CHOICES`."""
+    """Return the SQL condition of a query, and its values. Columns come from `CHOICES`."""
     parts, values = ["time >= ?"], [query.begin]
     if isfinite(query.end):
         parts.append("time < ?")
@@ -217,7 +217,7 @@ def _where(query: FindingsQuery, *, time_only: bool = False) -> tuple[str, list[
 
 
 def _row(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a new row."""
+    """Return the values of the row for a new finding."""
     return {
         "time": float(fields.get(names.TIME, 0)),
         "session": _session(fields),
@@ -241,14 +241,14 @@ def _session(fields: Mapping[str, Any]) -> str:
 
 
 def _with(kept: Mapping[str, Any], event: str, fields: Mapping[str, Any]) -> str:
-    """What a row keeps of its events, with one more; of one that is too long only what is short."""
+    """Add an event to the events of a row. Of an event that is too long, only short fields are kept."""
     if len(dumps(fields)) > LONGEST:
         fields = {name: one for name, one in fields.items() if len(str(one)) <= names.LONGEST}
     return dumps({**kept, event: fields}).decode("utf-8", "replace")
 
 
 def _loaded(events: str) -> dict[str, dict[str, Any]]:
-    """The events of a row. Whoever can write the file can write anything."""
+    """Parse the events of a row. Checks everything, because anyone who can write the file can write anything."""
     with suppress(NotJSON):
         found = loads(events.encode("utf-8", "replace"))
         if isinstance(found, dict):
@@ -257,22 +257,22 @@ def _loaded(events: str) -> dict[str, dict[str, Any]]:
 
 
 class _Transaction:
-    """All of a block, or nothing of it."""
+    """A transaction: everything that its block writes is kept, or nothing."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def __enter__(self) -> None:
-        """Begin, and wait for other processes that write."""
+        """Begin the transaction, after those of other processes."""
         self._connection.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, error: object, *_: object) -> None:
-        """End."""
+        """End the transaction."""
         self._connection.execute("ROLLBACK" if error else "COMMIT")
 
 
 def _open(path: str) -> sqlite3.Connection:
-    """A connection to a file, which is made if there is none, readable for its owner alone. Raises WrongFileError."""
+    """Connect to a file. A new file can be read by its owner alone. Raises WrongFileError."""
     try:
         if path != MEMORY:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, stat.S_IRUSR | stat.S_IWUSR))
@@ -293,7 +293,7 @@ def _open(path: str) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Make the tables, if there are none. Several processes may do so at a time. Raises WrongFileError."""
+    """Create the tables if they are missing. Several processes may do this at the same time. Raises WrongFileError."""
     with _Transaction(connection):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
