@@ -1,4 +1,4 @@
-"""A person says that a finding was no loop to be stopped: the call passes from now on, also where it was refused.
+"""Takes what a person lets pass: a call, or a tool, that callfuse found looping, also if it was refused already.
 
 | `what` | passes |
 |---|---|
@@ -37,8 +37,8 @@ _WORDS: Final = {
 
 
 async def take_allowance(middleware: CallFuseMiddleware, access: Access, client: str, body: bytes) -> dict[str, Any]:
-    """Take the JSON of a request; returns that of the answer. `client`: whose session it is, where several have one of
-    its name. Raises BadQuery; then nothing is changed."""
+    """Let something pass, as the JSON of a request says, and return the JSON of the answer. `client`: selects one of
+    several clients with a session of that name. Raises BadQuery; then nothing has changed."""
     given = _read(body)
     what, found = given["what"], None
     session = given.get("session", "")
@@ -67,13 +67,13 @@ async def take_allowance(middleware: CallFuseMiddleware, access: Access, client:
 
 
 def allowance_of(found: KeptFinding, what: str) -> Allowance:
-    """What passes for a finding."""
+    """Make the allowance for the call, or the tool, of a finding."""
     name, signature, lane = found.call
     return Allowance(name) if what == "tool" else Allowance(found.tool, bytes.fromhex(signature), lane)
 
 
 def lines_for(tool: str) -> str:
-    """The lines of a settings file with which a tool passes."""
+    """Write the lines of a settings file that let a tool pass."""
     return f"tool_call_loop:\n  per_tool:\n    {orjson.dumps(tool).decode()}: {{mode: observe}}\n"
 
 
@@ -91,7 +91,7 @@ async def _finding(middleware: CallFuseMiddleware, finding_id: str) -> KeptFindi
 
 
 def _read(body: bytes) -> dict[str, str]:
-    """The values of a request. Raises BadQuery."""
+    """Read the values of a request. Raises BadQuery."""
     try:
         given = orjson.loads(body)
     except ValueError:

@@ -163,8 +163,8 @@ class AdminApp:
             await self._app(scope, receive, with_headers)
 
     def stop(self) -> None:
-        """The process is told to stop: it is no longer ready, and readers of the feed, who never leave by themselves,
-        are let go. To be called in the event loop."""
+        """Tell the page that the process stops: it is no longer ready, and readers of the feed are let go, because they
+        never leave by themselves. Must be called in the event loop."""
         self._readiness.draining = True
         self._feed.end()
 
@@ -289,7 +289,7 @@ class AdminApp:
         return self._grant(request)
 
     async def _read(self, request: Request) -> bytes:
-        """Read a short body as `_read_body` does, within the time in which the body of any request must come."""
+        """Read a short body as `_read_body` does, within `read_timeout_s`."""
         return await _read_body(request, self._middleware.settings.read_timeout_s)
 
     async def _login_code(self, request: Request) -> Response:
@@ -297,7 +297,7 @@ class AdminApp:
         return JSONResponse({"code": self._access.make_code()})
 
     def _let_in(self, request: Request) -> Response:
-        """Exchange the code of a link for the cookie; the address that is left has no code."""
+        """Exchange the code of a link for the cookie, and redirect to an address without the code."""
         if not self._access.take_code(request.query_params["code"]) and not self._access.allows(request):
             return self._deny(request, "This link has already been used, or has expired.")
         return self._grant(request)

@@ -27,7 +27,7 @@ class UnknownExchange(BadQuery):
 
 
 class ExchangesPage:
-    """The endpoint. `endpoints`: it by its path."""
+    """The endpoint `findings/exchange`. `endpoints`: the endpoint by its path."""
 
     def __init__(self, middleware: CallFuseMiddleware) -> None:
         self._middleware = middleware
@@ -48,7 +48,8 @@ class ExchangesPage:
 
 
 def _as_json(exchange: KeptExchange, limit: int) -> dict[str, Any]:
-    """An exchange: each answer of the vendor, and the one that the client got, None if none has begun."""
+    """Return an exchange as an object: the answers of the vendor, and the answer that the client got (None before it
+    has begun)."""
     return {
         "began": exchange.began,
         "is_over": exchange.is_over,
@@ -59,7 +60,7 @@ def _as_json(exchange: KeptExchange, limit: int) -> dict[str, Any]:
 
 
 def _answer(answer: KeptAnswer, limit: int) -> dict[str, Any]:
-    """An answer: its `first` and `last` text, and how many bytes are left out between them."""
+    """Return an answer as an object: its `first` and `last` text, and how many bytes are left out between them."""
     first, last, left_out = b"".join((*answer.first,)), b"".join(answer.last), answer.left_out
     is_unpacked = True
     if answer.coding:
@@ -79,7 +80,7 @@ def _answer(answer: KeptAnswer, limit: int) -> dict[str, Any]:
 
 
 def _unpack(chunks: Iterable[bytes], coding: str, limit: int) -> tuple[bytes, bool]:
-    """The plain bytes of a packed body, or of its beginning, up to `limit`; and whether they are all."""
+    """Unpack a body, or its beginning, to at most `limit` bytes. Returns the bytes, and whether they are complete."""
     plain = bytearray()
     try:
         unpacker = unpacker_of(coding)
@@ -94,7 +95,7 @@ def _unpack(chunks: Iterable[bytes], coding: str, limit: int) -> tuple[bytes, bo
 
 
 def _shown(content: bytes) -> str:
-    """Bytes as text that steers no terminal and no page."""
+    """Decode bytes as text that can steer neither a terminal nor a page."""
     text = star_secrets(content.decode("utf-8", "replace"))
     if text.isprintable():
         return text

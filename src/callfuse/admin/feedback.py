@@ -1,4 +1,4 @@
-"""What somebody says of a finding: reads it, keeps it in a file if a setting names one, and tells it as an event."""
+"""Takes feedback on findings: reads it, appends it to the file of `admin.feedback_file`, and emits an event."""
 
 import os
 from dataclasses import asdict
@@ -36,7 +36,8 @@ class NotKept(BadQuery):
 
 
 async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str, Any]:
-    """Take the JSON of a request; returns that of the answer. Raises BadQuery. The same said twice counts once."""
+    """Take feedback as the JSON of a request, and return the JSON of the answer. The same rating counts once. Raises
+    BadQuery."""
     finding_id, kind = _read(body)
     try:
         found = await middleware.findings.find(finding_id)
@@ -60,7 +61,7 @@ async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str
 
 
 def line_of(found: KeptFinding, feedback: str) -> dict[str, Any]:
-    """What is kept of a finding and what was said of it. `time`: when the finding was made."""
+    """Return what the file keeps of a finding and its rating. `time`: when the finding was made."""
     told = asdict(found)
     del told["call"]
     moment = datetime.fromtimestamp(told.pop("time"), UTC).isoformat(timespec="seconds")
@@ -77,7 +78,7 @@ def append(path: Path, line: dict[str, Any]) -> None:
 
 
 def check_file(path: str | None) -> None:
-    """Check that the file of the setting can be written. Raises ConfigError. None: there is none."""
+    """Check that the file of `admin.feedback_file` can be written; None if no file is set. Raises ConfigError."""
     if path is None:
         return
     try:
@@ -91,7 +92,7 @@ def _open(path: Path) -> int:
 
 
 def _read(body: bytes) -> tuple[str, str]:
-    """Id and kind of a request. Raises BadQuery."""
+    """Read the id of the finding and the rating. Raises BadQuery."""
     shape = 'send JSON: {"finding": ID, "kind": "false_positive"}'
     try:
         given = orjson.loads(body)

@@ -1,4 +1,4 @@
-"""The endpoints of the findings: which there were, how many loops, and all that is known of one.
+"""The endpoints of the findings: a list of findings or loops, and everything that is known about one.
 
 | path | |
 |---|---|
@@ -42,7 +42,7 @@ class UnknownFindingId(BadQuery):
 
 
 class FindingsPage:
-    """The endpoints of the findings. `endpoints`: each by its path. `live`: knows the sessions of current findings."""
+    """The endpoints of the findings. `endpoints`: each by its path. `live`: knows the sessions of recent findings."""
 
     def __init__(self, middleware: CallFuseMiddleware, access: Access, keeper: FindingsKeeper, live: LivePage) -> None:
         self._middleware = middleware
@@ -93,7 +93,7 @@ def _by(query: FindingsQuery) -> str:
 
 
 def _session_of(told: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """A session with nothing but the call of a finding, as the live page shows it; None if nothing was told."""
+    """Build a session that has only the call of a finding, in the form of the live page; None without events."""
     activity, session = Activity("full"), ""
     for fields in told:
         session = session or str(fields.get("gen_ai.conversation.id", "-"))
@@ -102,7 +102,7 @@ def _session_of(told: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 
 def _csv(query: FindingsQuery, table: FindingsTable) -> str:
-    """All rows as CSV, times in ISO 8601."""
+    """Write all rows as CSV, with times in ISO 8601."""
     written = io.StringIO(newline="")
     columns = (*COLUMNS, *OF_LOOPS) if query.by_loop else COLUMNS
     writer = csv.writer(written)
@@ -112,7 +112,7 @@ def _csv(query: FindingsQuery, table: FindingsTable) -> str:
 
 
 def _cell(column: str, value: Any) -> str | int | float:
-    """A cell, which no spreadsheet takes for a formula."""
+    """Return the value of a cell, in a form that no spreadsheet takes for a formula."""
     if column in _TIMES:
         return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
     if isinstance(value, bool):

@@ -35,8 +35,8 @@ class GuardrailEndpoint:
         self._guardrail = Guardrail(middleware)
 
     async def answer(self, request: Request) -> Response:
-        """The answer to one question. What cannot be read within the limits is let through, as a request is that comes
-        to the guard itself."""
+        """Answer one question. A request that cannot be read within the limits passes, as it would at the guard
+        itself."""
         if not self._allows(request):
             return JSONResponse({"error": f"use x-api-key with {GUARDRAIL_KEY}, or the token of the admin page"}, 401)
         settings = self._middleware.settings
@@ -52,11 +52,11 @@ class GuardrailEndpoint:
             body.close()
 
     def _allows(self, request: Request) -> bool:
-        """Whether the request has the key or the token. A cookie does not do: no browser asks this."""
+        """Whether a request has the key or the token. A cookie is not enough, because no browser uses this endpoint."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         given = [request.headers.get("x-api-key", ""), token.strip() if scheme.lower() == "bearer" else ""]
         return any(one != "" and (self._is_key(one) or self._access.is_token(one)) for one in given)
 
     def _is_key(self, given: str) -> bool:
-        """Whether a text is the key; compared in constant time."""
+        """Whether a text is the key. The comparison takes constant time."""
         return self._key is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self._key.encode())

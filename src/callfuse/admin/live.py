@@ -60,7 +60,7 @@ _STYLE: Final = _read("page.css")
 
 
 async def live_page(_: Request) -> Response:
-    """The page, the same for everybody: all that it shows, its script asks for."""
+    """Return the page. It is the same for everybody; its script asks for the data."""
     return HTMLResponse(_PAGE, headers={"content-security-policy": POLICY})
 
 
@@ -98,7 +98,8 @@ class LivePage:
         return JSONResponse({**shown, "page_size": PAGE_SIZE, "alone": self._view.alone})
 
     async def finding(self, request: Request, finding_id: str) -> Response | None:
-        """The session of a finding, with all that is known of its call; None if it is not live."""
+        """Return the session of a finding, with everything known about its call; None if the live page does not have
+        it."""
         activity = await self._look(request)
         place = activity.place_of(finding_id)
         found = None if place is None else await run_in_threadpool(activity.session, *place)
@@ -108,7 +109,7 @@ class LivePage:
         return JSONResponse({**found, **known, "is_kept": False, "bead": place[1]})
 
     async def sessions(self, request: Request) -> list[dict[str, Any]]:
-        """All sessions that are kept, the last used one first, each without its lanes."""
+        """List all sessions that are kept, the last used one first, without their lanes."""
         activity = await self._look(request)
         shown = await run_in_threadpool(activity.page, 0, MAX_SESSIONS, lanes=0, beads=0)
         found: list[dict[str, Any]] = shown["sessions"]
@@ -129,13 +130,13 @@ class LivePage:
         return JSONResponse((await self._look(request)).rates())
 
     async def _look(self, request: Request) -> Activity:
-        """The activity, as new as what the page has already."""
+        """Bring the activity up to date, at least to the version that the page has already."""
         asked = request.query_params
         return await self._view.look(asked.get("server", ""), _number(asked.get("since")))
 
 
 def _file(content: str, media_type: str) -> Endpoint:
-    """An endpoint that answers with a file of the package."""
+    """Make an endpoint that returns a file of the package."""
 
     async def answer(_: Request) -> Response:
         return Response(content, media_type=media_type)
@@ -144,5 +145,5 @@ def _file(content: str, media_type: str) -> Endpoint:
 
 
 def _number(value: str | None) -> int:
-    """A number of a query; 0 where it is none."""
+    """Parse a number of a query; 0 if it is missing or invalid."""
     return int(value) if value and value.isascii() and value.isdigit() and len(value) < 17 else 0

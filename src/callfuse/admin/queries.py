@@ -159,7 +159,7 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
 
 
 def _in_force(state: SessionState, closed: frozenset[str]) -> Overrides:
-    """What a session has of its own: set by code, or by commands as far as these are open."""
+    """Return the settings of a session that apply: those set by code, and those set by commands under open keys."""
     return merge_overrides(state.by_code, state.overrides.without(closed))
 
 
@@ -196,7 +196,7 @@ async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) ->
 
 
 def read_change(body: bytes) -> dict[str, str | None]:
-    """Parse what is to be changed: an object of keys with texts, or null to unset one. Raises BadQuery."""
+    """Parse a change: an object of keys with texts, or with null to unset a key. Raises BadQuery."""
     try:
         values = loads(body)
     except ValueError:
@@ -235,8 +235,8 @@ async def change(
 
 
 async def changeable(middleware: CallFuseMiddleware, access: Access, name: str) -> dict[str, Any]:
-    """What can be changed of a session: its clients, and each open key with what it takes and what the session has set.
-    `problem`: why nothing can. `keeps_exchanges`: the exchanges of its findings may be kept."""
+    """Describe what can be changed of a session: its clients, and each open key with its use and its value. `problem`:
+    why nothing can be changed. `keeps_exchanges`: exchanges with a finding are kept."""
     common = {"keeps_exchanges": middleware.exchanges.is_on}
     closed = closed_settings(middleware.settings.commands)
     try:
@@ -258,14 +258,14 @@ async def changeable(middleware: CallFuseMiddleware, access: Access, name: str) 
 
 
 def open_keys(middleware: CallFuseMiddleware) -> list[str]:
-    """The keys that sessions may set; a value under any other would not hold."""
+    """List the keys that sessions may set. A value under any other key would have no effect."""
     commands = middleware.settings.commands
     return [key for key in KEYS if commands.enabled and key in commands.keys and key not in commands.locked]
 
 
 async def find_sessions(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:
-    """The sessions of a query, by the client's own id too, the last used one first: one for each client, or those whose
-    names are made of the id. Raises BadQuery."""
+    """Find the sessions of a query by their name, or by the client's own id, the last used one first. Raises
+    BadQuery."""
     ledger, now = middleware.ledger, time.time()
     names = dict.fromkeys([query.session, session_name(query.session)])
     try:
@@ -282,7 +282,7 @@ async def find_sessions(middleware: CallFuseMiddleware, access: Access, query: Q
 
 
 async def find_to_change(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:
-    """The sessions of a query, of one client, at least one. Raises BadQuery."""
+    """Find the sessions of a query, which must be of one client. Raises BadQuery, also if there is none."""
     found = await find_sessions(middleware, access, query)
     if not found:
         raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
@@ -296,7 +296,7 @@ async def change_states(
     change_one: Callable[[SessionState], SessionState],
     now: float,
 ) -> list[tuple[SessionState, SessionState]]:
-    """Change sessions of one client; returns each as it was and as it is. Raises NoStore."""
+    """Change sessions of one client. Returns each session before and after the change. Raises NoStore."""
     try:
         return await change_sessions(ledger, states, change_one, now)
     except StoreUnavailable as down:

@@ -37,11 +37,11 @@ class Readiness:
         self._store_failed_at = 0.0
 
     def watch(self, bus: Bus) -> None:
-        """Take what happens to the store from now on."""
+        """Take the events of the store from now on."""
         bus.add(self)
 
     def take(self, event: Event) -> None:
-        """Note what has happened to the store."""
+        """Take an event of the store."""
         if isinstance(event, StoreUp):
             self._store_is_down = False
         elif isinstance(event, StoreDown) or (isinstance(event, StoreFailed) and self._store_is_down):
@@ -49,7 +49,7 @@ class Readiness:
             self._store_failed_at = self._clock()
 
     def states(self) -> dict[str, State]:
-        """The state of each part, by its name in `PARTS`."""
+        """Return the state of each part, by its name in `PARTS`."""
         reached = self._upstream()
         upstream: State = "unknown" if reached is None else "ok" if reached else "failed"
         store: State = "ok"
