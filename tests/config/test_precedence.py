@@ -37,6 +37,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
         "/b=http://one.example,/c=http://two.example",
         ["/d=http://keyword.example"],
     ),
+    "max_exchange_bytes": (20_000, "30000", 40_000),
+    "max_exchanges_bytes": (100_000, "200000", 300_000),
     "feedback_file": ("file.jsonl", "env.jsonl", "keyword.jsonl"),
     "webhook": ("http://file.example", "http://env.example/a", "https://keyword.example/b"),
     "secret": ("from the file....", "from the environment", "from the keyword."),
