@@ -36,7 +36,7 @@ class AccessSink:
 
 
 def access(event: ExchangeEnded) -> None:
-    """Log an exchange. In place of what is not known stands `-`."""
+    """Log an exchange. `-` stands for a value that is not known."""
     where = event.where
     fields: dict[str, object] = {
         "session_id": where.session,

@@ -439,12 +439,12 @@ class Activity:
 
 
 def _call_of(told: Told) -> tuple[str, ...]:
-    """What tells a call, or the call of a result, from others."""
+    """Return what identifies the call of an event, or the call of a result."""
     return tuple(map(told.text, (names.SESSION, names.LANE, names.CALL_ID, names.SIGNATURE)))
 
 
 def _counts(name: str) -> Callable[[Activity, Told], None]:
-    """How an event is taken that is only counted."""
+    """Make a handler for an event that is only counted."""
     return lambda activity, told: activity._count(told, name)
 
 

@@ -66,7 +66,7 @@ class Bead:
     size: int = BEAD
 
     def brief(self) -> dict[str, Any]:
-        """What a lane shows of it."""
+        """Return what a lane shows of the bead."""
         found = self.more.get("finding")
         return {
             "id": self.id,
@@ -83,7 +83,7 @@ class Bead:
         return {**self.brief(), "call_id": self.call_id}
 
     def full(self) -> dict[str, Any]:
-        """All that is known of it, with texts that are still `Quoted`."""
+        """Return everything known about the call, with texts that are still `Quoted`."""
         return {**self.named(), "signature": self.signature, "hold": self.held and self.held[1], **self.more}
 
 
@@ -104,7 +104,7 @@ class LaneBeads:
     blown: bool = False
 
     def number(self, signature: str) -> int:
-        """The number of a signature, from 0, in the order in which the lane has first seen them."""
+        """Return the number of a signature: 0 for the first one that the lane has seen."""
         if signature not in self.signs:
             if len(self.signs) >= 4 * MAX_BEADS:
                 del self.signs[next(iter(self.signs))]
@@ -112,7 +112,8 @@ class LaneBeads:
         return self.signs[signature] % LETTERS
 
     def of_call(self, call_id: str, signature: str) -> Bead | None:
-        """The newest bead of a call. An empty id fits any: some clients drop the ids of vendors."""
+        """Return the newest bead of a call. An empty id matches any id, because some clients drop the ids of
+        vendors."""
         for bead in reversed(self.beads):
             if bead.signature == signature and (bead.call_id == call_id or not (bead.call_id and call_id)):
                 return bead
@@ -145,7 +146,7 @@ class SessionActivity:
         self.counts[name] = self.counts.get(name, 0) + amount
 
     def matches(self, words: list[str]) -> bool:
-        """Whether each of these words, in lower case, is part of its name, model, dialect or a tool."""
+        """Whether each of these words, in lower case, is part of the session's name, model, dialect or a tool."""
         known = " ".join((self.name, self.where.model, self.where.dialect, *self.tools)).lower()
         return all(word in known for word in words)
 
@@ -169,7 +170,7 @@ class SessionActivity:
 
 
 def shown_as_json(value: Any) -> Any:
-    """A value as JSON may hold it."""
+    """Convert a value to one that JSON can hold."""
     if isinstance(value, Quoted):
         return value.shown()
     if isinstance(value, dict):
@@ -178,7 +179,7 @@ def shown_as_json(value: Any) -> Any:
 
 
 def size_of(value: Any) -> int:
-    """The bytes of a value, about."""
+    """Estimate the bytes of a value."""
     kind = type(value)
     if kind is Quoted:
         return 100 + int(value.text.__sizeof__())

@@ -19,10 +19,10 @@ _logger: Final = logging.getLogger("callfuse")
 
 
 class Sink(Protocol):
-    """Something that hangs on events."""
+    """An observer of events, such as the log or the metrics."""
 
     def take(self, event: Event) -> None:
-        """Take an event; those of kinds that it does not know, too. Called from any thread. Must not wait."""
+        """Take an event, also one of a kind that the sink does not know. Called from any thread. Must not wait."""
         ...
 
 

@@ -44,7 +44,7 @@ NAMING: Final = (TOOL, CALL_ID, PATTERN, RESTS_ON, DESCRIPTION)
 
 
 def length_of(name: str, content: str) -> int:
-    """How many characters of the text of such a field are shown; 0 for none."""
+    """Return how many characters of a field's text are shown; 0 for none."""
     if name == DESCRIPTION:
         return LONGEST
     length = LENGTHS.get(content, 0)
@@ -78,7 +78,7 @@ def collected(event: Event, content: str) -> dict[str, Value]:
 
 
 def finished(fields: dict[str, Value], content: str) -> dict[str, Value]:
-    """What `collected` has, as it may be shown."""
+    """Finish the fields that `collected` has made, so that they may be shown."""
     for name in (*QUOTING, DESCRIPTION):
         if name in fields:
             fields = {**fields, name: finish(str(fields[name]), length_of(name, content))}
@@ -86,7 +86,7 @@ def finished(fields: dict[str, Value], content: str) -> dict[str, Value]:
 
 
 def finish(quoted: str, length: int) -> str:
-    """A text that `collected` has cut, as it may be shown."""
+    """Finish a text that `collected` has cut, so that it may be shown."""
     return printable(star_secrets(quoted, length))
 
 

@@ -23,17 +23,17 @@ _OF_RUNG: Final = {"warn": "warned", "block": "blocked"}
 
 
 def rate_of_rung(rung: str) -> str:
-    """The rate in which a rung that was taken is counted."""
+    """Return the rate that counts a rung."""
     return _OF_RUNG.get(rung, "steered")
 
 
 def rate_of_course(result: str) -> str:
-    """The rate in which is counted what a model did after a finding."""
+    """Return the rate that counts what a model did after a finding."""
     return f"then_{labels.one_of(labels.RESULTS, result)}"
 
 
 def rates_of(event: TokensSpent) -> dict[str, float]:
-    """What an answer has cost, by the names of the rates, as far as it is anything."""
+    """Return what an answer has cost, by the names of the rates, without zeros."""
     amounts = {
         "tokens": event.input_tokens + event.output_tokens,
         "estimated_tokens": event.estimated_tokens,
@@ -51,7 +51,7 @@ def _first(key: Key) -> str:
 
 
 class Row(NamedTuple):
-    """What is counted of events of one kind.
+    """How events of one kind are counted.
 
     `key`: that of an event; the other functions take the key. `name`, `label`: in `Counts`; the name is empty if it
     is not shown there. `series`: among the metrics; None if it is none. `rate`: among the rates; empty if it is none.

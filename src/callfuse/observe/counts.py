@@ -67,13 +67,13 @@ class Counts:
                 self._rates.add("saved_tokens", now, tokens_of(event, saved))
 
     def rates(self) -> Rates:
-        """The rates of what the page shows, up to now."""
+        """Return the rates that the page shows, up to now."""
         with self._lock:
             self._rate(self._clock())
         return self._rates
 
     def __str__(self) -> str:
-        """A line for each name: its count, and those of its labels, the most frequent first."""
+        """Return a line for each name: its count, and the counts of its labels, the most frequent first."""
         shown = self._shown()
         lines = []
         for name in sorted({name for name, _ in shown}):
@@ -82,7 +82,7 @@ class Counts:
         return "\n".join(lines) or "nothing is counted yet"
 
     def __repr__(self) -> str:
-        """The same in one line."""
+        """Return the lines of `str` as one line."""
         return f"<Counts: {'; '.join(str(self).splitlines())}>"
 
     def of(self, name: str, label: str | None = None) -> int:

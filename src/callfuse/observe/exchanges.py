@@ -28,7 +28,7 @@ RUNNING_PART: Final = 2
 
 
 class ExchangeLimits(Protocol):
-    """What is kept: the settings of the admin page."""
+    """The settings of the admin page that bound the exchanges that are kept."""
 
     keep_exchanges: bool
     keep_exchanges_s: float
@@ -53,7 +53,7 @@ class KeptAnswer:
 
     @property
     def last(self) -> list[bytes]:
-        """The chunks behind those that are left out."""
+        """The last chunks of the body, after the bytes that are left out."""
         return [chunk for answer, chunk in tuple(self.side.last) if answer is self]
 
     def add(self, chunk: bytes) -> None:
@@ -97,7 +97,8 @@ class KeptSide:
             self._add_last(answer, chunk, len(first))
 
     def _fitting(self, chunk: bytes) -> bytes:
-        """What the first bytes have room for of a chunk. Only one that is too long for the last ones, too, is cut."""
+        """Return as much of a chunk as fits with the first bytes. A chunk is cut only if it does not fit with the last
+        bytes either."""
         room = max(0, self._limit - self._first_size - CHUNK_COST)
         if len(chunk) <= room:
             return chunk
@@ -126,7 +127,7 @@ class KeptSide:
         self._grow(-len(chunk) - CHUNK_COST)
 
     def clear(self) -> None:
-        """Drop everything; what still comes is left out."""
+        """Drop all answers. Chunks that still come are left out."""
         self._is_full = True
         self.last.clear()
         self.answers.clear()
@@ -155,7 +156,7 @@ class KeptExchange:
         return self._exchanges.grow(self, size)
 
     def note(self, finding_id: str) -> None:
-        """Something was found in this exchange: it is kept, and found by this id."""
+        """Keep this exchange, because something was found in it, and let it be found by the id of the finding."""
         self._exchanges.note(self, finding_id)
 
     def close(self) -> None:
@@ -181,17 +182,17 @@ class KeptExchanges:
 
     @property
     def size(self) -> int:
-        """The bytes that all exchanges count, those that go on included."""
+        """The bytes that all exchanges count, including those that still run."""
         return self._size
 
     def bound(self, limits: ExchangeLimits) -> None:
-        """Apply settings. What is kept is dropped if they turn this off."""
+        """Apply the settings. If they turn this off, everything is dropped."""
         with self._lock:
             self._limits = limits
             self._switch()
 
     def attach_reader(self) -> None:
-        """An admin page shows what is kept."""
+        """Say that there is an admin page, which shows what is kept."""
         with self._lock:
             self._has_reader = True
             self._switch()
@@ -210,7 +211,7 @@ class KeptExchanges:
         return KeptExchange(self, self._limits.max_exchange_bytes - EXCHANGE_COST, self._clock())
 
     def find(self, finding_id: str) -> KeptExchange | None:
-        """The exchange of a finding; None if it is not kept."""
+        """Return the exchange of a finding; None if it is not kept."""
         self._drop_old()
         return self._by_finding.get(finding_id)
 
@@ -250,14 +251,14 @@ class KeptExchanges:
             self._by_finding[finding_id] = exchange
 
     def close(self, exchange: KeptExchange) -> None:
-        """An exchange is over."""
+        """End an exchange. It is dropped if nothing was found in it."""
         with self._lock:
             exchange.is_over = True
             if not exchange.findings:
                 self._drop(exchange)
 
     def _drop_old(self) -> None:
-        """Drop the exchanges whose time is over."""
+        """Drop the exchanges that are too old."""
         with self._lock:
             since = self._clock() - (self._limits.keep_exchanges_s if self._limits is not None else 0)
             while self._by_finding:
@@ -267,7 +268,7 @@ class KeptExchanges:
                 self._drop(oldest)
 
     def _drop(self, exchange: KeptExchange) -> None:
-        """Drop an exchange. If it goes on, nothing more of it is kept."""
+        """Drop an exchange. If it still runs, nothing more of it is kept."""
         for finding_id in exchange.findings:
             self._by_finding.pop(finding_id, None)
         self._count(exchange, -exchange.size)

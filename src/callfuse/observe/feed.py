@@ -81,37 +81,37 @@ class Relay(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close what is open in this event loop."""
+        """Close the connections of this event loop."""
         ...
 
 
 class Follower(Protocol):
-    """One who is given events, and not the text of them."""
+    """A consumer that gets events as objects, not as text."""
 
     @property
     def ended(self) -> bool:
-        """Whether it wants nothing more."""
+        """Whether the follower wants no more events."""
         ...
 
     def begin(self, old: Sequence[FeedEvent], *, alone: bool) -> None:
-        """Take the events that are known. `alone`: the store is down, and only this process has them."""
+        """Take the events that are known already. `alone`: the store is down, and only this process has them."""
         ...
 
     def hand(self, new: Sequence[FeedEvent], written: dict[Choice, bytes]) -> None:
-        """Take what is new; must not wait. `written`: not for it."""
+        """Take new events. Must not wait. `written`: not used by followers."""
         ...
 
     def tell(self, *, alone: bool) -> None:
-        """Hear that the store is down, or up again."""
+        """Take the news that the store is down, or up again."""
         ...
 
     def end(self) -> None:
-        """Hear that nothing more comes."""
+        """Take the news that no more events come."""
         ...
 
 
 class Reader:
-    """One who reads the feed."""
+    """A reader of the feed."""
 
     __slots__ = ("_chunks", "_ended", "_old", "_signal", "_size", "choice")
 
@@ -125,17 +125,17 @@ class Reader:
 
     @property
     def ended(self) -> bool:
-        """Whether it gets nothing more."""
+        """Whether the reader gets no more events."""
         return self._ended
 
     def begin(self, old: Sequence[FeedEvent], missed: bool) -> None:
-        """Give it the events that it has not had; `missed`: some before them are lost."""
+        """Give the reader the events that it has not had; `missed`: some before these are lost."""
         self._old = old
         if missed:
             self._chunks.appendleft(MISSED)
 
     def put(self, chunk: bytes) -> None:
-        """Queue a chunk; with too much in the queue, that goes, and the reader is told and ended."""
+        """Queue a chunk. If the queue is too long, it is dropped, and the reader is told so and ended."""
         if not chunk or self._ended:
             return
         self._size += len(chunk)
@@ -148,24 +148,25 @@ class Reader:
         self._signal.set()
 
     def hand(self, new: Sequence[FeedEvent], written: dict[Choice, bytes]) -> None:
-        """Queue what it wants of these events. `written`: the same for those who have been given them before it."""
+        """Queue those of these events that the reader wants. `written`: their text, as it was written for readers
+        before."""
         if self.choice not in written:
             written[self.choice] = write(new, self.choice)
         self.put(written[self.choice])
 
     def tell(self, *, alone: bool) -> None:
-        """Tell it that the store is down, or up again."""
+        """Tell the reader that the store is down, or up again."""
         self.put(ALONE if alone else SHARED)
 
     def end(self, farewell: bytes = b"") -> None:
-        """Let it read what is queued, and end."""
+        """Let the reader read what is queued, then end it."""
         self._ended = True
         if farewell:
             self._chunks.append(farewell)
         self._signal.set()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """What it is to be sent, until it is ended: whether something is missing, what is old, what is new."""
+        """Yield what the reader is sent until it is ended: whether events are missing, old events, new events."""
         if self._chunks and self._chunks[0] is MISSED:
             yield self._chunks.popleft()
         while self._old:
@@ -189,7 +190,7 @@ class Reader:
 
 
 async def _written_in_turns(events: Sequence[KeptEvent]) -> list[bytes]:
-    """The data of events; others go on meanwhile."""
+    """Write the data of events, in steps between which other tasks run."""
     data: list[bytes] = []
     size = 0
     for kept in events:
@@ -235,12 +236,12 @@ class Feed:
 
     @property
     def readers(self) -> int:
-        """How many there are, followers left out."""
+        """The number of readers, without followers."""
         return sum(isinstance(one, Reader) for one in self._readers)
 
     @property
     def is_shared(self) -> bool:
-        """Whether it has the events of all processes that share a store."""
+        """Whether the feed has the events of all processes that share a store."""
         return self._relay is not None
 
     def take_unseen(self) -> list[KeptEvent]:
@@ -251,7 +252,7 @@ class Feed:
         return list(unseen or ())
 
     def take(self, event: Event) -> None:
-        """Keep an event, for readers now and later."""
+        """Keep an event for the readers of now and later."""
         kept = self._keeper.keep(event)
         with self._lock:
             if self._relay is None:
@@ -283,15 +284,14 @@ class Feed:
         return reader
 
     def end(self) -> None:
-        """Let all readers read what is queued, and end, those that come from now on, too."""
+        """End all readers, and those that come later, after they have read what is queued."""
         self._over = True
         for reader in self._readers:
             if isinstance(reader, Reader):
                 reader.end()
 
     async def follow(self, follower: Follower) -> None:
-        """Give a follower the events that are known, and what happens from now on; nothing, if it is given that
-        already."""
+        """Give a follower the known events and all new ones. Does nothing if the follower gets them already."""
         await self._prepare()
         with self._lock:
             if follower not in self._readers or follower.ended:
@@ -301,7 +301,7 @@ class Feed:
         self._task.wake()
 
     async def refresh(self) -> None:
-        """Read at once what other processes have told, for somebody who knows that there is more."""
+        """Read the events of other processes at once, because the caller knows that there are new ones."""
         if self._relay is not None and self._readers:
             await self._share(self._relay)
             self._hand_out(self._take_new())
@@ -316,13 +316,13 @@ class Feed:
             self._task.wake()
 
     async def _prepare(self) -> None:
-        """Bring the ring up to date, for somebody who comes."""
+        """Bring the ring up to date for a new reader."""
         if self._relay is not None and not self._readers:
             await self._catch_up(self._relay)
         self._hand_out(self._take_new())
 
     async def _work(self) -> None:
-        """Hand out what is new while somebody reads."""
+        """Hand out new events while there are readers."""
         if self._relay is not None:
             await self._work_with(self._relay)
             return
@@ -333,7 +333,7 @@ class Feed:
                 await self._task.pause()
 
     async def _work_with(self, relay: Relay) -> None:
-        """Send what the others have not, and hand out what is new there while somebody reads."""
+        """Send events to the store, and hand out new ones from there while there are readers."""
         try:
             while self._readers or self._unsent or await self._task.pause(LINGER_S):
                 more = await self._share(relay)
@@ -395,7 +395,7 @@ class Feed:
             self._new.append(entry)
 
     def _take_new(self, most: float = inf) -> list[FeedEvent]:
-        """Take what is new, or of it the first with about so many characters of arguments and results."""
+        """Take the new events, or the first of them, up to about this many characters of arguments and results."""
         new: list[FeedEvent] = []
         with self._lock:
             while self._new and most > 0:
@@ -404,7 +404,7 @@ class Feed:
         return new
 
     async def _hand_out_in_turns(self) -> None:
-        """Give what is new to all readers, and let others go on meanwhile."""
+        """Give new events to all readers, in steps between which other tasks run."""
         while new := self._take_new(TURN):
             self._hand_out(new)
             if self._new:
@@ -418,7 +418,7 @@ class Feed:
                 reader.tell(alone=alone)
 
     def _hand_out(self, new: Sequence[FeedEvent]) -> None:
-        """Give events to all readers; those of one choice get the same bytes."""
+        """Give events to all readers. Readers with the same choice get the same bytes."""
         if not new:
             return
         written: dict[Choice, bytes] = {}

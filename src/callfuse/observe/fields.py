@@ -171,7 +171,7 @@ as in the line."""
 
 
 def fields_of(event: Event) -> dict[str, Value]:
-    """What an event says, by name. What is empty or unknown is left out."""
+    """Return the fields of an event by name, without empty and unknown ones."""
     found: dict[str, Value] = {EVENT: event.name}
     for attribute, name in _names.get(type(event)) or _note_names(type(event)):
         value = getattr(event, attribute)
@@ -208,12 +208,12 @@ def _note_names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
 
 
 def _known(found: dict[str, Value]) -> dict[str, Value]:
-    """Without what is empty or unknown."""
+    """Return the fields without empty and unknown ones."""
     return {name: value for name, value in found.items() if value not in _UNKNOWN}
 
 
 def text(value: str) -> str:
-    """A foreign text as it may be shown: cut, printable, secrets starred."""
+    """Return a foreign text in a form that may be shown: cut, printable, with secrets starred."""
     return _text(value[: LONGEST + MARGIN])
 
 
@@ -269,7 +269,7 @@ def _of_pattern(found: Finding) -> dict[str, Value]:
 
 
 def _shown(value: Any) -> Value:
-    """A value of an event of its own that is neither number nor text."""
+    """Return a value of an event that is neither a number nor a text, in a form that may be shown."""
     if isinstance(value, Exception):  # its message may quote a call
         return type(value).__name__
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Keeps the newest findings for a while, so that somebody can say of one what it was. A sink of events.
+"""Keeps the newest findings for a while, so that people can rate them by their ids. A sink of events.
 
 Processes that share a store find each other's. Nothing of a call's arguments is kept.
 """
@@ -58,7 +58,7 @@ class RecentFindings:
         self._lock = Lock()
 
     def take(self, event: Event) -> None:
-        """Keep a finding; one that is told again, with another action, takes its own place."""
+        """Keep a finding. If it is told again with another action, it replaces itself."""
         if isinstance(event, FindingSeen):
             found = _kept(event, self._clock())
             with self._lock:
@@ -75,7 +75,7 @@ class RecentFindings:
         return found
 
     async def say(self, found: KeptFinding, kind: str) -> FeedbackGiven | None:
-        """Note that a finding was of this kind of feedback; returns the event of it, None if that was said before."""
+        """Note a rating of a finding. Returns its event, or None if the finding already had this rating."""
         before = self._said.get(found.finding_id, "")
         if self._store is not None:
             before = await self._store.swap_feedback(found.finding_id, kind) or before
@@ -111,7 +111,7 @@ def _kept(event: FindingSeen, now: float) -> KeptFinding:
 
 
 def _read(value: bytes | None) -> KeptFinding | None:
-    """A finding that another process has kept; None if there is none, or if it is of another version."""
+    """Read a finding that another process has kept; None if there is none, or if it is of another version."""
     try:
         given = orjson.loads(value or b"null")
         found = KeptFinding(**{**given, "call": tuple(given["call"])})

@@ -30,7 +30,7 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON. Secrets of known shapes are starred in what other packages log, too."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, without its end."""
+        """Return the line of a record, without a newline."""
         if record.name.partition(".")[0] == OWN:  # whose lines are starred where they are made
             line = _head(record.created, record.levelname, record.name, record.getMessage()[:LONGEST])
             given = record.__dict__
@@ -82,19 +82,19 @@ def only_handler(logger: logging.Logger, level: int) -> JsonHandler | None:
 
 
 def _head(created: float, level: str, logger: str, message: str) -> dict[str, object]:
-    """How every line begins. `created`: Unix seconds."""
+    """Return the beginning of every line. `created`: Unix seconds."""
     second, millisecond = divmod(int(1000 * created), 1000)
     return {"time": f"{_moment(second)}.{millisecond:03}Z", "level": level, "logger": logger, "message": message}
 
 
 @lru_cache(1)
 def _moment(second: int) -> str:
-    """A second since the epoch as it is written."""
+    """Format a second since the epoch."""
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _encode(line: Mapping[str, object]) -> str:
-    """An object as one line of ASCII."""
+    """Encode an object as one line of ASCII."""
     try:
         encoded = orjson.dumps(line, default=str)  # a third of the time, but it writes UTF-8
     except TypeError:  # a lone surrogate, or an integer beyond 64 bits

@@ -51,7 +51,7 @@ class KeptEvent(FeedEvent):
         self.tokens = 0
 
     def unfinished(self) -> dict[str, Value]:
-        """The fields of the event, to be finished by `finished`."""
+        """The fields of the event, before `finished`."""
         fields = collected(self.event, self.content) if isinstance(self.event, Event) else dict(self.event)
         fields[TIME] = round(self.time, 3)
         if self.saved:
@@ -61,7 +61,7 @@ class KeptEvent(FeedEvent):
 
     @property
     def data(self) -> bytes:
-        """Its fields, written when somebody first reads them."""
+        """The fields of the event as JSON, written when somebody first reads them."""
         if self._data is None:
             self._data = dumps(finished(self.unfinished(), self.content))
         return self._data
@@ -100,7 +100,7 @@ def _bytes_of(*texts: str) -> int:
 
 
 def _light_call(call: ToolCall, content: str) -> ToolCall:
-    """The call with as much of its arguments as is shown."""
+    """Return the call with only as much of its arguments as is shown."""
     if not call.has_arguments:
         return call
     most = LENGTHS.get(content, 0)

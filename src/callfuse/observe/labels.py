@@ -91,7 +91,7 @@ DROPS: Final = frozenset({"lane", "max_ledger_bytes", "max_sessions"})
 
 
 def one_of(values: Collection[str], value: str) -> str:
-    """The value if it is one of these, else `other`."""
+    """Return the value if it is one of these, else `other`."""
     return value if value in values else OTHER
 
 
@@ -106,5 +106,5 @@ def fail_open_cause(kind: str) -> str:
 
 
 def arm_of(arm: str) -> str:
-    """The arm of an event; one without is acted on."""
+    """Return the arm of an event; `guarded` if it has none."""
     return one_of(ARMS, arm or "guarded")

@@ -29,7 +29,7 @@ class Label(NamedTuple):
     values: Collection[str] | None
 
     def bound(self, value: str) -> str:
-        """The value if it may be, else `other`."""
+        """Return the value if it is allowed, else `other`."""
         return value if self.values is None else labels.one_of(self.values, value)
 
 
@@ -206,7 +206,7 @@ class Watched(Protocol):
 
     @property
     def bus(self) -> Bus:
-        """Takes its events."""
+        """The bus of its events."""
         ...
 
     @property
@@ -216,12 +216,12 @@ class Watched(Protocol):
 
     @property
     def lanes(self) -> int:
-        """The lanes that it keeps."""
+        """The number of lanes that it keeps."""
         ...
 
     @property
     def in_flight(self) -> int:
-        """The exchanges that go on at present."""
+        """The number of exchanges that go on at present."""
         ...
 
 
@@ -237,15 +237,15 @@ class Instruments(Protocol):
     """The metrics of this file, as a library makes them."""
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What adds to a series of a counter."""
+        """Return a function that adds to a series of a counter."""
         ...
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What measures a time for a series of a histogram, in seconds."""
+        """Return a function that records a time, in seconds, in a series of a histogram."""
         ...
 
     def setting(self, name: str) -> Change:
-        """What sets a gauge."""
+        """Return a function that sets a gauge."""
         ...
 
 
@@ -288,7 +288,7 @@ class MetricSink:
             self._add(("false_positives",))
 
     def _time(self, event: events.ExchangeEnded) -> None:
-        """Measure an exchange of a model, and what callfuse added to it."""
+        """Record the times of an exchange with a model, and the time that callfuse added."""
         place = event.where.dialect, event.route
         if event.where.dialect == labels.MCP:
             return

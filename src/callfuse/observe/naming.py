@@ -21,14 +21,14 @@ NAMES: Final = (*CLASSES, *FINDINGS)
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises ValueError for a name that chooses nothing; it says what would be right."""
+    """Raise ValueError if a name chooses nothing. The message says which names there are."""
     for name in names:
         if name not in NAMES:
             raise ValueError(f"there is no event or kind of finding {name[:100]!r}; {suggest(name[:100], NAMES)}")
 
 
 def classes_of(names: Collection[str]) -> frozenset[type[Event]]:
-    """The events of which some may be chosen by these names."""
+    """Return the classes of events that these names may choose."""
     found = {CLASSES[name] for name in names if name in CLASSES}
     if not found.issuperset({FindingSeen}) and not set(FINDINGS).isdisjoint(names):
         found.add(FindingSeen)
@@ -36,12 +36,13 @@ def classes_of(names: Collection[str]) -> frozenset[type[Event]]:
 
 
 def is_chosen(fields: Mapping[str, Any], names: Collection[str]) -> bool:
-    """Whether an event, as `fields_of` tells it, is one of those that the names choose."""
+    """Whether the names choose this event, given its fields."""
     return any(one in names for name in (EVENT, KIND, KINDS) for one in texts_of(fields, name))
 
 
 def texts_of(fields: Mapping[str, Any], name: str) -> Iterable[str]:
-    """The text of a field, or those of its list; none where another program has written anything else there."""
+    """Return the text of a field, or the texts of its list; none if another program has written something else
+    there."""
     value = fields.get(name)
     if isinstance(value, str):
         return (value,)

@@ -186,7 +186,7 @@ class OtelTraces:
         exchange.waiting = []
 
     def _tell(self, span: trace.Span, event: Event, at: int) -> None:
-        """Put an event on a span, without the place, which the span has."""
+        """Add an event to a span, without the fields that the span has."""
         if isinstance(event, events.FailedOpen):  # the rest of its cause may quote what could not be read
             found: Attributes = {fields.CAUSE: plain(event.kind)}
         else:
@@ -196,7 +196,7 @@ class OtelTraces:
         span.add_event(f"callfuse.{event.name}", found, at)
 
     def _content(self, event: FindingSeen) -> Attributes:
-        """Arguments and last result of a call, as far as the settings allow."""
+        """Return the arguments and the last result of a call, as far as the settings allow."""
         if not self._longest:
             return {}
         said = {fields.ARGUMENTS: event.verdict.call.text, fields.RESULT: event.verdict.finding.previous}
@@ -228,11 +228,11 @@ class _Gauges:
             create(NAME + name, [partial(self._observe, name)], unit, text)
 
     def add(self, guard: Watched) -> None:
-        """Count a middleware in from now on."""
+        """Include a middleware from now on."""
         self._guards = (*[one for one in self._guards if one() is not None], ref(guard))
 
     def set(self, name: str, value: float) -> None:
-        """Set the figure of a gauge of which events tell."""
+        """Set a gauge whose value events tell."""
         self._values[name] = value
 
     def _observe(self, name: str, _: CallbackOptions) -> Iterator[Observation]:
@@ -245,7 +245,8 @@ class _Gauges:
 
 @lru_cache(8)
 def _gauges(provider: MeterProvider | None) -> _Gauges:
-    """Those of a provider, which would ignore the callbacks of others with the same names."""
+    """Return the gauges of a provider. They exist once, because a provider ignores the callbacks of a second gauge with
+    the same name."""
     return _Gauges(_meter(provider))
 
 
@@ -262,7 +263,7 @@ def _attributes(values: Mapping[Label, str]) -> dict[str, str]:
 
 
 class _Instruments:
-    """The metrics themselves. A provider has each once, however often they are made."""
+    """The metrics of a provider. They exist once for each provider."""
 
     def __init__(self, meter: Meter, gauges: _Gauges) -> None:
         self._gauges = gauges
@@ -275,11 +276,11 @@ class _Instruments:
         }
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What adds to a series of a counter."""
+        """Return a function that adds to a series of a counter."""
         return partial(self.counters[name].add, attributes=_attributes(values))
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What measures a time for a series of a histogram, in seconds."""
+        """Return a function that records a time, in seconds, in a series of a histogram."""
         attributes = _attributes(values)
         if HISTOGRAMS[name].convention:
             dialect = attributes[fields.DIALECT]
@@ -288,7 +289,7 @@ class _Instruments:
         return partial(self.histograms[name].record, attributes=attributes)
 
     def setting(self, name: str) -> Change:
-        """What sets a gauge."""
+        """Return a function that sets a gauge."""
         return partial(self._gauges.set, name)
 
 

@@ -1,4 +1,4 @@
-"""Where people read about a kind of finding: the address of its page in the documentation."""
+"""Makes the addresses of the pages that describe kinds of findings."""
 
 from typing import Final
 
@@ -7,5 +7,5 @@ DOCUMENTATION: Final = "https://github.com/callfuse/callfuse/tree/main/docs"
 
 
 def page_of(kind: str) -> str:
-    """The address of the page on a kind of finding."""
+    """Return the address of the page on a kind of finding."""
     return f"{DOCUMENTATION}/kinds/{kind}.md"

@@ -54,7 +54,7 @@ _MODES: Final[Mapping[str, Literal["livesum", "livemin"]]] = {"sum": "livesum", 
 
 
 class _Instruments:
-    """The metrics themselves, in a registry; without one where they live in files that processes share."""
+    """The metrics in a registry; without a registry if they are in files that processes share."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self.counters = {
@@ -94,23 +94,24 @@ class _Instruments:
                     self.counters[name].labels(value)
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What adds to a series of a counter."""
+        """Return a function that adds to a series of a counter."""
         counter = self.counters[name]
         return (counter.labels(*values.values()) if values else counter).inc
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What measures a time for a series of a histogram, in seconds."""
+        """Return a function that records a time, in seconds, in a series of a histogram."""
         histogram = self.histograms[name]
         return (histogram.labels(*values.values()) if values else histogram).observe
 
     def setting(self, name: str) -> Change:
-        """What sets a gauge."""
+        """Return a function that sets a gauge."""
         return self.gauges[name].set
 
 
 @lru_cache(1)
 def _shared_instruments() -> _Instruments:
-    """Those of this process in a shared folder: a second set would overwrite the values of the first."""
+    """Return the metrics of this process in a shared folder. They exist once, because a second set would overwrite
+    their values."""
     return _Instruments(None)
 
 
@@ -140,13 +141,13 @@ class Metrics(MetricSink):
         self.refresh()
 
     def refresh(self) -> None:
-        """Write the figures that no event tells of to the shared folder; nothing happens without one."""
+        """Write the figures that no event tells to the shared folder. Does nothing without a shared folder."""
         if self._folder:
             for name in FIGURES:
                 self._gauges[name].set(self._figure(name))
 
     def leave(self) -> None:
-        """This process ends: its figures are none from now on. What it has counted stays in the shared folder."""
+        """Forget the guards of this process, because it ends. What it has counted stays in the shared folder."""
         self._guards.clear()
         self._gauges[STORE_UP].set(1)
         self.refresh()
@@ -170,7 +171,7 @@ class Metrics(MetricSink):
 
 
 class _Own(Collector):
-    """callfuse's metrics of another collector, without the times at which series began, which double their number."""
+    """callfuse's metrics without the times at which series began, which would double their number."""
 
     def __init__(self, source: Collector) -> None:
         self._source = source
@@ -196,7 +197,7 @@ def keep_in_memory() -> None:
 
 
 class WorkerPlace(NamedTuple):
-    """The place of a process in a folder. `replaces`: it was that of a process that has died."""
+    """The place of a process in the shared folder. `replaces`: the process that had the place before has died."""
 
     name: str
     replaces: bool
@@ -211,7 +212,8 @@ def take_place(folder: str) -> WorkerPlace:
 
 
 def _free_place(folder: Path) -> str:
-    """The first place whose file nobody has locked. The system ends the lock with the process, however that ends."""
+    """Return the first place whose file is not locked. The system releases the lock when the process ends, however it
+    ends."""
     if sys.platform == "win32":
         return str(os.getpid())
     import fcntl

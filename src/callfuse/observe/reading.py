@@ -44,7 +44,7 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def _text_of(value: Any) -> Any:
-    """A value with its texts as they may be shown."""
+    """Return a value whose texts may be shown."""
     if type(value) is list:
         return [_text_of(one) for one in value]
     if type(value) is not str or (value.isprintable() and len(value) <= LONGEST):

@@ -64,7 +64,7 @@ class FeedEvent(ABC):
         return self._fields
 
     def frame(self) -> bytes:
-        """The event as it is sent."""
+        """The event as a frame of the stream."""
         name = self.data.partition(b':"')[2].partition(b'"')[0]
         return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, name, self.data)
 
@@ -80,7 +80,7 @@ class WrittenEvent(FeedEvent):
 
     @property
     def data(self) -> bytes:
-        """As it came."""
+        """The data as they came."""
         return self._data
 
     @classmethod
@@ -109,7 +109,7 @@ class Choice:
     kinds: frozenset[str] = frozenset()
 
     def takes(self, entry: FeedEvent) -> bool:
-        """Whether an event is one of those."""
+        """Whether the reader wants an event."""
         if not self.sessions and not self.kinds:
             return True
         fields = entry.fields
@@ -119,7 +119,7 @@ class Choice:
 
 
 def write(entries: Iterable[FeedEvent], choice: Choice) -> bytes:
-    """The events that a reader wants, as they are sent."""
+    """Write the events that a reader wants, as frames of the stream."""
     return b"".join([entry.frame() for entry in entries if choice.takes(entry)])
 
 
@@ -140,12 +140,12 @@ class Ring(Generic[E]):
         return iter(self._entries)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of events."""
         return len(self._entries)
 
     @property
     def size(self) -> int:
-        """Bytes of their data."""
+        """The bytes of their data."""
         return self._size
 
     def next_id(self, time: float) -> EventId:
@@ -170,6 +170,6 @@ class Ring(Generic[E]):
         self._size, self.floor = 0, floor
 
     def after(self, id_: EventId) -> tuple[list[E], bool]:
-        """The events behind an id, and whether some between may be missing."""
+        """Return the events after an id, and whether some in between may be missing."""
         entries = list(self._entries)
         return entries[bisect_right(entries, id_, key=lambda entry: entry.id) :], id_ < self.floor

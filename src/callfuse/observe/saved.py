@@ -1,4 +1,4 @@
-"""Estimates what was saved: calls, those that were withheld and those that a loop would still have brought, and tokens.
+"""Estimates what was saved: withheld calls, calls that the loop would still have made, and tokens.
 
 A withheld call is one that was not run: that is counted. What the model would have done without callfuse nobody knows;
 what others did is measured: in 3,487 recorded runs that nobody stopped (tau-bench, tau2, MCPMark, BFCL, OpenClaw,
@@ -28,13 +28,13 @@ MOST_LOOPS: Final = 1000
 
 
 def following(kind: str, above: int) -> float:
-    """The calls that follow a finding on average. `above`: its count beyond the soft limit."""
+    """Return how many calls follow a finding on average. `above`: how far its count is above the soft limit."""
     measured = FOLLOW.get(kind, (0.0,))
     return measured[min(max(above, 0), len(measured) - 1)]
 
 
 def tokens_of(event: FindingSeen, calls: float) -> int:
-    """The tokens of the requests, with their answers, that so many calls like this one would have brought."""
+    """Return the tokens that so many calls like this one would have cost, with their requests and answers."""
     return round(calls * event.tokens)
 
 
@@ -45,7 +45,7 @@ class Saved:
         self._ahead: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
     def by(self, event: FindingSeen) -> float:
-        """The calls that this finding adds to those that are saved.
+        """Return how many calls this finding adds to the saved ones.
 
         A lane's loops of one kind share what was counted in advance, so that the estimate is rather too low."""
         if event.again or not event.verdict.withholds:

@@ -1,4 +1,4 @@
-"""What the live page is shown: the activity of this process, or of all processes that share a store.
+"""Brings the activity for the live page up to date: that of this process, or of all processes that share a store.
 
     view = View(feed, counts)
     activity = await view.look()     # for each request of a page
@@ -74,31 +74,31 @@ class View:
             return activity
 
     def _take_own(self) -> None:
-        """Take what has happened in this process since somebody looked; some thousand events take a while."""
+        """Take the events of this process since the last look. A few thousand events take a while."""
         with self._taking:  # so that of two threads none takes what is newer first
             for kept in self._feed.take_unseen():
                 self._activity.take_fields(kept.unfinished(), number_of(kept.id))
 
     def _known(self) -> int:
-        """The number of the last event that has come."""
+        """The number of the last event that is known."""
         return number_of(self._waiting[-1].id) if self._waiting else self._activity.version
 
     # As a follower of the feed.
 
     @property
     def ended(self) -> bool:
-        """Whether nobody looks any more."""
+        """Whether nobody looks at the page any more."""
         is_left = self._passed() - self._looked > LOOKS_S
         return is_left or self._is_stale or len(self._waiting) > MOST_WAITING
 
     def begin(self, old: Sequence[FeedEvent], *, alone: bool) -> None:
-        """Make the activity anew."""
+        """Build the activity anew."""
         self.alone, self._is_stale = alone, False
         self._waiting = deque(old)
         self._activity = Activity(self._content, self._clock, None if alone else NOBODY)
 
     def hand(self, new: Sequence[FeedEvent], _: dict[Choice, bytes]) -> None:
-        """Keep what is new until somebody looks."""
+        """Keep new events until somebody looks."""
         self._waiting.extend(new)
 
     def tell(self, *, alone: bool) -> None:
@@ -106,7 +106,7 @@ class View:
         self.alone, self._is_stale = alone, True
 
     def end(self) -> None:
-        """Keep nothing for nobody."""
+        """Stop keeping events."""
         self._waiting = deque()
         self._activity = Activity(self._content, self._clock, NOBODY)
 

@@ -72,7 +72,7 @@ _logger: Final = logging.getLogger("callfuse")
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An event that waits. `id` is the same each time that it is sent."""
+    """An event that waits to be sent. `id` stays the same for each try."""
 
     id: str
     name: str
@@ -81,7 +81,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a POST. `status`: 0 if no answer came. `retry_after`: seconds that the receiver asks for, or 0."""
+    """The result of a POST. `status`: 0 if no answer came. `retry_after`: seconds that the receiver asks for, or 0."""
 
     status: int
     why: str
@@ -89,12 +89,12 @@ class Answer:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the receiver has the event."""
+        """Whether the receiver has taken the event."""
         return 200 <= self.status < 300
 
     @property
     def is_refused(self) -> bool:
-        """Whether the receiver does not want it: another time may not help."""
+        """Whether the receiver refuses the event, so that another try may not help."""
         return bool(self.status) and self.status < 500 and self.status not in RETRIED
 
 
@@ -123,7 +123,7 @@ class Webhook:
 
     @property
     def waiting(self) -> int:
-        """How many events have not been taken."""
+        """The number of events that have not been taken."""
         return len(self._waiting) + (self._current is not None)
 
     def take(self, event: Event) -> None:
@@ -143,7 +143,7 @@ class Webhook:
         self._task.wake()
 
     async def drain(self, seconds: float = DRAIN_S) -> None:
-        """Send what waits, for at most `seconds`; what then still waits is dropped."""
+        """Send the events that wait, for at most `seconds`; drop the rest."""
         self._is_ending = True
         try:
             if self.waiting:
@@ -187,7 +187,7 @@ class Webhook:
             await self._rest(tries, answer.retry_after)
 
     async def _rest(self, tries: int, retry_after: float) -> None:
-        """Pause before the next try: half of an ever longer time at least, and no shorter than the receiver wants."""
+        """Pause before the next try: longer each time, and at least as long as the receiver asks for."""
         longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(tries - 1, 10))
         pause = max(longest * (0.5 + self._chance() / 2), min(retry_after, LONGEST_RETRY_AFTER_S))
         until = self._task.now() + pause
@@ -240,7 +240,7 @@ class Webhook:
 
 
 def sign(secret: str, body: bytes) -> str:
-    """The signature of a body: HMAC-SHA256 in hex."""
+    """Return the signature of a body: HMAC-SHA256 in hex."""
     return hmac.new(secret.encode(), body, "sha256").hexdigest()
 
 
@@ -268,7 +268,7 @@ _NAMES: Final = {SESSION: "session", PROVIDER: "backend", MODEL: "model", TOOL: 
 
 
 def _called(name: str) -> str:
-    """The short name of a field."""
+    """Return the short name of a field."""
     return _NAMES.get(name) or name.rpartition(".")[2]
 
 

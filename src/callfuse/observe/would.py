@@ -1,4 +1,4 @@
-"""What would have been done about a finding that is only observed, if callfuse acted.
+"""Finds out what would have been done about a finding that is only observed, if callfuse acted on it.
 
 Under `mode: observe` that is the rung of the default mode, as if the model had gone on all the same: the first finding
 of a loop leads to the first rung, each further count to the next. Caps of its kind hold. In the holdout it is the rung
