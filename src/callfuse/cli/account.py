@@ -1,4 +1,4 @@
-"""What happened while a command ran, for the lines at its end and its exit code. A sink of events."""
+"""Counts what happens while a command runs, for the lines at its end and its exit code. A sink of events."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class ToolFindings:
-    """What was found of one tool in one session: the highest count, its limit, and the rungs in their order."""
+    """The findings of one tool in one session: the highest count, its limit, and the rungs in their order."""
 
     count: int
     limit: int
@@ -48,7 +48,7 @@ class ToolFindings:
 
 
 class Account:
-    """Counts exchanges, findings and calls, and keeps with what each session has ended."""
+    """Counts exchanges, findings and calls, and remembers how each session has ended."""
 
     kinds: Final = frozenset({ExchangeEnded, FindingSeen, LoopBegan, FailedOpen, NotGuarded, TokensSpent})
 
@@ -122,11 +122,11 @@ class Account:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no exchange has come at all."""
+        """Whether there was no exchange."""
         return not self._any
 
     def lines(self) -> Iterator[str]:
-        """What a person reads at the end, a line each."""
+        """Return the lines that a person reads at the end."""
         sessions = counted(len(self._last), "session")
         done = f"{counted(self.guarded, 'exchange')} of {sessions} guarded, {counted(self.calls, 'call')}"
         if not self.findings:
@@ -157,7 +157,7 @@ class Account:
 
 
 def _put(kept: dict[K, V], key: K, value: V) -> V:
-    """Keep a value, and forget the oldest one beyond the limit; returns it."""
+    """Store a value and return it. Beyond the limit, the oldest value is dropped."""
     kept[key] = value
     if len(kept) > MOST_KEPT:
         del kept[next(iter(kept))]

@@ -1,4 +1,5 @@
-"""How agents are told where their vendor is: the table of variables, and the environment of a command that is guarded.
+"""Leads agents to a guard: the variables that tell an agent where its vendor is, and the environment of a guarded
+command.
 
 Each vendor has a route of its own at the guard (`/anthropic`), by which it knows the upstream of a request. A variable
 that the user has set keeps its meaning: its value becomes the upstream of its route, and its path stays in the new one.
@@ -122,20 +123,21 @@ def wire(env: Mapping[str, str], upstream: str | None = None) -> Wiring:
 
 
 def with_version(path: str) -> str:
-    """The path of a request as its dialect knows it. Clients of two kinds read ANTHROPIC_BASE_URL: some put /v1 before
-    the name of what they ask for, some want it in the variable."""
+    """Add the version to the path of a request if it is missing, so that the dialect knows the path. Clients of two
+    kinds read ANTHROPIC_BASE_URL: some put /v1 before the name of what they ask for, others expect it in the
+    variable."""
     return f"{_ANTHROPIC}/v1/messages" if path == f"{_ANTHROPIC}/messages" else path
 
 
 def _is_for(upstream: str, vendor: Vendor) -> bool:
-    """Whether an upstream serves a vendor's clients, as far as its host tells."""
+    """Whether an upstream serves the clients of a vendor, judged by its host."""
     host = urlsplit(upstream).netloc.rpartition("@")[2].lower()
     named = [one for one in VENDORS if any(word in host for word in one.words)]
     return vendor in named if named else True
 
 
 def _split(name: str, value: str) -> tuple[str, str]:
-    """Origin (with credentials) and path of a variable's base URL. Raises ConfigError."""
+    """Split a base URL into origin (with credentials) and path. Raises ConfigError."""
     url = value
     if name.startswith("OLLAMA") and "://" not in url:
         host, slash, path = _EVERY_ADDRESS.sub("127.0.0.1", url if url[0] != ":" else f"127.0.0.1{url}").partition("/")

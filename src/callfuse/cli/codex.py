@@ -1,4 +1,4 @@
-"""Leads Codex through a guard, by a profile.
+"""Leads Codex to a guard with a profile.
 
 Codex reads no variable, and its command line, which every local user can read, must not have the guard's secret path.
 So the run gets a profile of its own: `$CODEX_HOME/NAME.config.toml`, which only its owner can read, is laid over the
@@ -78,7 +78,7 @@ def _file(home: Path, profile: str) -> Path:
 
 
 def _settings(home: Path, profile: str) -> str:
-    """What a profile sets, but for the base URL, which the run's own goes before."""
+    """Return the settings of a profile, without the base URL."""
     if not profile:
         return ""
     return _OWN_KEY.sub("", _file(home, profile).read_text(encoding="utf-8"))

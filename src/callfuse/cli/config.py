@@ -118,7 +118,7 @@ def explain(
 
 
 def _table(rows: Sequence["EffectiveSetting"]) -> Iterator[str]:
-    """A line a setting; what has no room in it follows indented. Only a word that is longer still is not broken."""
+    """Format the settings, one on each line. A value that is too long continues on indented lines."""
     wide = max(len(row.key) for row in rows)
     for row in rows:
         first = f"{row.key:<{wide}}  {row.text:<{VALUE_WIDTH}}"

@@ -17,7 +17,7 @@ WHOLE: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": F
 
 
 class CheckState(StrEnum):
-    """How something is."""
+    """The result of a check."""
 
     OK = "ok"
     NOTE = "note"
@@ -37,27 +37,28 @@ class Check:
 
 
 def ok(area: str, found: str) -> Check:
-    """A check of something that is well."""
+    """Make a check of something that works."""
     return Check(area, CheckState.OK, found)
 
 
 def note(area: str, found: str, advice: str) -> Check:
-    """A check of something that is as it was set, and may not be what was meant. `advice`: how to change that."""
+    """Make a check of something that works as it was set, which may not be what was meant. `advice`: how to change
+    that."""
     return Check(area, CheckState.NOTE, found, advice)
 
 
 def warning(area: str, found: str, advice: str) -> Check:
-    """A check of something that works, but hardly as it is meant."""
+    """Make a check of something that works, but probably not as intended."""
     return Check(area, CheckState.WARNING, found, advice)
 
 
 def failed(area: str, found: str, advice: str) -> Check:
-    """A check of something that does not work."""
+    """Make a check of something that does not work."""
     return Check(area, CheckState.FAILED, found, advice)
 
 
 def as_lines(checks: Iterable[Check]) -> Iterator[str]:
-    """The checks for a person: state, area and what was found, and below it what to do."""
+    """Format the checks for a person: state, area and what was found, and below it what to do."""
     for one in checks:
         yield from _block(f"{one.state:<9}{printable(one.area):<{INDENT - 9}}", one.found)
         if one.advice:
@@ -65,18 +66,18 @@ def as_lines(checks: Iterable[Check]) -> Iterator[str]:
 
 
 def as_json(checks: Iterable[Check]) -> str:
-    """The checks for a program, with `well`: whether all of them are."""
+    """Format the checks for a program, with `well`: whether all of them are well."""
     found = [*checks]
     return json.dumps({"well": is_well(found), "checks": [asdict(one) for one in found]}, indent=2)
 
 
 def counted(count: int, what: str) -> str:
-    """A number with its noun: `1 call`, `2 calls`."""
+    """Format a number with its noun: `1 call`, `2 calls`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def is_well(checks: Iterable[Check]) -> bool:
-    """Whether there is nothing to do."""
+    """Whether nothing needs to be done."""
     return all(one.state in (CheckState.OK, CheckState.NOTE) for one in checks)
 
 

@@ -1,4 +1,5 @@
-"""`callfuse doctor`: what is wrong with settings, upstream, store and port, and why a given request is not guarded.
+"""`callfuse doctor`: find what is wrong with settings, upstream, store and port, and why a given request is not
+guarded.
 
 Everything is looked at in the way in which `callfuse serve` would use it. The exit code is 0 if all is well, 1 if
 there is anything to do, 2 for wrong options. A note, as on a mode that only warns, asks for nothing.
@@ -39,7 +40,7 @@ class DoctorOptions:
 
 
 def run_doctor(given: DoctorOptions) -> int:
-    """Look at everything and print it; returns the exit code."""
+    """Run all checks and print them; returns the exit code."""
     if given.path and not given.explain:
         return fail(COMMAND, "--path is the path of the request in --explain; also give --explain FILE")
     return run_command(COMMAND, lambda: _run(given))
@@ -63,7 +64,7 @@ def _run(given: DoctorOptions) -> int:
 
 
 def _settings(given: DoctorOptions, logged: list[str]) -> tuple[Resolved | None, list[Check]]:
-    """The configuration, or None if it is wrong; and what there is to say of it. `logged`: warnings so far."""
+    """Load the configuration and check it. Returns None in its place if it is wrong. `logged`: warnings so far."""
     from callfuse.cli.examine import examine_settings
 
     try:

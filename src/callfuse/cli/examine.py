@@ -1,4 +1,4 @@
-"""Looks at what `callfuse serve` would use: settings, packages, port, upstreams, store, and the variables of agents."""
+"""Examines what `callfuse serve` would use: settings, packages, port, upstreams, store, and the variables of agents."""
 
 import asyncio
 import errno
@@ -49,7 +49,7 @@ _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa:
 
 
 class ModelsQuery(NamedTuple):
-    """How a vendor's list of models is asked for. `variables`: where the key may be."""
+    """How to ask a vendor for its list of models. `variables`: the variables that may hold the key."""
 
     path: str
     variables: tuple[str, ...]
@@ -71,7 +71,7 @@ KEYS: Final = {
 
 
 async def examine(resolved: Resolved, *, request: bool) -> list[Check]:
-    """Look at everything that is outside. `request`: ask each vendor with the user's key, too."""
+    """Examine everything outside the settings. `request`: also ask each vendor with the user's key."""
     serve = resolved.config.serve
     checks = [*await _examine_port(serve, resolved.config.admin.path), *_examine_variables(serve)]
     places = [("", serve.upstream)] if serve.upstream else []
@@ -84,7 +84,7 @@ async def examine(resolved: Resolved, *, request: bool) -> list[Check]:
 
 
 def examine_settings(resolved: Resolved) -> Iterator[Check]:
-    """What the settings mean for the guard as a whole."""
+    """Check what the settings mean for the guard as a whole."""
     area, settings = "settings", resolved.config.tool_call_loop
     file = os.environ.get(CONFIG_FILE, "").strip()
     mode = mode_name(settings.ladder) or ", ".join(settings.ladder)
@@ -112,7 +112,7 @@ def examine_settings(resolved: Resolved) -> Iterator[Check]:
 
 
 def examine_versions() -> list[Check]:
-    """The packages that there are, and those of `callfuse[serve]` that are missing."""
+    """Report the versions of installed packages, and the packages of `callfuse[serve]` that are missing."""
     area = "versions"
     python = f"{platform.python_implementation()} {platform.python_version()}"
     checks = [ok(area, f"callfuse {__version__}, {python}, {platform.system()} {platform.machine()}")]
@@ -140,7 +140,7 @@ def _packages(extra: str) -> list[str]:
 
 
 async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
-    """Whether the address can be listened on, or who has it."""
+    """Check that callfuse can listen on the address; otherwise say which process listens there."""
     area = "port"
     try:
         with open_listener(serve) as listener:
@@ -168,7 +168,7 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
 
 
 def _examine_variables(serve: ServeSettings) -> Iterator[Check]:
-    """Whether the variables of this environment lead agents here."""
+    """Check that the variables of this environment lead agents to callfuse."""
     area = "agents"
     own = base_url(serve, serve.port)
     named = {name: value for one in VENDORS for name in one.variables if (value := os.environ.get(name, "").strip())}
@@ -194,7 +194,7 @@ def _is_own(url: str, serve: ServeSettings) -> bool:
 
 
 async def _examine_upstream(path: str, url: str, serve: ServeSettings, *, request: bool) -> list[Check]:
-    """Ask an upstream for nothing, in the way in which requests go there."""
+    """Check that an upstream answers, with an empty request that goes the way of all requests."""
     area = f"upstream{f' {path}' if path else ''}"
     upstream = Upstream.parse(url)
     if serve.port and _is_own(upstream.origin, serve):
@@ -222,7 +222,7 @@ async def _examine_upstream(path: str, url: str, serve: ServeSettings, *, reques
 
 
 def _advice(error: BaseException, *, has_proxy: bool) -> str:
-    """What to do about an upstream that cannot be reached."""
+    """Return what to do about an upstream that cannot be reached."""
     match error:
         case aiohttp.ClientConnectorDNSError():
             return "check the spelling; in a network without external DNS, set HTTPS_PROXY=http://HOST:PORT"
@@ -240,7 +240,7 @@ def _advice(error: BaseException, *, has_proxy: bool) -> str:
 
 
 async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> Check:
-    """Ask for the list of models with the key of the environment. Raises one of FAILURES."""
+    """Ask for the list of models, with the key of the environment. Raises one of FAILURES."""
     vendor = _vendor_of(upstream.origin)
     key = KEYS[vendor.name]
     name, value = next(((name, value) for name in key.variables if (value := os.environ.get(name))), ("", ""))
@@ -268,12 +268,12 @@ async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> 
 
 
 def _vendor_of(origin: str) -> Vendor:
-    """The vendor that a host names; OpenAI, whose format most others speak, if it names none."""
+    """Return the vendor that a host names; OpenAI if it names none, because most others speak its format."""
     return next((one for one in VENDORS if any(word in origin for word in one.words)), VENDORS[0])
 
 
 async def _examine_store(resolved: Resolved) -> list[Check]:
-    """Write to the store, as exchanges do."""
+    """Check that the store can be written, as exchanges write it."""
     area, config = "store", resolved.config
     if config.store == MEMORY:
         if config.serve.workers == 1:

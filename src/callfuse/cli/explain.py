@@ -1,5 +1,5 @@
-"""`callfuse doctor --explain`: whether a given request would be guarded, why not, and what a repeated call would meet.
-Of a recorded answer: what stands in it (`explain_answer`).
+"""`callfuse doctor --explain`: say whether a given request would be guarded, why not, and what a repeated call would
+meet; or what a recorded answer contains.
 
 The request runs through the middleware itself, with a scripted vendor behind it and these settings. Nothing leaves the
 process: store, webhook and OpenTelemetry of the settings are left out.
@@ -69,14 +69,14 @@ class Given:
 
 @dataclass(slots=True)
 class ExchangeSink:
-    """What the middleware has told of one exchange. A sink."""
+    """A sink that keeps what the middleware tells of one exchange."""
 
     ended: ExchangeEnded | None = None
     found: list[FindingSeen] = field(default_factory=list)
     causes: list[str] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
-        """Keep what matters here."""
+        """Keep an event that the explanation needs."""
         match event:
             case ExchangeEnded():
                 self.ended = event
@@ -155,7 +155,7 @@ def _given(raw: bytes) -> Given:
 
 
 def _inert(resolved: Resolved) -> Resolved:
-    """The same settings without anything that would leave the process."""
+    """Return the settings without everything that would leave the process."""
     inert = {"store": MEMORY, "events": EventsSettings(), "otel": OtelSettings()}
     return replace(resolved, config=resolved.config.model_copy(update=inert))
 
@@ -171,7 +171,7 @@ def _by_shape(value: Any) -> Dialect:
 
 
 def _last_call(request: Request | None) -> ToolCall | None:
-    """The last call of the newest round; None if there is none since the last message of a person."""
+    """Return the last call of the newest round; None if there is none since the last message of a person."""
     newest = None if request is None else next(iter(request.rounds()), None)
     return newest.calls[-1].call if newest and newest.calls else None
 
@@ -207,7 +207,7 @@ async def _run(given: Given, resolved: Resolved, call: ToolCall | None) -> Excha
 
 
 def _ends(body: bytes) -> tuple[Receive, Send]:
-    """What gives the body once, and what takes the answer and drops it."""
+    """Make a `receive` that gives the body once, and a `send` that drops the answer."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
@@ -223,7 +223,7 @@ def _ends(body: bytes) -> tuple[Receive, Send]:
 
 
 def _verdict(told: ExchangeSink, looks_like: Dialect) -> Iterator[Check]:
-    """Whether it is guarded, or why not. `looks_like`: the dialect that its body tells."""
+    """Say whether the request is guarded, or why not. `looks_like`: the dialect that its body suggests."""
     ended = told.ended
     cause = ended.cause if ended is not None else OWN_ERROR
     if cause:
@@ -239,7 +239,7 @@ def _verdict(told: ExchangeSink, looks_like: Dialect) -> Iterator[Check]:
 
 
 def _circumstances(given: Given, ended: ExchangeEnded) -> Iterator[Check]:
-    """Its session, and what limits what can be done."""
+    """Say which session it is of, and what limits what can be done."""
     source = ended.where.source
     if source == FINGERPRINT:
         name = OWN_HEADER.decode()
@@ -257,7 +257,7 @@ def _circumstances(given: Given, ended: ExchangeEnded) -> Iterator[Check]:
 
 
 def _history(request: Request) -> Iterator[Check]:
-    """What of its history counts."""
+    """Say what counts of its history."""
     rounds = []
     for one in request.rounds():
         if one is None:
@@ -291,7 +291,7 @@ def _history(request: Request) -> Iterator[Check]:
 
 
 def _next_call(call: ToolCall | None, told: ExchangeSink) -> Iterator[Check]:
-    """What would become of the newest call, if the model made it again."""
+    """Say what would happen to the newest call if the model repeated it."""
     if call is None:
         return
     shown = plain(star_secrets(f"{call.full_name} {call.text}", LONGEST))

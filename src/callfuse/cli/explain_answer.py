@@ -74,7 +74,7 @@ def _read(dialect: Dialect, form: Format, name: str, payloads: Sequence[Payload]
 
 
 def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Iterator[Check]:
-    """What there is to say of an answer of so many bytes."""
+    """Explain an answer of this many bytes."""
     form = f"streamed as {answer.form}" if answer.form else "whole"
     yield ok(AREA, f"{size:,} bytes: an answer of {answer.dialect.name}, {form}")
     total = sum(map(len, answer.calls))
@@ -91,7 +91,7 @@ def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Ite
 
 
 def _told(judged: Judged) -> Check:
-    """What becomes of a call."""
+    """Say what happens to a call."""
     call = judged.call.call
     shown = plain(star_secrets(f"{call.full_name} {call.text}", LONGEST))
     verdict = judged.verdict

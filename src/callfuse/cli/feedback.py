@@ -1,4 +1,4 @@
-"""`callfuse feedback`: tell a running `callfuse serve` what one of its findings was."""
+"""`callfuse feedback`: rate a finding of a running `callfuse serve`."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ COMMAND: Final = "feedback"
 
 
 def run_feedback(finding: str, kind: str, url: str) -> int:
-    """Send what a finding was. `url`: that of the admin page; empty: by the settings. Returns the exit code."""
+    """Send a rating. `url`: that of the admin page; empty: the one of the settings. Returns the exit code."""
     if kind not in FEEDBACK:
         return fail(COMMAND, f"--kind {kind}: use one of {', '.join(FEEDBACK)}")
     try:

@@ -72,7 +72,7 @@ class ShownSession(_PageValue):
 
 
 class Named(_PageValue):
-    """A session that has not changed since it was told."""
+    """A session that has not changed since the last look; only its name is sent."""
 
     session: str
 
@@ -88,7 +88,7 @@ class ShownPage(_PageValue):
 
 
 class Alone(ShownSession):
-    """All of one session."""
+    """One session with everything known about it."""
 
     now: Number
 
@@ -102,7 +102,7 @@ class ShownRates(_PageValue):
 
 
 class PageContent(_PageValue):
-    """What there is to be shown. `rates` is None where only one session is, of which `totals` are."""
+    """What is to be drawn. `rates` is None where only one session is shown; `totals` are then its own."""
 
     now: Number = 0.0
     totals: dict[str, Amount] = Field(default_factory=dict)
@@ -119,7 +119,7 @@ class PageRefused(Exception):
 
 
 class PageState(Enum):
-    """How the server is."""
+    """The state of the connection to the server."""
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -173,7 +173,7 @@ class PageFollower:
         self.state = PageState.LIVE
 
     async def _one(self, http: aiohttp.ClientSession) -> PageContent:
-        """The session that is asked for; nothing while the server does not know it."""
+        """Ask for the session that is followed; no session while the server does not know it."""
         try:
             found = await self._ask(http, SESSION, {"session": self._session_name, "bead": "0"}, Alone)
         except _UnknownError:
@@ -181,7 +181,7 @@ class PageFollower:
         return PageContent(now=found.now, totals=found.counts, matching=1, sessions=[found])
 
     async def _all(self, http: aiohttp.ClientSession, rates: ShownRates) -> PageContent:
-        """The last used sessions; those that have not changed since the last look are those of that."""
+        """Ask for the last used sessions. A session that has not changed is taken from the last look."""
         page = await self._page(http, 0)
         version, found = page.version, self._told(page)
         for number in range(1, self._most):
@@ -197,12 +197,12 @@ class PageFollower:
         return PageContent(now=page.now, totals=rates.totals, rates=rates, matching=page.matching, sessions=sessions)
 
     def _told(self, page: ShownPage) -> dict[str, ShownSession]:
-        """The sessions of a page, by name."""
+        """Return the sessions of a page by name."""
         told = [one if isinstance(one, ShownSession) else self._known[one.session] for one in page.sessions]
         return {one.session: one for one in told}
 
     async def _page(self, http: aiohttp.ClientSession, number: int) -> ShownPage:
-        """A page, of which only sessions are not told that were shown at the last look."""
+        """Ask for a page. The server leaves out sessions that have not changed since the last look."""
         known = {"server": self._name, "since": str(self._version)}
         page = await self._ask(http, "activity", {"page": str(number), **known}, ShownPage)
         if all(isinstance(one, ShownSession) or one.session in self._known for one in page.sessions):
@@ -228,7 +228,7 @@ class PageFollower:
             yield http
 
     async def _ask(self, http: aiohttp.ClientSession, below: str, query: Mapping[str, str], kind: type[A]) -> A:
-        """An answer of the page."""
+        """Ask the server for an endpoint of the page."""
         headers = {"authorization": f"Bearer {self._server.token}", "accept": "application/json"}
         url = f"{self._server.url}/{below}"
         # Follows no redirect, which would take the token elsewhere.
@@ -247,7 +247,7 @@ class PageFollower:
 
 
 async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
-    """The body of an answer, cut where it is too long."""
+    """Read the body of an answer, and cut it if it is too long."""
     body = bytearray()
     async for chunk in answer.content.iter_any():
         body += chunk
@@ -257,7 +257,7 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 def _why(status: int, body: bytes) -> str:
-    """Why a server refuses."""
+    """Return the reason for which a server refuses."""
     why = f"the server answered {status}"
     with Boundary():  # whatever it says may be no JSON, or another one
         why = str(loads(body)["error"])

@@ -1,4 +1,5 @@
-"""What `callfuse serve` says at its start: where it listens, what it guards, and what to give to which client."""
+"""Writes the lines that `callfuse serve` prints at its start: where it listens, what it guards, and the base URL for
+each client."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a serving process does with memory: short runs of the collector, and what is free given back.
+"""Tunes the memory of a serving process: short runs of the garbage collector, and free memory returned to the system.
 
 glibc raises the size from which a block is a mapping of its own, up to 32 MB, whenever such a block is freed. From then
 on request bodies lie in its heap, which cannot shrink below whatever small object came to lie behind them: eight waves
@@ -50,5 +50,5 @@ def _trim(malloc_trim: Callable[[int], int], each_s: float) -> None:
 
 
 def _of_glibc(name: str) -> Any:
-    """A function of glibc's malloc; None elsewhere: musl has none of them, and gives blocks back by itself."""
+    """Return a function of glibc's malloc; None elsewhere, such as under musl, which returns memory by itself."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None

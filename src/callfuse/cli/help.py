@@ -1,4 +1,4 @@
-"""What the help texts of all commands have in common."""
+"""What the help texts of all commands share."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 class SwitchCommand(TyperCommand):
-    """A command whose help says no type of an option that is only on or off."""
+    """A command whose help shows no type for options that are only on or off."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The arguments and options, with that of the help."""
@@ -17,7 +17,7 @@ class SwitchCommand(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands, with the same of its own options."""
+    """A group of commands whose own options are shown in the same way."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The options, with those of the help and of the completion."""

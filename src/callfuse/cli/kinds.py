@@ -49,7 +49,7 @@ def _print_list(config: Path | None) -> int:
 
 
 def _lines(kinds: Mapping[str, bool]) -> Iterator[str]:
-    """A line a kind; what does not fit follows indented."""
+    """Format the kinds, one on each line. Text that does not fit continues on indented lines."""
     wide = max(map(len, kinds))
     for kind, is_on in kinds.items():
         head = f"{kind:<{wide}}  {'on' if is_on else 'off':<3}  "

@@ -125,7 +125,7 @@ class Screen:
 
 
 def fitting(lines: Sequence[Text], height: int | None) -> Sequence[Text]:
-    """The lines that fit; without the last ones if they do not."""
+    """Return the lines that fit, without the last ones if there are too many."""
     return lines if height is None else lines[:height]
 
 
@@ -168,7 +168,7 @@ def _session(session: ShownSession, now: float, glyphs: Glyphs, width: int) -> I
 
 
 def _lane(lane: ShownLane, glyphs: Glyphs, width: int) -> Text:
-    """The newest beads for which there is room."""
+    """Draw the newest beads of a lane for which there is room."""
     beads = [_bead(bead, glyphs) for bead in lane.beads]
     if lane.holding:
         beads.append(Text(f"({glyphs.waits})", "bold blink"))
@@ -197,7 +197,7 @@ def _bead(bead: ShownBead, glyphs: Glyphs) -> Text:
 
 
 def _legend(glyphs: Glyphs) -> list[Text]:
-    """What the signs mean."""
+    """Draw the meaning of the signs."""
     signs = [("(A)", "held")]
     signs += [(f"A{glyphs.actions[name]}", word) for name, word in (("steer", "steered"), ("warn", "warned"))]
     signs += [(f"A{glyphs.actions['block']}", "blocked"), (f"A{glyphs.actions['observe']}", "only observed")]
@@ -206,7 +206,7 @@ def _legend(glyphs: Glyphs) -> list[Text]:
 
 
 def _wrapped(parts: Sequence[Text], width: int) -> list[Text]:
-    """Parts in lines, as many in each as there is room for."""
+    """Put parts into lines, as many into each as fit."""
     lines = [Text()]
     for part in parts:
         if lines[-1].cell_len and lines[-1].cell_len + 3 + part.cell_len > width:
@@ -216,7 +216,7 @@ def _wrapped(parts: Sequence[Text], width: int) -> list[Text]:
 
 
 def _cut(line: Text, width: int, glyphs: Glyphs) -> Text:
-    """A line as wide as there is room for."""
+    """Cut a line to the width."""
     if line.cell_len > width:
         line.truncate(max(width - len(glyphs.more), 0))
         line.append(glyphs.more[:width])
@@ -229,7 +229,7 @@ def _state(state: PageState) -> Text:
 
 
 def _foreign(value: object) -> str:
-    """A text from elsewhere, without anything that could steer a terminal."""
+    """Return a foreign text without characters that could steer a terminal."""
     return printable(str(value)[:LONGEST_NAME])
 
 

@@ -1,4 +1,5 @@
-"""What the commands are and which extra each needs, for an installation without it. Loads no package of an extra."""
+"""Lists the commands and the extra that each needs, for an installation without extras. Loads no package of an
+extra."""
 
 import sys
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def extra_of(command: str) -> str:
 
 
 def is_of_an_extra(error: ModuleNotFoundError) -> bool:
-    """Whether what is missing comes with an extra."""
+    """Whether a missing package comes with an extra."""
     return (error.name or "").partition(".")[0] in _PACKAGES
 
 
@@ -67,7 +68,7 @@ def answer_without(package: str, arguments: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    """What the commands are, and what they need."""
+    """Write the list of commands, with what each needs."""
     line_of = TextWrapper(80, initial_indent="  ", subsequent_indent=" " * 12, break_on_hyphens=False).fill
     return "\n".join(
         [

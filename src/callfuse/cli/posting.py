@@ -1,4 +1,4 @@
-"""Posts something to the admin page of a running `callfuse serve`, and prints why it was refused.
+"""Posts to the admin page of a running `callfuse serve`, and prints why a post was refused.
 
 The exit code of commands that do so is 0, 1 if the server cannot be reached or refuses it, or 2 for wrong options or
 settings.
@@ -23,7 +23,7 @@ LONGEST_ANSWER: Final = 10_000
 def post(
     command: str, server: RunningServer, below: str, what: Mapping[str, str], query: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Post to what is below the page; returns the JSON of the answer, None if it was refused, which is printed."""
+    """Post to an endpoint of the page, and return the JSON of the answer. A refusal is printed and returns None."""
     try:
         status, answer = _send(server, below, what, query)
     except (OSError, HTTPException, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What goes on in a process of `callfuse serve` beside its requests, from its start to its end.
+"""Runs the tasks of a `callfuse serve` process beside its requests, from its start to its end.
 
 The signal to stop is told at once, while open streams end. Each second it writes those of its figures
 that no event tells of to the folder that workers share, so that any of them can show the sum.

@@ -1,4 +1,4 @@
-"""The worker processes of `callfuse serve`: when one is ready, what became of one that has ended, and another for it.
+"""Supervises the worker processes of `callfuse serve`: tells when one is ready and how one has ended, and replaces it.
 
 uvicorn's supervisor waits for a sign of life of each worker in turn, five seconds by default, and ends a worker that
 still imports then, without a line in the log. Here nobody is waited for: a worker is asked, and its answer is looked
@@ -105,7 +105,7 @@ class Workers(Multiprocess):
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """What the exit code of a process tells."""
+    """Describe the end of a process by its exit code."""
     if exit_code is None or exit_code >= 0:
         return f"it has ended with exit code {exit_code}"
     try:
