@@ -1,4 +1,4 @@
-"""Passes an MCP server's answer to the client, and gives the JSON-RPC messages in it to whoever changes them.
+"""Passes an MCP server's answer to the client, and lets others change the JSON-RPC messages in it.
 
 A whole answer (`application/json`) waits until it is complete, within limits. Of a stream (`text/event-stream`), each
 event leaves in the turn in which its last byte came. All other answers, and those that are too long or come packed,
@@ -94,7 +94,7 @@ class AppAnswer:
         await self._send(message)
 
     def _start_of_batch(self, message: Message) -> Message:
-        """The start of a whole answer; that of a success with responses, where there are some of callfuse's own."""
+        """Return the start of a whole answer. That of a success is changed if callfuse adds responses of its own."""
         if not self._extra:
             return message
         headers = [*without(message.get("headers") or (), _OF_BODY), (b"content-type", JSON)]
@@ -130,7 +130,7 @@ class AppAnswer:
         await self._client.write(self._with_extra(written), final=True)
 
     def _with_extra(self, body: bytes) -> bytes:
-        """A batch of responses with those of callfuse's own."""
+        """Add callfuse's own responses to a batch."""
         if not self._extra:
             return body
         inner = body.strip()
@@ -139,7 +139,7 @@ class AppAnswer:
         return b"[" + b",".join([one for one in (inner, *self._extra) if one]) + b"]"
 
     async def abandon(self) -> None:
-        """The app has ended before its answer has: what was kept leaves as it is."""
+        """Send what was kept as it came, because the app has ended before its answer."""
         if self.complete or not self.status:
             return
         if self._framer is not None:
@@ -148,7 +148,8 @@ class AppAnswer:
             await self._client.abandon(bytes(self._whole))
 
     def close(self) -> None:
-        """The exchange is over: drop what leads to it, because frames of the app may refer to `take` for longer."""
+        """End the exchange: drop everything that refers to it, because frames of the app may refer to `take` for
+        longer."""
         self._rewrite = _keep
         self._whole = self._framer = None
         self._extra = ()

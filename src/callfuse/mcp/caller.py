@@ -1,4 +1,4 @@
-"""What one caller has called and got: judges its calls, keeps their results to give them again. No IO.
+"""Judges the calls of one caller, and keeps their results so that it can give them again. No IO.
 
     pending = caller.begin(calls, client)  # before they run: `found` says what is to be done about each
     data = caller.settle(data, find)  # what the server answers, with the notices that go with results
@@ -79,7 +79,7 @@ class Pending:
 
     @property
     def withheld(self) -> bool:
-        """Whether it must not run."""
+        """Whether the call must not run."""
         return self.found is not None and self.found.withholds
 
 
@@ -113,7 +113,7 @@ class Caller:
 
     @property
     def size(self) -> int:
-        """See the class."""
+        """The bytes of memory that the caller takes."""
         waiting = len(self._awaited) + len(self._suspended)
         return _CALLER + sum(self._rounds) + self._results.size + waiting * LONGEST_WAITING + _TIME * len(self._times)
 
@@ -135,7 +135,7 @@ class Caller:
         return pending
 
     def _note_run(self, pending: Pending) -> None:
-        """A call runs from now on."""
+        """Note that a call runs now."""
         signature = pending.call.signature
         self._times.note(signature, counts=pending.counts)
         if pending.counts:
@@ -184,7 +184,7 @@ class Caller:
         return apply(data, edits)
 
     def _take(self, pending: Pending, response: Response) -> str:
-        """Record a call's response; returns the notice that goes with it, or nothing."""
+        """Record a call's response. Returns the notice that goes with it, or an empty text."""
         if not pending.is_open:
             return ""
         self._close(pending)
@@ -203,7 +203,7 @@ class Caller:
         return "\n\n".join(notice for notice in found if notice)
 
     def notice(self, pending: Pending, found: LoopDetection) -> str:
-        """The text for a finding. It quotes no result if any that is known may be another user's."""
+        """Write the text for a finding. It quotes no result if any known result may be another user's."""
         if self._results.are_all_of(pending.identity):
             return found.message
         finding, settings = found.verdict.finding, self.detector.settings
@@ -212,20 +212,20 @@ class Caller:
         return detection_of(verdict, settings, model="", number=found.number, previous=None).message
 
     def give_up(self, pending: Pending) -> None:
-        """Nothing more is expected of a call."""
+        """Stop waiting for the response to a call."""
         if pending.is_open:
             self._close(pending)
             if pending.counts:
                 self._record_nothing(pending)
 
     def cancel(self, key: bytes) -> None:
-        """The caller has cancelled the request of this key: what still comes of it does not count."""
+        """Cancel the request of this key, as its caller has asked. A response that still comes does not count."""
         pending = self._in_flight.get(key) or self._awaited.pop(key, None)
         if pending is not None:
             self.give_up(pending)
 
     def await_later(self, pending: Pending) -> None:
-        """The answer broke off, and its rest may come with another request (`take_awaited`)."""
+        """Wait for the rest of an answer that broke off: it may come with another request (`take_awaited`)."""
         if pending.is_open:
             self._close(pending)
             if pending.counts:
@@ -233,15 +233,15 @@ class Caller:
                 self._keep_waiting(self._awaited, pending.request.key, pending)
 
     def take_awaited(self, key: bytes, client: bytes) -> Pending | None:
-        """The call whose result may come late, in response to the request of this key; it is awaited no longer.
-        `client`: who reads that response."""
+        """Return the call whose late result this key announces, and stop waiting for it. `client`: who reads that
+        response."""
         pending = self._awaited.pop(key, None)
         if pending is not None:
             pending.identity = pending.identity._replace(client=client)
         return pending
 
     def previous(self, pending: Pending) -> Kept | None:
-        """The result that the same call has brought the same identity before, if it is kept."""
+        """Return the result that the same call brought to the same identity before, if it is kept."""
         return self._results.of(pending.call.signature, pending.identity)
 
     def _close(self, pending: Pending) -> None:
@@ -269,7 +269,7 @@ class Caller:
 
 
 def reply(caller: Caller, pending: Pending, *, is_modern: bool, says_read_only: bool) -> bytes:
-    """The response to a call that must not run: the notice, behind its previous result if that is kept.
+    """Write the response to a call that must not run: the notice, after the call's previous result if that is kept.
 
     `says_read_only`: the server says that the tool changes nothing. What changes something has not done so this time:
     its previous result would say that it has, and is left out. Nothing else depends on what a server says.
@@ -284,5 +284,5 @@ def reply(caller: Caller, pending: Pending, *, is_modern: bool, says_read_only: 
 
 
 def header_of(pending: Sequence[Pending]) -> str:
-    """The value of `x-callfuse-action` for these calls; empty if none was withheld."""
+    """Return the value of `x-callfuse-action` for these calls; empty if none was withheld."""
     return texts.header([one.found.verdict for one in pending if one.found is not None])

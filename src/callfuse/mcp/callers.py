@@ -20,7 +20,7 @@ from callfuse.observe.labels import MCP
 
 @dataclass(frozen=True, slots=True)
 class KnownCaller:
-    """A caller. Whoever works on its calls holds the lock, for the work may be done in a thread."""
+    """A caller with its lock. Whoever works on its calls holds the lock, because the work may be done in a thread."""
 
     lane: Lane
     caller: Caller
@@ -41,12 +41,13 @@ class KnownCaller:
 
     @property
     def is_session(self) -> bool:
-        """Whether it is known by its session of the transport, and by nothing that outlasts it."""
+        """Whether the caller is known only by its session of the transport, and by nothing that outlasts it."""
         return self.lane.source == SESSION.decode()
 
 
 class Callers:
-    """The callers by lane, within `max_sessions`, `max_ledger_bytes` and ten times `ttl_seconds`. `clock`: seconds."""
+    """The callers by lane, within `max_sessions`, `max_ledger_bytes` and ten times `ttl_seconds`. `clock` returns
+    seconds."""
 
     def __init__(self, config: Config, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
         settings = config.tool_call_loop
@@ -66,16 +67,16 @@ class Callers:
 
     @property
     def size(self) -> int:
-        """The bytes that they take, about."""
+        """The approximate bytes that the callers take."""
         return self._shelf.size
 
     def find(self, lane: Lane) -> KnownCaller | None:
-        """The caller of a lane; None if it is not known, or not any more."""
+        """Return the caller of a lane; None if it is unknown or forgotten."""
         used, known, _ = self._shelf.entries.get(lane, (0.0, None, 0))
         return known if known is not None and self._clock() - used <= self._ttl_s else None
 
     def of(self, lane: Lane) -> KnownCaller:
-        """The caller of a lane, a new one if it is not known."""
+        """Return the caller of a lane, and create it if it is unknown."""
         known = self.find(lane)
         if known is None:
             where = Where(lane.session, lane.source, lane.tag, "", MCP, MCP)
@@ -84,7 +85,7 @@ class Callers:
         return known
 
     def keep(self, known: KnownCaller) -> None:
-        """Keep a caller with what it has called by now."""
+        """Store a caller with its current calls."""
         self._shelf.keep(known.lane, known, known.caller.size, self._clock())
 
     def forget(self, lane: Lane) -> None:

@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 class ToolExchange:
-    """One POST with calls, and its answer. `known`: its caller."""
+    """One POST with calls, and its answer. `known`: the caller."""
 
     def __init__(self, asked: Asked, known: KnownCaller, bus: Bus) -> None:
         self.known = known
@@ -82,7 +82,7 @@ class ToolExchange:
 
     @property
     def is_answered(self) -> bool:
-        """Whether nothing is left for the app."""
+        """Whether the app need not be called."""
         return not self._asked.posted.rest and len(self._withheld) == len(self._asked.posted.calls)
 
     async def answer(self, found: Mapping[bytes, bytes], send: Send) -> None:
@@ -122,12 +122,13 @@ class ToolExchange:
         return data
 
     def _find(self, key: bytes) -> Pending | None:
-        """The call for the key of a response. None if several have it: nobody can tell whose result that is."""
+        """Return the call for the key of a response; None if several calls have the key, because nobody can tell whose
+        result it is."""
         found = [one for one in self._pending if one.request.key == key]
         return found[0] if len(found) == 1 else None
 
     def end(self, *, gone: bool) -> None:
-        """The exchange is over: to be told while its caller's lock is held. `gone`: the client has left before its
+        """End the exchange. Must be called while the caller's lock is held. `gone`: the client has left before its
         end."""
         caller, answer, self._answer = self.known.caller, self._answer, None
         goes_on = answer is not None and answer.has_ids and self.known.is_session
@@ -157,7 +158,7 @@ class ToolExchange:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server has refused the client, or says that its session is over. Known at the end."""
+        """Whether the server has refused the client, or says that its session is over. Known only at the end."""
         return self._status in _REFUSALS or (self._status == _NO_SESSION and self.known.is_session)
 
 

@@ -81,7 +81,8 @@ _NO_USERS: Final = _INDIFFERENT.union(CREDENTIAL_HEADERS)
 
 
 class Identity(NamedTuple):
-    """Everything of a request with a call that could tell its user from others, and is not in the call's signature.
+    """Everything in a request with a call that could distinguish its user from others and is not in the call's
+    signature.
 
     `client`: a digest of what all requests of a client have in common (`client_of`). `about`: one of what the message
     says beside the call (`CallRequest.about`). `arguments`: the signature of all arguments, where the settings leave
@@ -94,8 +95,8 @@ class Identity(NamedTuple):
 
 
 class _Surroundings:
-    """What tells callers apart whatever their session is: the parts of the server's URL, and who a middleware in front
-    says that they are."""
+    """What distinguishes callers whatever their session is: the parts of the server's URL, and the user that a
+    middleware in front has found."""
 
     def __init__(self, *parts: bytes) -> None:
         self._digest = _digest(parts)
@@ -132,7 +133,7 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
 
 
 def _conversation(meta: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    """The first of these keys of `_meta` that has a name, or None."""
+    """Return the first of these keys of `_meta` that has a name; None if none has."""
     return next((value for key in keys if isinstance(value := meta.get(key), str) and value.strip()), None)
 
 
@@ -148,7 +149,7 @@ def client_of(scope: Mapping[str, Any]) -> bytes:
 
 
 def _certificate(scope: Mapping[str, Any]) -> bytes:
-    """The client's certificate, where the server tells of it."""
+    """Return the client's certificate, if the server tells it."""
     found = (scope.get("extensions") or {}).get("tls")
     return repr(found.get("client_cert_chain")).encode("utf-8", "replace") if isinstance(found, Mapping) else b""
 
@@ -175,7 +176,7 @@ def _authentication(user: object) -> Iterable[bytes]:
 
 
 def _attribute(user: object, name: str) -> object:
-    """An attribute of a user; None if it has none."""
+    """Return an attribute of a user; None if it is missing."""
     found: object = None
     with Boundary():  # Starlette's base class raises NotImplementedError
         found = getattr(user, name, None)
@@ -183,7 +184,7 @@ def _attribute(user: object, name: str) -> object:
 
 
 def _fingerprint(lane: Lane, headers: Headers, meta: Mapping[str, Any]) -> bytes:
-    """A digest of the client as far as its requests describe it."""
+    """Return a digest of the client, as far as its requests describe it."""
     client = meta.get(CLIENT)
     said = [client.get(key) for key in ("name", "version")] if isinstance(client, dict) else []
     telling = (name for name in sorted(headers) if _may_tell(name))
@@ -191,7 +192,7 @@ def _fingerprint(lane: Lane, headers: Headers, meta: Mapping[str, Any]) -> bytes
 
 
 def _may_tell(name: bytes) -> bool:
-    """Whether a header of this name may say who asks."""
+    """Whether a header of this name may identify the user."""
     return name not in _INDIFFERENT and not name.startswith(_INDIFFERENT_KINDS)
 
 

@@ -1,4 +1,4 @@
-"""What servers say of their tools: reads lists of tools on their way to the client, and keeps which are read-only.
+"""Reads lists of tools on their way to the client, and remembers which tools servers call read-only.
 
 A list is known to the client that has got it, and to nobody else (`client_of`, so in the same session, where there is
 one). A newer list wins.
@@ -41,7 +41,8 @@ class Listings:
         return len(self._known)
 
     def take(self, client: bytes, keys: Sequence[bytes], data: bytes) -> None:
-        """Take the responses in data of an answer: lists of tools that the client has asked for by these keys."""
+        """Read the responses in the data of an answer: lists of tools that the client has requested under these
+        keys."""
         try:
             responses = read_responses(data)
         except NotJSON:
@@ -122,7 +123,7 @@ class Listing:
 
 
 def _events(text: bytes) -> list[bytes]:
-    """The data of the events of a stream."""
+    """Yield the data of the events of a stream."""
     framer = SSEFramer()
     frames = [*framer.feed(text), framer.flush()]
     return [data for frame in frames if (data := sse.data(frame))]

@@ -86,7 +86,7 @@ class Posted(NamedTuple):
 
 
 class ResponseKind(Enum):
-    """What a response to a call is."""
+    """The kind of a response to a call."""
 
     FINAL = "final"
     INPUT = "input"
@@ -107,7 +107,7 @@ class Response(NamedTuple):
 
     @property
     def kind(self) -> ResponseKind:
-        """What it is."""
+        """The kind of the response."""
         if self.error is not None:
             return ResponseKind.FINAL
         told = self.result.get("resultType")
@@ -143,22 +143,22 @@ def read_post(content: bytes) -> Posted:
 
 
 def _lists(messages: Iterable[Any]) -> list[bytes]:
-    """The keys of requests for the list of tools."""
+    """Return the keys of requests for the list of tools."""
     return [key_of(message.get("id")) for message in messages if _method(message) == LIST]
 
 
 def key_of(id_: object) -> bytes:
-    """What two ids have in common if they are the same: `1` is not `"1"`."""
+    """Return a key that is equal for equal ids: `1` is not `"1"`."""
     return dumps(id_)
 
 
 def _elements(batch: bytes) -> Iterator[bytes]:
-    """The texts of the messages of a batch."""
+    """Yield the texts of the messages of a batch."""
     return (batch[member.value : member.end] for member in spans(batch))
 
 
 def _read_call(text: bytes, at: int, message: Any) -> CallRequest | None:
-    """The call that a message asks for; None if it is none, not in order, or one that is left alone."""
+    """Read the call that a message requests; None if it requests none, is malformed, or is left alone."""
     if _method(message) != CALL or not isinstance(message.get("id"), str | int | float) or _asks_for_task(message):
         return None
     params, key, arguments = _params(message), key_of(message["id"]), "{}"
@@ -172,7 +172,7 @@ def _read_call(text: bytes, at: int, message: Any) -> CallRequest | None:
 
 
 def _about(message: Mapping[str, Any]) -> bytes:
-    """See `CallRequest`."""
+    """Return a digest of what a request says besides its call; see `CallRequest`."""
     params = _params(message)
     others = {name: value for name, value in message.items() if name not in ("id", "params", "jsonrpc", "method")}
     rest = {name: value for name, value in params.items() if name not in _OF_A_CALL}
@@ -181,7 +181,7 @@ def _about(message: Mapping[str, Any]) -> bytes:
 
 
 def _lasting(value: Any) -> Any:
-    """An object without what differs from one message to the next; anything else as it is."""
+    """Return an object without the keys that differ from one message to the next, and anything else as it is."""
     if not isinstance(value, dict):
         return value
     return {name: one for name, one in value.items() if name.lower().replace("_", "") not in _OF_A_MESSAGE}
@@ -207,12 +207,12 @@ def _meta(message: Any) -> Mapping[str, Any]:
 
 
 def without(content: bytes, calls: Iterable[CallRequest]) -> bytes:
-    """A batch without these calls."""
+    """Return a batch without these calls."""
     return apply(content, [Edit((call.at,), None) for call in calls])
 
 
 def read_responses(data: bytes) -> list[Response]:
-    """The responses in the data of an answer: of one message, or of a batch. Raises NotJSON."""
+    """Read the responses in the data of an answer: one message, or a batch. Raises NotJSON."""
     if not (b"result" in data or b"error" in data):  # a notification, of which there may be many
         return []
     if has_too_many_values(data):
@@ -306,7 +306,7 @@ def notice_edit(response: Response, notice: str) -> Edit | None:
 
 
 def reply(id_: bytes, kept: Kept | None, notice: str, *, is_error: bool, is_modern: bool) -> bytes:
-    """The response to a call that has not run: a result that was kept, and the notice.
+    """Write the response to a call that has not run: a kept result, and the notice.
 
     Without a kept one it is an error, because clients hold other results to the schema of the tool's output. So it is
     where that one has structured content: of a success some clients show the model nothing else, and no notice.

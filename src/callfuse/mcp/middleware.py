@@ -72,12 +72,12 @@ class MCPMiddleware:
 
     @property
     def callers(self) -> int:
-        """The callers that are known at present: what `max_sessions` bounds."""
+        """The number of known callers, which `max_sessions` bounds."""
         return len(self._callers)
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that requests under way keep at present: what `max_total_bytes` bounds."""
+        """The bytes that current requests keep, which `max_total_bytes` bounds."""
         return self._budget.used
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,7 +138,7 @@ class MCPMiddleware:
         return None
 
     async def _begin(self, scope: Scope, found: dict[bytes, bytes], posted: Posted) -> ToolExchange | None:
-        """The exchange of a POST; None if it has no calls that are judged."""
+        """Begin the exchange of a POST; None if none of its calls is judged."""
         if posted.tasks:
             self.bus.emit(NotGuarded("task"))
         lane = self._lane(scope, found, posted.meta)
@@ -152,7 +152,7 @@ class MCPMiddleware:
         return ToolExchange(asked, self._callers.of(lane), self.bus)
 
     def _reading(self, scope: Scope, posted: Posted, body: RequestBody, send: Send) -> Send:
-        """A `send` that reads the list of tools in the answer."""
+        """Make a `send` that reads the list of tools in the answer."""
         with self._fail_open.stage("in a request"):
             listing = Listing(send, self._listings, client_of(scope), posted.lists, body.share)
             return partial(listing.take, fail_open=self._fail_open)
@@ -210,7 +210,7 @@ class MCPMiddleware:
             share.close()
 
     def _forgetting(self, known: KnownCaller, send: Send) -> Send:
-        """A `send` that forgets the caller once the server has ended its session."""
+        """Make a `send` that forgets the caller once the server has ended its session."""
 
         async def forgetting(message: Message) -> None:
             if message["type"] == START and is_success(message):

@@ -27,27 +27,27 @@ class Results:
 
     @property
     def size(self) -> int:
-        """The bytes of memory that they take, about, with what detectors keep of them."""
+        """The approximate bytes of memory that the results take, with what detectors keep of them."""
         return sum(size + _PARSED * min(size, RESULT_KEPT) for size in self._sizes())
 
     def _sizes(self) -> list[int]:
         return [len(kept.text) for _, kept in self._kept.values()]
 
     def note_reader(self, identity: Identity) -> None:
-        """This identity gets a result, which is evidence from now on."""
+        """Note that this identity gets a result, which is evidence from now on."""
         self._is_shared |= self._first is not None and identity != self._first
         self._first = self._first or identity
 
     def are_all_of(self, identity: Identity) -> bool:
-        """Whether all results that are evidence are this identity's, so that it may read texts that quote one."""
+        """Whether all results that are evidence belong to this identity, so that it may read texts that quote one."""
         return self._first == identity and not self._is_shared
 
     def forget_readers(self) -> None:
-        """No result is evidence any more."""
+        """Forget who has read results, because none is evidence any more."""
         self._first, self._is_shared = None, False
 
     def keep(self, signature: Signature, identity: Identity, result: Kept | None) -> None:
-        """Keep a call's result in place of the one before, unless it is too long."""
+        """Keep a call's result and drop its previous one, unless the result is too long."""
         self._kept.pop(signature, None)
         if result is None or len(result.text) > LONGEST_RESULT:
             return
@@ -56,6 +56,6 @@ class Results:
             self._kept.popitem(last=False)
 
     def of(self, signature: Signature, identity: Identity) -> Kept | None:
-        """The result that a call has brought this identity, if it is kept."""
+        """Return the result that a call has brought this identity, if it is kept."""
         owner, kept = self._kept.get(signature, (None, None))
         return kept if owner == identity else None

@@ -1,4 +1,4 @@
-"""When the calls of one caller have run, and in which of its POSTs. No IO; the clock is given."""
+"""Records when the calls of one caller have run, and in which of its POSTs. No IO; the clock is an argument."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class RunTimes:
         self._posts = self._began = 0
 
     def __len__(self) -> int:
-        """The calls of which something is known."""
+        """The number of calls of which something is known."""
         return len(self._runs)
 
     def begin(self, ttl_s: float) -> bool:
@@ -53,7 +53,7 @@ class RunTimes:
             self._runs.popitem(last=False)
 
     def age(self, signature: Signature) -> float:
-        """The seconds since a call last ran; 0 if that is not known."""
+        """Return the seconds since a call last ran; 0 if that is unknown."""
         runs = self._runs.get(signature)
         return 0.0 if runs is None else self._clock() - runs.last
 
