@@ -1,4 +1,4 @@
-"""Says in plain words what a time of observing has shown: turn it on, change something first, or observe on."""
+"""Says in plain words what to do after a time of observing: turn callfuse on, change something first, or observe on."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Advice:
 
 
 def advise(observed: Observed, settings: LoopSettings) -> Advice:
-    """What to do after such a log. `settings`: those whose limits are in use."""
+    """Return what to do after such a log. `settings`: those whose limits are in use."""
     few = _too_few(observed)
     if few:
         return Advice("observe", few)
@@ -56,7 +56,7 @@ def _too_few(observed: Observed) -> str:
 
 
 def _first_change(observed: Observed, settings: LoopSettings) -> Advice | None:
-    """What is to be changed, or looked at, before callfuse is turned on."""
+    """Return what to change, or to look at, before callfuse is turned on; None if there is nothing."""
     unguarded = observed.unguarded.total()
     if unguarded > MOST_UNGUARDED * observed.exchanges:
         causes = ", ".join(f"{cause} ({many:,})" for cause, many in observed.unguarded.most_common(3))
@@ -102,7 +102,7 @@ def _turn_on(observed: Observed) -> Advice:
 
 
 def _to_rate(observed: Observed) -> Iterator[str]:
-    """The commands to rate the longest loops with."""
+    """Yield the commands that rate the longest loops."""
     rows = _rows(observed)
     for (tool, kind), one in [row for row in rows if row[1].example][:3]:
         rate = f"callfuse feedback {one.example} --kind true_positive (or false_positive)"
@@ -110,12 +110,12 @@ def _to_rate(observed: Observed) -> Iterator[str]:
 
 
 def _rows(observed: Observed) -> list[tuple[tuple[str, str], LoopsOfTool]]:
-    """The loops by tool and kind, those with the most findings first."""
+    """Return the loops by tool and kind, those with the most findings first."""
     return sorted(observed.of_tool.items(), key=lambda row: -row[1].calls)
 
 
 def report_object(observed: Observed, advice: Advice) -> dict[str, Any]:
-    """The report for programs. `docs/observing.md` describes its keys."""
+    """Return the report for programs. `docs/observing.md` describes its keys."""
     said = observed.feedback()
     return {
         "callfuse": __version__,
@@ -151,7 +151,7 @@ def report_object(observed: Observed, advice: Advice) -> dict[str, Any]:
 
 
 def report_lines(observed: Observed, advice: Advice) -> Iterator[str]:
-    """The report: the answer, then the figures."""
+    """Yield the lines of the report: the answer, then the figures."""
     yield advice.answer
     yield from (f"  {step}" for step in advice.steps)
     yield ""

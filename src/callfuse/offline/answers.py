@@ -11,7 +11,7 @@ MOST_INTERRUPTED: Final = 0.05
 
 
 def answer_of(replay: Replay) -> str:
-    """The answer: change nothing, change this, or too few runs to say."""
+    """Return the answer: change nothing, change this, or there are too few runs to say."""
     figures = total(replay.figures.values())
     runs, fired = figures.runs.total(), figures.fired[ANY]
     if runs < LEAST_RUNS:

@@ -1,4 +1,4 @@
-"""What tells two results of one call apart, in words: why a call that came again counted as something new."""
+"""Describes the first difference between two results of a call: why a repeated call counted as something new."""
 
 import re
 from itertools import zip_longest
@@ -43,7 +43,7 @@ def _compared(line: str, outcome: Outcome) -> bytes:
 
 
 def _numbers(one: str, other: str) -> str:
-    """The numbers that differ in two lines; empty where more does."""
+    """Return the numbers that differ between two lines; an empty text if anything else differs."""
     if _NUMBER.sub("0", one) != _NUMBER.sub("0", other):
         return ""
     pairs = zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)

@@ -92,8 +92,8 @@ class FoundCall:
 
 @dataclass(frozen=True, slots=True)
 class RunFindings:
-    """All that was found in a run, oldest first. `acts_from`: the number of the first call that would have been
-    withheld; None if none would."""
+    """All findings in a run, oldest first. `acts_from`: the number of the first call that would have been withheld;
+    None if none would."""
 
     run: str
     source: str
@@ -168,7 +168,7 @@ def _excerpt(run: RecordedRun, calls: Sequence[Judged], before: Sequence[Outcome
 
 
 def _outcomes_before(calls: Sequence[Judged]) -> list[Outcome | None]:
-    """For each call, the outcome that the same call brought before in its turn; None where there is none."""
+    """Return, for each call, the outcome that the same call brought earlier in its turn; None if there is none."""
     newest: dict[tuple[int, Signature], Outcome] = {}
     before: list[Outcome | None] = []
     for one in calls:

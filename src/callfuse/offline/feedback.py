@@ -1,4 +1,4 @@
-"""Reads what was said of findings, and raises limits above those that were false positives.
+"""Reads the ratings of findings, and raises limits above the findings that were false positives.
 
 A finding that was no loop is a good run acted on wrongly, whatever recorded runs say: so the limit of its kind is
 raised for its tool, until a count as high as its own is no finding.
@@ -27,7 +27,7 @@ _OF_TOOL: Final[Mapping[str, str]] = {"repeat": "max_repeats", "repeat_changing"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What was said last of a finding. `kind`, `tool`, `count`: its own; `count` is in the kind's unit."""
+    """The last rating of a finding. `kind`, `tool`, `count`: those of the finding; `count` is in the kind's unit."""
 
     feedback: str
     kind: str
@@ -49,7 +49,7 @@ class Raised:
 
     @property
     def pattern(self) -> str:
-        """The glob of the tool's own settings, which matches its name alone."""
+        """The glob of the tool's own settings, which matches only its name."""
         return _exact(self.tool)
 
     @property
@@ -64,26 +64,26 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """The feedback of a file. `unread`: lines that are none."""
+    """The ratings of a file. `unread`: lines that are no ratings."""
 
     said: tuple[Said, ...] = ()
     unread: int = 0
 
     @property
     def wrong(self) -> int:
-        """False positives."""
+        """The number of false positives."""
         return sum(one.feedback == FALSE_POSITIVE for one in self.said)
 
     @property
     def summary(self) -> str:
-        """What was read, in a sentence."""
+        """Summarize the file in a sentence."""
         unread = f"; lines without feedback: {self.unread:,}" if self.unread else ""
         findings = "finding" if len(self.said) == 1 else "findings"
         return f"feedback on {len(self.said):,} {findings}, {_counted(self.wrong)}{unread}"
 
     def apply(self, settings: LoopSettings) -> tuple[LoopSettings, list[Raised]]:
-        """The settings with limits above all false positives, and what was raised. Limits that are off stay off, and
-        none comes down."""
+        """Raise limits above all false positives. Returns the settings, and what was raised. No limit is lowered, and
+        limits that are off stay off."""
         raised: list[Raised] = []
         for kind, tool in dict.fromkeys((one.kind, one.tool) for one in self.said if one.feedback == FALSE_POSITIVE):
             same = [one for one in self.said if (one.kind, one.tool) == (kind, tool)]
@@ -95,7 +95,7 @@ class Feedback:
 
 
 def read_feedback(path: Path) -> Feedback:
-    """Read a file of `admin.feedback_file`. What was said last of a finding counts. Raises ConfigError."""
+    """Read a file of `admin.feedback_file`. The last rating of a finding counts. Raises ConfigError."""
     try:
         with path.open("rb") as file:
             content = file.read(LONGEST_FILE + 1)
@@ -119,7 +119,7 @@ def _feedback_of(lines: Iterable[bytes]) -> Feedback:
 
 
 def _said(given: Mapping[str, Any]) -> Said:
-    """What a line says. Raises ValueError, TypeError or KeyError."""
+    """Read the rating of a line. Raises ValueError, TypeError or KeyError."""
     one = Said(given["feedback"], given["kind"], given["tool"], given["count"])
     texts = (one.feedback, one.kind, one.tool, given["finding"])
     if not all(isinstance(text, str) for text in texts) or type(one.count) is not int:
@@ -130,7 +130,8 @@ def _said(given: Mapping[str, Any]) -> Said:
 
 
 def _raise(settings: LoopSettings, kind: str, tool: str, same: list[Said]) -> tuple[LoopSettings, Raised] | None:
-    """The settings with a higher limit of a kind for a tool; None if it is off, high enough, or no tool may have it."""
+    """Raise the limit of a kind for a tool. Returns None if the kind is off, the limit is high enough, or no tool may
+    have its own."""
     own = settings.for_tool(tool)
     highest = max(one.count for one in same if one.feedback == FALSE_POSITIVE)
     factor = own.settings.poll_factor if own.poller else 1
@@ -154,7 +155,7 @@ def _raise(settings: LoopSettings, kind: str, tool: str, same: list[Said]) -> tu
 
 
 def _limit_of(settings: LoopSettings, kind: str, key: str) -> int:
-    """The soft limit of a kind in the settings of a tool; 0 if it is off, or if no tool may have its own."""
+    """Return the soft limit of a kind for a tool; 0 if the kind is off, or if no tool may have its own limit."""
     if not key:
         return 0
     if kind in LIMITS:
@@ -168,5 +169,5 @@ def _counted(wrong: int) -> str:
 
 
 def _exact(tool: str) -> str:
-    """The glob that matches this name alone."""
+    """Return the glob that matches only this name."""
     return "".join(f"[{char}]" if char in "*?[" else char for char in tool)

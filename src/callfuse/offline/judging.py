@@ -81,7 +81,7 @@ def _judge_turn(
 
 
 def _recalled(known: Sequence[KnownCall], turn: int, at: int, round_: Round) -> list[Judged]:
-    """The calls of a round in which is known what was found."""
+    """Return the calls of a round whose findings are known."""
     found = []
     for past, one in zip(round_.calls, known, strict=True):
         past.step = one.step
@@ -93,7 +93,7 @@ def _recalled(known: Sequence[KnownCall], turn: int, at: int, round_: Round) -> 
 
 
 def _known(found: Judged, round_: Round) -> KnownCall:
-    """What is kept of a call's finding."""
+    """Return what is kept of a call's finding."""
     verdict = found.verdict
     of = 0 if verdict is None else next(n for n, past in enumerate(round_.calls) if past.call is verdict.call)
     return KnownCall(verdict, of, found.call.step)
@@ -115,7 +115,7 @@ def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
 
 
 def _differs(judge: Judge, past: PastCall) -> bool:
-    """Whether a call would leave before its last character."""
+    """Whether a held call would be released before its last character, because it differs from all others."""
     comparison = judge.comparison(past.name, past.call.namespace)
     if comparison is None:
         return False

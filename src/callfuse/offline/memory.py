@@ -1,4 +1,4 @@
-"""What judging a run has found, kept so that a run that comes again with more rounds costs what is new.
+"""Keeps the findings of judged runs, so that a run that comes again with more rounds costs only what is new.
 
 A call is judged by its settings and by the rounds of its turn before it, and by nothing else. So what was found in a
 round is kept under a digest of all that: where the digest is equal the verdict is, whoever asks.
@@ -28,14 +28,14 @@ _CLEAN: Final[tuple["KnownCall", ...]] = ()
 
 
 class KnownCall(NamedTuple):
-    """What was found in one call of a round. `of`: the place in the round of the call that the verdict names."""
+    """The finding of one call of a round. `of`: the place in the round of the call that the verdict names."""
 
     verdict: Verdict | None
     of: int
     step: int
 
     def verdict_for(self, round_: Round) -> Verdict | None:
-        """The verdict, on the call of a round that is equal."""
+        """Return the verdict on an equal call of a round."""
         return None if self.verdict is None else replace(self.verdict, call=round_.calls[self.of].call)
 
 
@@ -51,8 +51,8 @@ NOTHING: Final = Recalled((), ())
 
 
 class VerdictMemory:
-    """The findings of rounds by digest, `max_bytes` bytes of them at most: those unused for longest go first. Its
-    methods may be called from several threads."""
+    """The findings of rounds by digest, at most `max_bytes` bytes. Those unused for longest go first. Its methods may
+    be called from several threads."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.size = 0
@@ -99,7 +99,8 @@ class VerdictMemory:
 
 
 def _digests(run: RecordedRun, rounds: Sequence[Round], start: bytes) -> list[bytes]:
-    """The digest of each round with those before it. To be taken before results are read, which drops them."""
+    """Return the digest of each round with those before it. Must be called before results are read, which drops
+    them."""
     digest, found = start, []
     for round_ in rounds:
         state = blake2b(digest, digest_size=_DIGEST_SIZE)
@@ -112,7 +113,7 @@ def _digests(run: RecordedRun, rounds: Sequence[Round], start: bytes) -> list[by
 
 
 def _parts(past: PastCall, *, is_declared: bool | None) -> Sequence[bytes]:
-    """All of a call that judging may read."""
+    """Return everything of a call that judging may read."""
     call = past.call
     texts = (
         part.encode("utf-8", "surrogatepass") for part in (call.id, call.namespace, call.name, call.kind, call.text)

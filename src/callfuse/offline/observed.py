@@ -45,7 +45,7 @@ class LoopsOfTool:
 
 @dataclass(slots=True)
 class Observed:
-    """What the lines of a log tell.
+    """The figures that the lines of a log tell.
 
     `lines`: that are callfuse's. `first`, `last`: their times. `exchanges`, and of these `unguarded` by cause.
     `sessions`, `looping`: all, and those with a loop that would have been acted on. `would`: such loops by the first
@@ -68,7 +68,7 @@ class Observed:
     _found: OrderedDict[str, Said] = field(default_factory=OrderedDict)
 
     def take(self, line: bytes) -> None:
-        """Count what a line tells; one that is none of callfuse's is left out."""
+        """Count a line. Lines of other programs are ignored."""
         try:
             given = orjson.loads(line)
         except ValueError:
@@ -88,7 +88,7 @@ class Observed:
             self.failed_open += 1
 
     def rate(self, finding_id: str, rating: str) -> None:
-        """Note what somebody says of a finding; the last rating counts."""
+        """Note the rating of a finding; the last one counts."""
         if finding_id and rating in FEEDBACK and len(self.rated) < MOST_FINDINGS:
             self.rated[finding_id] = rating
 
@@ -99,11 +99,11 @@ class Observed:
 
     @property
     def withheld(self) -> int:
-        """Calls that have run and would have been withheld, had the model gone on all the same."""
+        """The calls that have run and would have been withheld, if the model had continued anyway."""
         return sum(one.withheld for one in self.of_tool.values())
 
     def feedback(self) -> Feedback:
-        """What was said of findings that the log has."""
+        """Return the ratings of findings that the log has."""
         known = [(self._found[id_], rating) for id_, rating in self.rated.items() if id_ in self._found]
         return Feedback(tuple(Said(rating, one.kind, one.tool, one.count) for one, rating in known))
 

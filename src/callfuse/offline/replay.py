@@ -55,7 +55,7 @@ class Fired:
             self.saved_tokens += sum(costs[first:])
 
     def add(self, other: "Fired") -> None:
-        """Add the figures of another."""
+        """Add the figures of another `Fired`."""
         self.runs += other.runs
         self.acting_runs += other.acting_runs
         self.hard_runs += other.hard_runs
@@ -108,7 +108,7 @@ class Figures:
         return bool(found)
 
     def add(self, other: "Figures") -> None:
-        """Add the figures of another."""
+        """Add the figures of another `Figures`."""
         self.runs += other.runs
         self.calls += other.calls
         self.suspect += other.suspect

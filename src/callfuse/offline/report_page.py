@@ -19,7 +19,7 @@ from callfuse.offline.report_data import NOTES, TextTable, table
 
 
 def as_html(replay: Replay) -> bytes:
-    """The page as UTF-8."""
+    """Return the page as UTF-8."""
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     figures = table(replay)
     page = template.substitute(

@@ -64,7 +64,7 @@ class BadRecord(ValueError):  # never leaves the package: `Reading` makes it an 
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """What a record says about its run besides the calls; empty if it says nothing.
+    """What a record says about its run besides the calls; without values if it says nothing.
 
     `id`: the run's name in reports. `session`: the conversation, if several records may belong to one.
     """

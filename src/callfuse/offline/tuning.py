@@ -1,4 +1,4 @@
-"""Sets limits by a user's own successful runs, so that at most a given share of such runs is acted on.
+"""Sets limits from a user's own successful runs, so that at most a given share of such runs is acted on.
 
 `Tuning` scores each recorded run on one scale of settings, from lenient to strict. `tune` sets a line through the
 scores of the successful runs of a source (`offline/conformal.py`).
@@ -62,7 +62,7 @@ SHIPPED: Final = 12
 
 
 def _moving(kind: Kind, limit: SoftLimit) -> LimitScale:
-    """What only warns comes no lower: it saves nothing."""
+    """Return the scale of a limit. That of a kind that only warns is never lowered, because that would save nothing."""
     if kind.most:
         return LimitScale(ceil(SHIPPED / limit.default), limit.default)
     return LimitScale(max(1, SHIPPED // limit.default), 2)
@@ -192,7 +192,7 @@ class FailedRun:
     turns: Sequence[int] = ()
 
     def saved(self, line: Score) -> int:
-        """The number of its calls from the first one that settings at a line would act on."""
+        """Return how many of its calls come from the first one on that settings at a line would act on."""
         at = bisect_right(self.steps, line, key=lambda step: step.score)
         return self.calls - self.steps[at].calls if at < len(self.steps) else 0
 
@@ -258,7 +258,7 @@ class Tuning:
 
 
 def _turns(run: RecordedRun) -> list[int]:
-    """The calls of each turn, equal ones of a round counted once."""
+    """Count the calls of each turn; equal calls of a round count once."""
     return [sum(len(round_.distinct) for round_ in rounds) for rounds in run.turns]
 
 
@@ -278,7 +278,7 @@ def try_lines(source: Source, alpha: Fraction) -> Trials:
 
 
 class CannotTuneError(ValueError):  # the commands report it; no caller of callfuse's public names sees it
-    """There is no line for a source; the message says why."""
+    """Raised if there is no line for a source; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,8 @@ class Tuned:
     raised: tuple[Raised, ...] = ()
 
     def heeding(self, feedback: Feedback) -> "Tuned":
-        """The same with limits above the findings that were false positives: it acts on less, so the promise holds."""
+        """Return the result with limits above the findings that were false positives. It acts on fewer runs, so the
+        promise holds."""
         by_scale, of_scale = feedback.apply(self.by_scale)
         by_length, of_length = feedback.apply(self.by_length)
         raised = of_length if self.recommends_length else of_scale
@@ -319,7 +320,7 @@ class Tuned:
 
     @property
     def answer(self) -> str:
-        """What to do, in one sentence."""
+        """Say in one sentence what to do."""
         before, limits = limits_of(self.before), self.limits
         changed = {name: limit for name, limit in limits.items() if limit != before[name]}
         share = percent(self.alpha)
@@ -333,7 +334,7 @@ class Tuned:
 
     @property
     def recommendation(self) -> str:
-        """Which line is recommended, and why, in one sentence."""
+        """Say in one sentence which line is recommended, and why."""
         if not self.has_failed:
             return "Recommended: the scale; what either line saves is unknown, because no run failed."
         if not (self.trials.scale.saved or self.trials.length.saved):
@@ -349,7 +350,7 @@ class Tuned:
 
     @property
     def promise(self) -> str:
-        """The guarantee in one sentence."""
+        """Say the guarantee in one sentence."""
         above = max_beyond(self.good, self.alpha)
         return (
             f"At most {percent(self.alpha)} of new successful runs of the same kind are acted on ({above:,} "
@@ -420,5 +421,5 @@ def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
 
 
 def percent(share: Fraction | float) -> str:
-    """A share as text: `5%`, `12.5%`."""
+    """Format a share: `5%`, `12.5%`."""
     return f"{float(share):.1%}".replace(".0%", "%")
