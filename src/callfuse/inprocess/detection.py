@@ -58,7 +58,7 @@ class LoopDetection:
 
     @property
     def suggestion(self) -> str:
-        """What could be tried, for people."""
+        """What people could try."""
         return self.verdict.suggestion
 
     @property
@@ -73,7 +73,7 @@ class LoopDetection:
 
     @property
     def finding_id(self) -> str:
-        """By what log lines and events name the finding."""
+        """The id by which log lines and events name the finding."""
         return self.verdict.finding_id
 
     @property
@@ -157,5 +157,5 @@ class LoopStats:
 
 
 def joined_messages(*found: LoopDetection | None) -> str:
-    """The texts for the model of these detections, with a blank line between them; empty if there are none."""
+    """Join the texts for the model of these detections, with a blank line between them; empty if there are none."""
     return "\n\n".join(one.message for one in found if one is not None and one.message)

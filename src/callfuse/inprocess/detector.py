@@ -154,20 +154,21 @@ class LoopDetector:
             return [found.get(call) for call in own]
 
     def _forget_old(self, now: float) -> None:
-        """After a pause in which the ledger of a middleware would have forgotten the conversation, forget what that
-        knows of it: blocks, and places on the ladder."""
+        """Forget what the ledger of a middleware would have forgotten after such a pause: blocks, and places on the
+        ladder."""
         if self._history.is_older(now - TIMES_KEPT * self.settings.ttl_seconds):
             self._history.forget()
             self._course = Course(())
             self._has_message = False
 
     def _told(self, verdicts: Iterable[Verdict]) -> list[Told]:
-        """Those of these verdicts that the model is told of, to do something else; in a holdout, would have been."""
+        """Return the verdicts that the model is told of so that it changes course; in a holdout, those that it would
+        have been told of."""
         rungs = [(one, self._arm.rung_of(one)) for one in verdicts]
         return [taught(one, self._arm.name) for one, rung in rungs if rung is not None and rung.teaches]
 
     def _tell_course(self) -> None:
-        """Tell what has come of what the model was told."""
+        """Emit what the model did after it was told of a finding."""
         for told, result in self._course.take_decided():
             self._bus.emit(CourseMended(self._where, told.finding_id, result, told.arm))
 
@@ -282,7 +283,7 @@ class LoopDetector:
         return found
 
     def repeats(self, call: ToolCall) -> int:
-        """The number of equal calls in a row if this call came now, whatever their results; 1 for a new one.
+        """Count the equal calls in a row if this call came now, whatever their results; 1 for a new call.
 
         Nothing is checked or kept.
         """

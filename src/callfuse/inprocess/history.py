@@ -40,12 +40,12 @@ class RoundHistory:
         self._results: OrderedDict[Signature, tuple[PastCall, Any]] = OrderedDict()
 
     def timeline(self, now: float, declares: Callable[[str], bool] | None) -> Timeline:
-        """The rounds as a timeline. `now`: seconds. `declares`: whether a tool exists; None: unknown."""
+        """Return the rounds as a timeline. `now`: seconds. `declares`: whether a tool exists; None: unknown."""
         rounds, earlier = [*reversed(self._rounds)], earlier_blocks(self._blocks)
         return Timeline(rounds, now, has_blocks=bool(self._blocked), declares=declares, earlier_blocks=earlier)
 
     def blocks(self) -> BlockMemory:
-        """What the next turn is to remember of this one and those before."""
+        """Return what the next turn must remember of this one and of those before."""
         return remember(self._blocks, self._blocked)
 
     def refused(self) -> set[Signature]:
@@ -73,7 +73,7 @@ class RoundHistory:
         return last is not None and last < than
 
     def forget(self) -> None:
-        """Keep only what a client would still show of its conversation: the calls that ran, and what they brought."""
+        """Keep only what a client would still show of its conversation: the calls that ran, and their results."""
         self._blocks = NO_BLOCKS
         self._blocked.clear()
         for _ in range(len(self._rounds)):
@@ -100,7 +100,8 @@ class RoundHistory:
         return self._rounds[-1].calls if self._rounds else ()
 
     def waiting(self, asked: ToolCall | None = None) -> PastCall | None:
-        """The call that a result belongs to: the newest one equal to `asked`, or the next one of the newest round.
+        """Return the call that a result belongs to: the newest one equal to `asked`, or the next one of the newest
+        round.
 
         None if none waits. An `asked` call without an id is matched by its arguments.
         """
@@ -125,7 +126,7 @@ class RoundHistory:
             self._results.popitem(last=False)
 
     def previous(self, call: ToolCall) -> PreviousResult | None:
-        """The last result of the same call; None if it is not kept."""
+        """Return the last result of the same call; None if it is not kept."""
         if call.signature not in self._results:
             return None
         before, content = self._results[call.signature]
@@ -133,7 +134,7 @@ class RoundHistory:
 
 
 def _shorten(call: ToolCall) -> ToolCall:
-    """The call with long arguments cut, but the signature of all of them."""
+    """Return the call with long arguments cut, but with the signature of all of them."""
     if len(call.arguments) <= ARGUMENTS_KEPT:
         return call
     arguments = f"{call.arguments[:ARGUMENTS_KEPT]}..."

@@ -59,14 +59,13 @@ class AgentRun:
                 raise ToolLoopError(self.ended)
 
     def withheld(self, call_id: str) -> LoopDetection | None:
-        """What was found in a call of the newest answer, if it must not run; None if it runs."""
+        """Return the finding in a call of the newest answer that keeps it from running; None if it runs."""
         _, found = self._judged.get(call_id, (None, None))
         return found if found is not None and found.withholds else None
 
     def finish(self, call_id: str, result: object, *, is_error: bool | None = None) -> str:
-        """Record the result of a call of the newest answer, or what it raised; returns the text that goes to the model
-        with it, empty for none. Results of withheld and of unknown calls are ignored. `is_error`: see
-        `LoopDetector.record`."""
+        """Record the result of a call of the newest answer, or the exception that it raised. Returns the text that goes
+        to the model with it, empty for none."""
         call, found = self._judged.get(call_id, (None, None))
         if call is None or (found is not None and found.withholds):
             return ""
@@ -82,12 +81,12 @@ class AgentRun:
 
 
 def name_of(*parts: str) -> str:
-    """The name of a conversation that has several: no parts of others come to the same, whatever is in them."""
+    """Make a name for a conversation from several parts. Different parts never give the same name."""
     return "/".join(quote(part, safe=_SAFE) for part in parts)
 
 
 def _ending(found: Sequence[LoopDetection | None]) -> LoopDetection | None:
-    """The block of an answer of which nothing runs; None if something does, or nothing is blocked."""
+    """Return the block of an answer of which nothing runs; None if a call runs, or nothing is blocked."""
     withheld = [one for one in found if one is not None and one.action is not None and one.action.withholds]
     if len(withheld) < len(found):
         return None
@@ -95,7 +94,7 @@ def _ending(found: Sequence[LoopDetection | None]) -> LoopDetection | None:
 
 
 def substitute(found: LoopDetection) -> Any:
-    """The result that the model gets for a withheld call: the previous one, if kept, with callfuse's text."""
+    """Return the result that the model gets for a withheld call: the previous one, if kept, with callfuse's text."""
     return append_text(found.previous.content, found.message) if found.previous is not None else found.message
 
 

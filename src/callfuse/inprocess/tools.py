@@ -47,7 +47,7 @@ class ToolLoopError(CallFuseError):
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What goes to the model for a call.
+    """The content that goes to the model for a call.
 
     `content` is the tool's own result, with callfuse's text if there is one; `text` is the same as text. `is_error` is
     True if the tool raised (then `error` is the exception) or could not be called. `detection` is what was found in the
@@ -235,7 +235,8 @@ class _ToolGuard:
         return found
 
     def substitute(self, found: LoopDetection) -> Any:
-        """The result that the model gets for a withheld call: the previous one, if kept, with callfuse's text."""
+        """Return the result that the model gets for a withheld call: the previous one, if kept, with callfuse's
+        text."""
         if found.previous is None:
             return found.message
         return self._attach(found.previous.content, found.message)
@@ -243,7 +244,7 @@ class _ToolGuard:
     def record(
         self, call: ToolCall, found: LoopDetection | None, result: object, *, is_error: bool | None = None
     ) -> tuple[str, LoopDetection | None]:
-        """Record a result; returns the text that goes to the model with it, and what is found in the call by now."""
+        """Record a result. Returns the text that goes to the model with it, and what is found in the call by now."""
         late = self.detector.record(result, call, is_error=is_error)
         return joined_messages(found, late), late or found
 
@@ -311,7 +312,7 @@ class _Running:
         return self._found if self._found is not None and self._found.withholds else None
 
     def __enter__(self) -> None:
-        """Nothing to do: the call has been checked."""
+        """Does nothing: the call has been checked already."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._guard.end(self._call)
@@ -328,7 +329,7 @@ class _Running:
 
 
 def _plain_result(name: str, result: Any) -> Any:
-    """The result of a plain function; TypeError if it still has to be awaited."""
+    """Return the result of a plain function. Raises TypeError if it still has to be awaited."""
     if not inspect.isawaitable(result):
         return result
     if inspect.iscoroutine(result):
