@@ -1,1 +1,1 @@
-"""callfuse inside other programs: a module for each framework or host, imported by nobody but its users."""
+"""callfuse inside other programs: a module for each framework or host, which only its users import."""

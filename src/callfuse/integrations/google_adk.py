@@ -50,7 +50,7 @@ class LoopGuard(BasePlugin):
         return self._runs.get(name, context.invocation_id)
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> Any:
-        """Judge the calls of a whole answer; if they end the agent, text stands in their place."""
+        """Judge the calls of a whole answer. If they end the agent, a text replaces them."""
         parts = (llm_response.content.parts if llm_response.content else None) or []
         calls = [part.function_call for part in parts if part.function_call]
         if llm_response.partial or not calls:
@@ -66,7 +66,7 @@ class LoopGuard(BasePlugin):
         return llm_response.model_copy(update={"content": content})
 
     async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
-        """Give back what stands in place of a call that does not run; None for one that runs."""
+        """Return the replacement for a call that does not run; None for a call that runs."""
         found = self._run(tool_context).withheld(tool_context.function_call_id)
         return None if found is None else _response(substitute(found))
 
@@ -76,11 +76,11 @@ class LoopGuard(BasePlugin):
         return _response(append_text(result, text)) if text else None
 
     async def on_tool_error_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, error: Any) -> None:
-        """Record that a call failed. What follows is up to others: the error ends the run if nobody handles it."""
+        """Record that a call failed. The error ends the run if nobody else handles it."""
         if isinstance(error, Exception):
             self._run(tool_context).finish(tool_context.function_call_id, error)
 
 
 def _response(result: Any) -> Any:
-    """A response as the framework makes one of any value."""
+    """Make a response of any value, as the framework does."""
     return result if isinstance(result, dict) else {"result": result}

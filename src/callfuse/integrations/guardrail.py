@@ -65,7 +65,7 @@ class ShownRequest(NamedTuple):
 
 
 class Opinion(NamedTuple):
-    """What is to be said of a request: the calls of the newest round with what was found, and the answer."""
+    """The result for a request: the calls of the newest round with their findings, and the answer."""
 
     newest: Sequence[Judged]
     where: Where
@@ -81,7 +81,7 @@ class Guardrail:
         self._memory = VerdictMemory()
 
     async def answer(self, body: bytes) -> Answer:
-        """The answer to the body of a question. Raises NotJSON. An error in callfuse lets the request pass, unless
+        """Answer the body of a question. Raises NotJSON. An error in callfuse lets the request pass, unless
         `fail_closed` is set."""
         if has_too_many_values(body):
             return self.unread("request values")
@@ -98,12 +98,12 @@ class Guardrail:
         return _block(texts.unchecked_call("")) if self._middleware.settings.fail_closed else _go_on()
 
     def unread(self, cause: str) -> Answer:
-        """The answer to a question that was not read; `cause` is counted."""
+        """Answer a question that was not read; `cause` is counted."""
         self._middleware.bus.emit(NotGuarded(cause))
         return _go_on()
 
     def _tell(self, opinion: Opinion) -> None:
-        """Tell of the newest round: its calls, and what was found."""
+        """Emit the calls and findings of the newest round."""
         bus = self._middleware.bus
         for one in opinion.newest:
             verdict = one.verdict
@@ -172,7 +172,7 @@ def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:
 
 
 def _most(request: Request, max_rounds: int) -> int:
-    """How many of the newest rounds are judged, messages of persons included: at least one, if there is one.
+    """Return how many of the newest rounds are judged, with messages of persons: at least one, if there is one.
 
     Where not all are, the first one moves in steps of half as many messages as there may be rounds: while it stays, all
     that was judged before is known.
@@ -198,7 +198,7 @@ def _from_step(positions: Sequence[int | None], step: int) -> int:
 
 
 def _as_warning(one: Judged) -> Judged:
-    """A judged call as it can be acted on once it has run: it is too late to withhold it."""
+    """Return a judged call with a warning in place of a steer: it has run, so it is too late to withhold it."""
     verdict = one.verdict
     if verdict is None:
         return one
@@ -207,7 +207,7 @@ def _as_warning(one: Judged) -> Judged:
 
 
 def _as_observed(one: Judged) -> Judged:
-    """A judged call of which the model is not told, because its result cannot be changed."""
+    """Return a judged call that is only observed, because its result cannot be changed."""
     verdict = one.verdict
     if verdict is None or not verdict.warns:
         return one
@@ -215,7 +215,7 @@ def _as_observed(one: Judged) -> Judged:
 
 
 def _newest(judged: Sequence[Judged], run: RecordedRun, request: Request) -> Sequence[Judged]:
-    """The calls of the newest round, if its results are what the model is to answer now."""
+    """Return the calls of the newest round, if the model is to answer their results now."""
     if next(iter(request.rounds()), None) is None:
         return ()
     place = len(run.turns) - 1, len(run.turns[-1]) - 1
@@ -270,7 +270,7 @@ def rewritten(shown: Sequence[Any], before: Sequence[Any], after: Sequence[Any])
 
 
 def _texts_of(message: Any) -> list[str]:
-    """The texts in the content of a message."""
+    """Return the texts in the content of a message."""
     content = message.get("content") if isinstance(message, dict) else None
     parts = content if isinstance(content, list) else [{"text": content}]
     found = [part.get("text") for part in parts if isinstance(part, dict)]

@@ -65,11 +65,11 @@ class LoopGuard(AgentMiddleware):
 
     @hook_config(can_jump_to=["end"])
     async def aafter_model(self, state: Any, runtime: Any) -> Any:
-        """The same for agents that run in an event loop."""
+        """Judge the calls as `after_model` does, for agents that run in an event loop."""
         return self.after_model(state, runtime)
 
     def wrap_tool_call(self, request: Any, handler: Any) -> Any:
-        """Run a call, or give back what stands in its place."""
+        """Run a call, or return its replacement."""
         run, _ = self._judge(request.state, request.runtime.config)
         if run is None:
             return handler(request)
@@ -79,7 +79,7 @@ class LoopGuard(AgentMiddleware):
         return _finish(run, request.tool_call["id"], handler(request))
 
     async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
-        """The same for agents that run in an event loop."""
+        """Run a call as `wrap_tool_call` does, for agents that run in an event loop."""
         run, _ = self._judge(request.state, request.runtime.config)
         if run is None:
             return await handler(request)
@@ -134,12 +134,12 @@ def _conversation(messages: list[Any], configurable: Mapping[str, Any]) -> str:
 
 
 def _last(messages: list[Any], kind: type) -> int | None:
-    """The place of the last message of this kind."""
+    """Return the index of the last message of this kind."""
     return next((at for at in reversed(range(len(messages))) if isinstance(messages[at], kind)), None)
 
 
 def _messages(state: Any) -> list[Any]:
-    """The messages of a graph's state: a list of them, a mapping or an object that has `messages`."""
+    """Return the messages of a graph's state: a list, or a mapping or object with `messages`."""
     if isinstance(state, list):
         return state
     found = state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", None)
@@ -151,7 +151,7 @@ def _message(call: Mapping[str, Any], content: str) -> Any:
 
 
 def _finish(run: AgentRun, call_id: str, result: Any) -> Any:
-    """A tool's result with callfuse's text attached, if there is one; of a command, its message for the call."""
+    """Attach callfuse's text, if there is one, to a tool's result, or to the message of a command."""
     if isinstance(result, list):
         return [_finish(run, call_id, one) for one in result]
     if isinstance(result, Command):

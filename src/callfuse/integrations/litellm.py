@@ -1,4 +1,4 @@
-"""LiteLLM's proxy with the guard around it: `app`, to be served in place of LiteLLM's own.
+"""Wraps LiteLLM's proxy: `app` is to be served in place of LiteLLM's own.
 
     CONFIG_FILE_PATH=config.yaml uvicorn callfuse.integrations.litellm:app
 
@@ -21,7 +21,7 @@ PROXY: Final = "litellm.proxy.proxy_server"
 
 
 def _proxy() -> ASGIApp:
-    """LiteLLM's own app. Raises ImportError, which says what to install."""
+    """Import LiteLLM's own app. Raises ImportError, which says what to install."""
     try:
         module = import_module(PROXY)
     except ModuleNotFoundError as error:

@@ -54,7 +54,7 @@ def guard_agent(
 
 
 class _GuardedRuns:
-    """The runs of one agent, as its hooks and the guardrails of its tools see them."""
+    """The runs of one agent, with the hooks and the guardrails of its tools."""
 
     def __init__(self, agent: Any, runs: AgentRuns) -> None:
         self._agent = agent

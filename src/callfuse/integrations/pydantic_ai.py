@@ -58,7 +58,7 @@ class _RunGuard(AbstractCapability[Any]):
         self._run = run
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
-        """Judge the calls of an answer; if they end the run, text stands in their place."""
+        """Judge the calls of an answer. If they end the run, a text replaces them."""
         parameters = request_context.model_request_parameters
         calls, kept = _calls(response, parameters)
         if not calls:
@@ -71,7 +71,7 @@ class _RunGuard(AbstractCapability[Any]):
         return replace(response, parts=[*kept, TextPart(self._run.ended.message)], finish_reason="stop")
 
     async def wrap_tool_validate(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
-        """Leave out the validation of a call that does not run, so that its result can be given back."""
+        """Skip the validation of a call that does not run, so that its replacement can be returned."""
         return {} if self._run.withheld(call.tool_call_id) else await handler(args)
 
     async def on_tool_validate_error(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Any) -> Any:
@@ -81,7 +81,7 @@ class _RunGuard(AbstractCapability[Any]):
         raise error
 
     async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
-        """Run a call, or give back what stands in its place."""
+        """Run a call, or return its replacement."""
         if (found := self._run.withheld(call.tool_call_id)) is not None:
             return substitute(found)
         try:
