@@ -178,11 +178,12 @@ class ReverseProxy:
         return is_cross_site(scope["headers"], self._settings.own_names)
 
     async def refuse_foreign(self, scope: Scope, send: Send) -> None:
-        """Answer such a request with 403."""
+        """Answer a request of a page of another site with 403."""
         await self.refuse(scope, send, FOREIGN)
 
     def foreign_host(self, scope: Scope) -> str | None:
-        """The `Host` of an HTTP request that is no name of this proxy; None if all are, or there is none."""
+        """Return the `Host` of an HTTP request if it is no name of this proxy; None if it is one, or if there is
+        none."""
         if self._settings.is_any_host:
             return None
         server = scope.get("server")
@@ -191,7 +192,7 @@ class ReverseProxy:
         return next((host for host in hosts if not is_own_host(host, names, local)), None)
 
     def refusal_of(self, scope: Scope) -> Failure | None:
-        """Why an HTTP request is refused before anything else reads it; None if it is not."""
+        """Return why an HTTP request is refused before anything else reads it; None if it is not."""
         if (host := self.foreign_host(scope)) is not None:
             reason = (
                 f"the Host {host[:LONGEST_HOST]!a} is not a name of this proxy; if it should be one, add it to "
@@ -283,5 +284,5 @@ def _needs_credentials(target: RouteTarget, scope: Scope) -> bool:
 
 
 def _printable_path(scope: Scope) -> str:
-    """The path for a log line, escaped and without query, which may hold a key."""
+    """Return the path for a log line: escaped, and without the query, which may hold a key."""
     return ascii(scope["path"])[1:-1]

@@ -78,7 +78,7 @@ class UpstreamClient:
         return False if time.monotonic() - self._failed_at < FAILED_FOR_S else None
 
     def note_try(self, *, reached: bool) -> None:
-        """Note what became of a request."""
+        """Note whether the upstream has answered a request."""
         self._was_tried = True
         self._failed_at = None if reached else time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Tells requests that a foreign web page has a browser send, which may not use credentials that the proxy adds.
+"""Detects requests that a foreign web page has a browser send. They may not use credentials that the proxy adds.
 
 A page can have its visitor's browser post a form to any address, `http://127.0.0.1:8100` too, or by a name of its own
 that leads there (DNS rebinding). Where clients bring their own credentials such a request has none.

@@ -1,4 +1,4 @@
-"""Tells whether the `Host` of a request is a name of this proxy.
+"""Decides whether the `Host` of a request is a name of this proxy.
 
 A web page's own name may lead to an address of its visitor (DNS rebinding); what it then asks has that name as `Host`,
 and the page may read the answer. Sent on, `Host` is that of the upstream, which could not tell any more.

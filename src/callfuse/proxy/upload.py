@@ -96,7 +96,7 @@ class Upload(Payload):
             await writer.drain()
 
     async def _next(self, client: Departure) -> Message:
-        """The client's next message. What the upstream takes to read is not counted."""
+        """Return the client's next message. The time that the upstream takes to read is not counted."""
         now = asyncio.get_running_loop().time
         begun = now()
         try:
