@@ -66,17 +66,17 @@ def effective_rows(
 
 
 def as_json(rows: Iterable[EffectiveSetting]) -> str:
-    """The rows as one JSON list of objects with key, value, tier and source."""
+    """Format the rows as one JSON list of objects with key, value, tier and source."""
     return json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False)
 
 
 def as_text(value: Any) -> str:
-    """A value as a file would write it, on one line."""
+    """Format a value as a file would write it, on one line."""
     return value if isinstance(value, str) and value.isprintable() and value else json.dumps(value)
 
 
 def value_at(value: Any, path: KeyPath) -> Any:
-    """The value under a path, as a file would write it and without credentials."""
+    """Return the value under a path, as a file would write it and without credentials."""
     for name in path:
         value = value[name] if isinstance(value, dict) else getattr(value, name)
     return masked(value) if value is not None and is_secret(path) else as_plain_masked(value)

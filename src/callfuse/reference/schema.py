@@ -29,7 +29,7 @@ WORDS = ("true", "t", "on", "yes", "y", "1", "false", "f", "off", "no", "n", "0"
 
 
 def _spellings(names: Iterable[str]) -> list[str]:
-    """All spellings of names: as they are, in capitals, with one capital, with dashes."""
+    """Return all spellings of names: as they are, in capitals, with one capital, with dashes."""
     cased = [spelt for name in names for spelt in (name, name.upper(), name.capitalize())]
     return list(dict.fromkeys([*cased, *(name.replace("_", "-") for name in cased)]))
 
@@ -45,14 +45,14 @@ LIMIT: list[JSONSchema] = [*ON_OR_OFF, NUMBER, {"enum": [0]}, {"type": "integer"
 
 
 def _long_form(limits: Mapping[str, list[JSONSchema]]) -> JSONSchema:
-    """What is set for a kind of loops as a mapping: its limit under either name, and its caps."""
+    """Describe the settings of a kind of loops as a mapping: its limit under either name, and its caps."""
     keys: JSONSchema = {name: {"anyOf": limit} for name, limit in limits.items()}
     caps: JSONSchema = {name: {"anyOf": [CAP, NULL]} if name == "most_hard" else CAP for name in CAPS}
     return {"type": "object", "properties": keys | caps, "additionalProperties": False}
 
 
 def _of_part(cap: fields.PartCap) -> JSONSchema:
-    """What may be set for a part of an answer. YAML reads `off` as false."""
+    """Describe what may be set for a part of an answer. YAML reads `off` as false."""
     names = cap.names if cap.rungs else (*cap.names, *RUNG_NAMES, NO_CAP)
     return {"enum": [False, *_spellings(names)]}
 
@@ -115,7 +115,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def _models(model: type[BaseModel]) -> dict[type[BaseModel], None]:
-    """All settings classes below a class, each once."""
+    """Return all settings classes below a class, each once."""
     found: dict[type[BaseModel], None] = {model: None}
     for field in model.model_fields.values():
         below = section_of(field.annotation) or entry_of(field.annotation) or item_of(field.annotation)

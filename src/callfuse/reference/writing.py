@@ -31,7 +31,7 @@ Values = Mapping[str, Any]
 
 
 def written_into(text: str, name: str, values: Values, comments: tuple[str, ...] = ()) -> str:
-    """The text of the file `name` (TOML by its suffix, else YAML) with these values in `tool_call_loop`.
+    """Return the text of the file `name` (TOML by its suffix, else YAML) with these values in `tool_call_loop`.
 
     `comments` are lines before a section that the file did not have. Raises ConfigError if the file is broken, or
     written in a way that cannot be edited.
@@ -56,7 +56,8 @@ def written_into(text: str, name: str, values: Values, comments: tuple[str, ...]
 
 
 def section_in(text: str, name: str) -> Values:
-    """What the text of the file `name` holds in `tool_call_loop`; empty if that is nothing, or cannot be read."""
+    """Return what the text of the file `name` holds in `tool_call_loop`; empty if it holds nothing or cannot be
+    read."""
     value = (parse_toml if name.lower().endswith(".toml") else parse_yaml)(text, name).value
     section = value.get(SECTION) if isinstance(value, Mapping) else None
     return section if isinstance(section, Mapping) else {}
@@ -108,7 +109,7 @@ def _umask() -> int:
 
 
 def _merged(old: Mapping[Any, Any], new: Values) -> dict[Any, Any]:
-    """The old values with the new ones, key by key down to values that are no mappings."""
+    """Merge new values into old ones, key by key, down to values that are no mappings."""
     found = deepcopy(dict(old))
     for key, value in new.items():
         there = found.get(key)
@@ -163,14 +164,14 @@ def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
 
 
 def _flow(value: Any) -> str:
-    """A value as YAML, and as TOML where it is a scalar, on one line."""
+    """Format a value on one line as YAML, which is also TOML if the value is a scalar."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_yaml_key(key)}: {_flow(one)}" for key, one in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _yaml_key(key: str) -> str:
-    """A key as YAML: by itself where that is a text, else quoted."""
+    """Format a key as YAML: plain if YAML reads it as a text, else quoted."""
     return key if _BARE_KEY.fullmatch(key) and yaml.safe_load(key) == key else json.dumps(key, ensure_ascii=False)
 
 
@@ -210,7 +211,7 @@ def _toml_extended(
 
 
 def _path_of(line: str, table: KeyPath) -> KeyPath | None:
-    """The path of the key in a line, or of the table that it opens; None if it holds neither by itself."""
+    """Return the path of the key in a line, or of the table that it opens; None if it has neither."""
     try:
         value: Any = tomllib.loads(line)
     except tomllib.TOMLDecodeError:
