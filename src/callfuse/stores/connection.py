@@ -1,4 +1,4 @@
-"""The way to a Redis or Valkey: a connection for each event loop, behind one circuit breaker.
+"""Connects to a Redis or Valkey: a connection for each event loop, behind one circuit breaker.
 
 A server that fails or does not answer in time is left alone: what is asked is refused at once, without network, until
 the server answers a background probe.
@@ -96,7 +96,7 @@ class Connection:
         arguments: Sequence[str | bytes | int],
         read: Reader[T],
     ) -> tuple[Any, str]:
-        """Run a script; what is read of its reply, and why there is none."""
+        """Run a script. Returns what is read of its reply, or why there is none."""
         server = self._servers.get(loop) or self._open(loop)
         if self._is_behind() or not self._breaker.closed:
             self._probe_if_due(server)

@@ -98,7 +98,7 @@ class SessionIndex:
         return self._breaker.closed or self._breaker.is_due()
 
     def forget(self, session: SessionKey) -> None:
-        """The server has lost what it had of a session, as after a restart: it is due again."""
+        """Note a session again next time, because the server has lost it, as after a restart."""
         for has_set in (False, True):
             self._noted_at.pop((session, has_set), None)
 
@@ -166,7 +166,7 @@ class SessionIndex:
 
 
 def _base(name: str) -> str:
-    """A name without the fingerprints at its end: all names that are found by one another have the same."""
+    """Return a name without the fingerprints at its end. Names that are found by one another have the same base."""
     end = len(name)
     while end >= _FINGERPRINT_LENGTH and _FINGERPRINT.fullmatch(name, end - _FINGERPRINT_LENGTH, end):
         end -= _FINGERPRINT_LENGTH
@@ -174,7 +174,7 @@ def _base(name: str) -> str:
 
 
 def _decode(member: bytes) -> SessionKey | None:
-    """A session that was noted; None for what callfuse has not written."""
+    """Decode a session that was noted; None for a value that callfuse has not written."""
     credential, mark, name = member.partition(b":")
     try:
         return (bytes.fromhex(credential.decode("ascii")), name.decode()) if mark else None

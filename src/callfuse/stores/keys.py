@@ -32,7 +32,7 @@ FINDINGS: Final = StreamPlace("callfuse:{events}:findings", 50_000, 30 * 24 * 60
 
 
 def lane_key(lane: Lane) -> str:
-    """The key of a lane."""
+    """Return the key of a lane."""
     names = f"{lane.session}\n{lane.source}\n{lane.agent}\n{lane.fingerprint.hex()}"
     return f"{PREFIX}{{{lane.credential.hex()}}}:lane:{_digest(names)}"
 
@@ -43,7 +43,7 @@ def last_use_key(lane: Lane) -> str:
 
 
 def session_key(session: SessionKey) -> str:
-    """The key of a session. Its name is short and printable (`conversations/identity.py`)."""
+    """Return the key of a session. Its name is short and printable (`conversations/identity.py`)."""
     credential, name = session
     return f"{PREFIX}{{{credential.hex()}}}:session:{name}"
 

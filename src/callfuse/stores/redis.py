@@ -93,11 +93,11 @@ class RedisLedger:
         )
 
     def __len__(self) -> int:
-        """The lanes of the local copy."""
+        """The number of lanes in the local copy."""
         return len(self._local)
 
     def __bool__(self) -> bool:
-        """It is a store, whether it holds anything or not."""
+        """True: a ledger is a store, whether it holds anything or not."""
         return True
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
@@ -337,7 +337,7 @@ class RedisLedger:
 
 
 def _joined(here: Iterable[KeptSession], there: Mapping[SessionKey, float]) -> list[KeptSession]:
-    """The last used `MOST` sessions of which this process or the index knows."""
+    """Return the last `MOST` sessions that this process or the index knows."""
     known = {session: KeptSession(session, SessionState(), used) for session, used in there.items()}
     for one in here:
         known[one.key] = one._replace(used=max(one.used, there.get(one.key, one.used)))

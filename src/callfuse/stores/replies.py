@@ -1,4 +1,4 @@
-"""Read what a server replies to scripts. Raises UnexpectedReplyError for a reply of any other shape.
+"""Reads what a server replies to scripts. Raises UnexpectedReplyError for a reply of any other shape.
 
 A server, or what stands in its place, may answer with anything: such a reply counts as a failure of the store, as an
 answer that never comes does. So replies are read here, where failures are caught (`stores/redis.py`).
@@ -19,31 +19,32 @@ class UnexpectedReplyError(TypeError):
 
 
 def read_value(reply: Any) -> Value:
-    """What a key holds."""
+    """Read the value of a key."""
     if reply is None or isinstance(reply, bytes):
         return reply
     raise UnexpectedReplyError(f"not a value but {type(reply).__name__}")
 
 
 def read_number(reply: Any) -> int:
-    """A whole number."""
+    """Read a whole number."""
     if type(reply) is int:
         return reply
     raise UnexpectedReplyError(f"not a number but {type(reply).__name__}")
 
 
 def values_of(count: int) -> Reader[list[Value]]:
-    """Reads what so many keys hold."""
+    """Make a reader of the values of this many keys."""
     return partial(_read_values, count)
 
 
 def moved_of(count: int) -> Reader[list[Value]]:
-    """Reads the reply to a write that `count` keys are checked for: empty if it was done, else what these hold."""
+    """Make a reader of the reply to a write that `count` keys are checked for: empty if it was done, else what these
+    keys hold."""
     return partial(_read_moved, count)
 
 
 def states_of(count: int) -> Reader[list[tuple[Value, int]]]:
-    """Reads what so many keys hold, each with a number."""
+    """Make a reader of the values of this many keys, each with a number."""
     return partial(_read_states, count)
 
 
@@ -82,7 +83,7 @@ def _read_states(count: int, reply: Any) -> list[tuple[Value, int]]:
 
 
 def _list(reply: Any, length: int | None = None) -> list[Any]:
-    """A list of this length (None: of any)."""
+    """Check that a reply is a list of this length (None: any length)."""
     if not isinstance(reply, list) or length not in (None, len(reply)):
         raise UnexpectedReplyError(f"not a list of the expected length but {type(reply).__name__}")
     return reply

@@ -1,4 +1,4 @@
-"""What the ledger does on a Redis or Valkey, a Lua script each: it runs alone there, and costs one round trip."""
+"""The Lua scripts of the ledger. Each runs alone on a Redis or Valkey, and costs one round trip."""
 
 from typing import Final
 

@@ -130,7 +130,7 @@ class _Node:
 
 
 def _packed(arguments: Sequence[str | bytes | int]) -> bytes:
-    """A command as it is sent."""
+    """Encode a command as it is sent."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         text = argument if isinstance(argument, bytes) else str(argument).encode()
@@ -139,5 +139,5 @@ def _packed(arguments: Sequence[str | bytes | int]) -> bytes:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server has answered, and will not run a script: for want of a right, for what a key holds."""
+    """Whether the server has answered that it does not run a script: a right is missing, or a key holds something else."""
     return isinstance(error, ResponseError)

@@ -148,19 +148,20 @@ def encode_lane(state: LaneState) -> bytes:
 
 
 def _join(session: str, revision: str, text: bytes) -> bytes:
-    """A value of two lines and a JSON text, which has no newline."""
+    """Join two lines and a JSON text, which has no newline, to a value."""
     return b"\n".join((session.encode(), revision.encode(), text))
 
 
 def _split(value: bytes) -> tuple[str, str, bytes]:
-    """Session, revision and text of a value, the first two empty where it has none. Raises ValueError."""
+    """Split a value into session, revision and text. Session and revision are empty if it has none. Raises
+    ValueError."""
     *head, text = value.split(b"\n", 2)
     session, revision = [one.decode() for one in (*head, b"", b"")[:2]]
     return session, revision, text
 
 
 def revision_of(value: bytes) -> str:
-    """The revision of a value that need not be readable; empty if it has none."""
+    """Return the revision of a value that need not be readable; empty if it has none."""
     _, *rest = value.split(b"\n", 2)
     return rest[0].decode("ascii", "replace") if len(rest) == 2 else ""
 
@@ -197,12 +198,12 @@ def decode_lane(value: bytes) -> LaneState:
 
 
 def encode_time(seconds: float) -> bytes:
-    """A time in Unix seconds as a value."""
+    """Encode a time in Unix seconds."""
     return b"%r" % float(seconds)
 
 
 def decode_time(value: bytes | None) -> float | None:
-    """The time of a value; None where there is none, or something else."""
+    """Decode a time; None if there is none, or something else."""
     try:
         seconds = float(value or b"")
     except ValueError:
