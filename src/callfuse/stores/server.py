@@ -139,5 +139,5 @@ def _packed(arguments: Sequence[str | bytes | int]) -> bytes:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server has answered that it does not run a script: a right is missing, or a key holds something else."""
+    """Whether the server has answered that it does not run a script: a right is missing, or a key has another type."""
     return isinstance(error, ResponseError)
