@@ -8,7 +8,7 @@ from callfuse.policy.settings import LoopSettings
 from tests.project.sources import PROJECT, document, quoted, rows
 
 PAGE = document("docs/security.md")
-UNITS = {"MiB": 1024 * 1024, "s": 1, "": 1}
+UNITS = {"KiB": 1024, "MiB": 1024 * 1024, "s": 1, "": 1}
 LIMIT = re.compile(r"max_(sessions|rounds|.+_bytes|.+_s)|(read|steer|callback)_timeout_s")
 """Settings that bound what anybody can make callfuse keep, or wait for."""
 
