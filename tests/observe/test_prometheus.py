@@ -12,7 +12,8 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import metrics as client_metrics
 from prometheus_client.openmetrics import parser as open_metrics
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -23,8 +24,8 @@ from callfuse.model import Finding, ToolCall
 from callfuse.observe import events, labels
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import Event, ExchangeEnded, FindingSeen, Where
-from callfuse.observe.metrics import COUNTERS
-from callfuse.observe.prometheus import PREFIX, Metrics
+from callfuse.observe.metrics import COUNTERS, MetricSink
+from callfuse.observe.prometheus import PREFIX, Metrics, _InFiles
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 from tests.project.sources import document, quoted, rows
@@ -278,6 +279,26 @@ def test_texts_from_outside_make_no_series() -> None:
     assert len(metrics._series) == children
     assert found[f"{PREFIX}exchanges_total{{dialect=other,outcome=other}}"] == 40_004
     assert not [name for name in found if "made up" in name]
+
+
+@pytest.mark.parametrize("created", [True, False])
+def test_what_is_exposed_is_what_prometheus_client_would_expose(created: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same lines for the same events: those of its own instruments, in a host's registry and in callfuse's."""
+    monkeypatch.setattr(client_metrics, "_use_created", created)
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    metrics, reference = Metrics(ours), MetricSink(_InFiles(theirs))
+    edges = [ended(seconds=seconds, before_seconds=seconds) for seconds in (0.01, 0.0100001, 1e-9, 1e9)]
+    for event in (*edges, *(event for event, _ in EACH.values()), *made_up(1), *made_up(2)):
+        metrics.take(event)
+        reference.take(event)
+    lines = [re.sub(r"(_created.*) .*", r"\1 -", generate_latest(one).decode()) for one in (ours, theirs)]
+    own = [
+        sorted(line for line in text.splitlines() if re.search(r"callfuse_(?!held|sessions|in_flight)", line))
+        for text in lines
+    ]
+    assert own[0] == own[1]
+    assert any("_created" in line for line in own[0]) is created
+    assert [line for line in metrics.render()[0].decode().splitlines() if "_created" in line] == []
 
 
 def literals(module: Path, method: str) -> set[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from callfuse.observe import events, fields, labels
 from callfuse.observe.bus import Bus
@@ -249,10 +249,57 @@ class Instruments(Protocol):
         ...
 
 
+Add = Callable[[Series, float], None]
+"""Adds to a series of a counter, or measures a time for one of a histogram."""
+
+
+def _take_exchange(add: Add, event: events.ExchangeEnded) -> None:
+    """Measure an exchange of a model, and what callfuse added to it."""
+    dialect, route = event.where.dialect, event.route
+    if dialect == labels.MCP:
+        return
+    add(("exchange", dialect, route), event.seconds)
+    if event.mode != "answered":
+        if event.status:
+            add(("upstream_responses", dialect, route, str(event.status)), 1)
+        if event.first_byte_seconds and event.status < events.FAILED:
+            add(("first_byte", dialect, route), event.first_byte_seconds)
+        if event.before_seconds:
+            add(("added", dialect, route, "before"), event.before_seconds)
+    if held := event.held_seconds - event.asked_seconds:
+        add(("added", dialect, route, "held"), held)
+    if event.asked_seconds:
+        add(("added", dialect, route, "asked"), event.asked_seconds)
+
+
+def _take_tokens(add: Add, event: events.TokensSpent) -> None:
+    """Count what an answer has cost."""
+    source = "estimate" if event.estimated_tokens else "vendor"
+    for kind in labels.TOKEN_TYPES:
+        add(("tokens", event.where.dialect, kind, source), getattr(event, f"{kind}_tokens"))
+    add(("cost",), event.cost)
+
+
+def _take_feedback(add: Add, event: events.FeedbackGiven) -> None:
+    """Count a false alarm."""
+    if event.kind == labels.FALSE_POSITIVE:
+        add(("false_positives",), 1)
+
+
+_MEASURED: Final[Mapping[type[Event], Callable[[Add, Any], None]]] = {
+    events.ExchangeEnded: _take_exchange,
+    events.HoldEnded: lambda add, event: add(("hold",), event.seconds),
+    events.Decided: lambda add, event: add(("decide",), event.seconds),
+    events.TokensSpent: _take_tokens,
+    events.FeedbackGiven: _take_feedback,
+}
+"""What an event changes beside the counter of its kind."""
+
+
 class MetricSink:
     """A sink of events (`observe/bus.py`) that counts and measures them. May be used from any thread."""
 
-    kinds: Final = frozenset((*_COUNTED, *_STORE, events.HoldEnded, events.Decided, events.TokensSpent))
+    kinds: Final = frozenset((*_COUNTED, *_MEASURED, *_STORE))
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
@@ -265,52 +312,18 @@ class MetricSink:
     def take(self, event: Event) -> None:
         """Count or measure an event."""
         kind = type(event)
-        if kind in _COUNTED:
-            key_of, series_of = _COUNTED[kind]
-            self._add(series_of(key_of(event)))
-        elif isinstance(event, events.HoldEnded):
-            self._add(("hold",), event.seconds)
-        elif isinstance(event, events.Decided):
-            self._add(("decide",), event.seconds)
-        elif kind in _STORE:
-            self._set_store(_STORE[kind])
-        if isinstance(event, events.ExchangeEnded):
-            self._time(event)
-        elif isinstance(event, FindingSeen):
-            with self._lock:
-                saved = self._saved.by(event)
-            if saved:
-                self._add(("saved_calls",), saved)
-                self._add(("saved_tokens",), tokens_of(event, saved))
-        elif isinstance(event, events.TokensSpent):
-            self._take_tokens(event)
-        elif isinstance(event, events.FeedbackGiven) and event.kind == labels.FALSE_POSITIVE:
-            self._add(("false_positives",))
-
-    def _time(self, event: events.ExchangeEnded) -> None:
-        """Record the times of an exchange with a model, and the time that callfuse added."""
-        place = event.where.dialect, event.route
-        if event.where.dialect == labels.MCP:
-            return
-        self._add(("exchange", *place), event.seconds)
-        if event.mode != "answered":
-            if event.status:
-                self._add(("upstream_responses", *place, str(event.status)))
-            if event.first_byte_seconds and event.status < events.FAILED:
-                self._add(("first_byte", *place), event.first_byte_seconds)
-            if event.before_seconds:
-                self._add(("added", *place, "before"), event.before_seconds)
-        if held := event.held_seconds - event.asked_seconds:
-            self._add(("added", *place, "held"), held)
-        if event.asked_seconds:
-            self._add(("added", *place, "asked"), event.asked_seconds)
-
-    def _take_tokens(self, event: events.TokensSpent) -> None:
-        """Count what an answer has cost."""
-        source = "estimate" if event.estimated_tokens else "vendor"
-        for kind in labels.TOKEN_TYPES:
-            self._add(("tokens", event.where.dialect, kind, source), getattr(event, f"{kind}_tokens"))
-        self._add(("cost",), event.cost)
+        with self._lock:
+            if kind in _COUNTED:
+                key_of, series_of = _COUNTED[kind]
+                self._add(series_of(key_of(event)))
+            if kind in _MEASURED:
+                _MEASURED[kind](self._add, event)
+            elif isinstance(event, FindingSeen):
+                if saved := self._saved.by(event):
+                    self._add(("saved_calls",), saved)
+                    self._add(("saved_tokens",), tokens_of(event, saved))
+            elif kind in _STORE:
+                self._set_store(_STORE[kind])
 
     def _add(self, series: Series, amount: float = 1) -> None:
         """Count or measure; a value that a label may not have is `other`."""

@@ -12,17 +12,23 @@ import gzip
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
+from itertools import accumulate
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+import prometheus_client.metrics
 import prometheus_client.multiprocess
 import prometheus_client.values
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from callfuse.observe import labels
 from callfuse.observe.metrics import (
@@ -32,15 +38,18 @@ from callfuse.observe.metrics import (
     HISTOGRAMS,
     STORE_UP,
     Change,
+    Counted,
     Label,
     MetricSink,
+    Timed,
     Watched,
     version_of_callfuse,
 )
 
 __all__ = ["Metrics"]
 
-_multiprocess: Any = prometheus_client.multiprocess  # neither has types
+_metrics: Any = prometheus_client.metrics
+_multiprocess: Any = prometheus_client.multiprocess  # neither this nor the next one has types
 _values: Any = prometheus_client.values
 
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -51,26 +60,32 @@ PREFIX: Final = "callfuse_"
 _UNITS: Final = {"By": "_bytes"}
 """How the names of gauges of a unit end."""
 _MODES: Final[Mapping[str, Literal["livesum", "livemin"]]] = {"sum": "livesum", "min": "livemin"}
+_METRICS: Final[Mapping[str, Counted | Timed]] = {**COUNTERS, **HISTOGRAMS}
+_BEGUN: Final = [
+    *((name, ()) for name, one in _METRICS.items() if not one.labels),
+    *(
+        (name, (value,))
+        for name, one in COUNTERS.items()
+        if len(one.labels) == 1
+        for value in (*(one.labels[0].values or ()), labels.OTHER)
+    ),
+]
+"""Series that are there from the start, so that the first event is an increase."""
 
 
-class _Instruments:
-    """The metrics in a registry; without a registry if they are in files that processes share."""
+def _full(name: str) -> str:
+    """The name of a counter or histogram as Prometheus has it."""
+    return f"{PREFIX}{name}_seconds" if name in HISTOGRAMS else PREFIX + name
+
+
+def _names(one: Counted | Timed) -> list[str]:
+    return [label.name for label in one.labels]
+
+
+class _Gauges:
+    """The gauges by name, and build info beside them."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
-        self.counters = {
-            name: Counter(PREFIX + name, one.text, [label.name for label in one.labels], registry=registry)
-            for name, one in COUNTERS.items()
-        }
-        self.histograms = {
-            name: Histogram(
-                f"{PREFIX}{name}_seconds",
-                one.text,
-                [label.name for label in one.labels],
-                buckets=one.bounds,
-                registry=registry,
-            )
-            for name, one in HISTOGRAMS.items()
-        }
         self.gauges = {
             name: Gauge(
                 PREFIX + name + _UNITS.get(one.unit, ""),
@@ -88,31 +103,110 @@ class _Instruments:
             multiprocess_mode="livemax",
         )
         info.labels(version_of_callfuse(), platform.python_version()).set(1)
-        for name, one in COUNTERS.items():  # so that the first event is an increase
-            if len(one.labels) == 1:
-                for value in (*(one.labels[0].values or ()), labels.OTHER):
-                    self.counters[name].labels(value)
-
-    def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """Return a function that adds to a series of a counter."""
-        counter = self.counters[name]
-        return (counter.labels(*values.values()) if values else counter).inc
-
-    def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """Return a function that records a time, in seconds, in a series of a histogram."""
-        histogram = self.histograms[name]
-        return (histogram.labels(*values.values()) if values else histogram).observe
 
     def setting(self, name: str) -> Change:
         """Return a function that sets a gauge."""
         return self.gauges[name].set
 
 
+class _InFiles(_Gauges):
+    """The metrics as prometheus-client makes them: their values live in files that processes share."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__(registry)
+        self._all: dict[str, Any] = {
+            name: Histogram(_full(name), one.text, _names(one), buckets=one.bounds, registry=registry)
+            if isinstance(one, Timed)
+            else Counter(_full(name), one.text, _names(one), registry=registry)
+            for name, one in _METRICS.items()
+        }
+        for name, values in _BEGUN:
+            self._child(name, *values)
+
+    def adding(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What adds to a series of a counter."""
+        return self._child(name, *values.values()).inc
+
+    def timing(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What measures a time for a series of a histogram, in seconds."""
+        return self._child(name, *values.values()).observe
+
+    def _child(self, name: str, *values: str) -> Any:
+        return self._all[name].labels(*values) if values else self._all[name]
+
+
+class _Series:
+    """One series: the sum of what was added, and of a histogram how many times are in each bucket."""
+
+    __slots__ = ("_bounds", "_buckets", "_created", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._buckets = [0] * (len(bounds) + 1)
+        self._created = time.time()
+        self._sum = 0.0
+
+    def add(self, amount: float) -> None:
+        """Add to a counter."""
+        self._sum += amount
+
+    def observe(self, seconds: float) -> None:
+        """Measure a time."""
+        self._buckets[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
+        """The end of the name, the label beside those of the series, and the value of each sample."""
+        if self._bounds:
+            counts = [*accumulate(self._buckets)]
+            for bound, count in zip((*self._bounds, inf), counts, strict=True):
+                yield "_bucket", {"le": floatToGoString(bound)}, count
+            yield "_count", {}, counts[-1]
+        yield "_sum" if self._bounds else "_total", {}, self._sum
+        if _metrics._use_created:
+            yield "_created", {}, self._created
+
+
+class _InMemory(_Gauges, Collector):
+    """The metrics as plain numbers, which become samples when somebody reads them: prometheus-client takes a lock and
+    five calls for each time that it measures."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        self._all: dict[str, dict[tuple[str, ...], _Series]] = {name: {} for name in _METRICS}
+        for name, values in _BEGUN:
+            self._series(name, *values)
+        registry.register(self)
+
+    def adding(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What adds to a series of a counter."""
+        return self._series(name, *values.values()).add
+
+    def timing(self, name: str, values: Mapping[Label, str]) -> Change:
+        """What measures a time for a series of a histogram, in seconds."""
+        return self._series(name, *values.values()).observe
+
+    def collect(self) -> Iterable[Metric]:
+        """Each metric with its samples."""
+        for name, one in _METRICS.items():
+            metric = Metric(_full(name), one.text, "histogram" if isinstance(one, Timed) else "counter")
+            for values, series in self._all[name].copy().items():
+                labels = dict(zip(_names(one), values, strict=True))
+                for end, more, value in series.samples():
+                    metric.add_sample(metric.name + end, labels | more, value)
+            yield metric
+
+    describe = collect  # so that a registry takes them once
+
+    def _series(self, name: str, *values: str) -> _Series:
+        one = _METRICS[name]
+        return self._all[name].setdefault(values, _Series(one.bounds if isinstance(one, Timed) else ()))
+
+
 @lru_cache(1)
-def _shared_instruments() -> _Instruments:
-    """Return the metrics of this process in a shared folder. They exist once, because a second set would overwrite
-    their values."""
-    return _Instruments(None)
+def _in_files() -> _InFiles:
+    """The metrics of this process in a shared folder: a second set would overwrite the values of the first."""
+    return _InFiles()
 
 
 class Metrics(MetricSink):
@@ -127,7 +221,7 @@ class Metrics(MetricSink):
         self._guards: list[Watched] = []
         self._folder = _folder()
         self._registry = CollectorRegistry() if registry is None else registry
-        of = _shared_instruments() if self._folder else _Instruments(self._registry)
+        of = _in_files() if self._folder else _InMemory(self._registry)
         super().__init__(of)
         self._gauges = of.gauges
         if not self._folder:
