@@ -17,11 +17,8 @@ ACCESS: Final = "callfuse.access"
 """The name of the logger."""
 logger: Final = logging.getLogger(ACCESS)
 
-_LINE: Final = (
-    "%(dialect)s %(status)s, model=%(model)s, session=%(session_id)s, lane=%(lane)s, %(guard)s, calls=%(calls)d, "
-    "action=%(action)s, %(ms)d ms"
-)
-_HELD: Final = ", held %(held_ms)d ms"
+_LINE: Final = "%s %s, model=%s, session=%s, lane=%s, %s, calls=%d, action=%s, %d ms"
+_HELD: Final = ", held %d ms"
 
 
 class AccessSink:
@@ -38,29 +35,35 @@ class AccessSink:
 def access(event: ExchangeEnded) -> None:
     """Log an exchange. `-` stands for a value that is not known."""
     where = event.where
+    model, lane = text(where.model) or "-", where.lane or "-"
+    status, action = event.status or "-", event.action or "-"
+    guard, ms, held_ms = _guard(event), round(1000 * event.seconds), round(1000 * event.held_seconds)
+    line = _LINE
+    args: tuple[object, ...] = (where.dialect, status, model, where.session, lane, guard, event.calls, action, ms)
+    if event.held_seconds:
+        line, args = line + _HELD, (*args, held_ms)
     fields: dict[str, object] = {
         "session_id": where.session,
         "session_source": where.source,
-        "lane": where.lane or "-",
+        "lane": lane,
         "backend": where.backend,
-        "model": text(where.model) or "-",
+        "model": model,
         "dialect": where.dialect,
-        "action": event.action or "-",
-        "status": event.status or "-",
-        "guard": _guard(event),
+        "action": action,
+        "status": status,
+        "guard": guard,
         "mode": event.mode,
         "cause": plain(event.cause),
         "ending": event.ending,
         "calls": event.calls,
-        "ms": round(1000 * event.seconds),
-        "held_ms": round(1000 * event.held_seconds),
+        "ms": ms,
+        "held_ms": held_ms,
         "asked_ms": round(1000 * event.asked_seconds),
-        "before_ms": round(1000 * event.before_seconds, 1),
+        "before_ms": round(10_000 * event.before_seconds) / 10,
         "first_byte_ms": round(1000 * event.first_byte_seconds),
         "route": event.route,
     }
-    line = _LINE + (_HELD if event.held_seconds else "")
-    write(logger, logging.INFO, line, fields)
+    write(logger, logging.INFO, line, args, fields)
 
 
 def _guard(event: ExchangeEnded) -> str:

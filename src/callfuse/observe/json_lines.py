@@ -61,7 +61,7 @@ class JsonHandler(logging.StreamHandler[TextIO]):
         self.acquire()
         try:
             self.stream.write(text)
-            self.flush()
+            self.stream.flush()
         finally:
             self.release()
 

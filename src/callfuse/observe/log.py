@@ -24,6 +24,8 @@ from callfuse.observe.printable import plain
 from callfuse.policy.ladder import OnLoopError, Verdict
 
 logger: Final = logging.getLogger("callfuse")
+Args = tuple[object, ...] | dict[str, object]
+"""What stands in a line: by place, which is three times as fast, or by name."""
 
 SHORT_SIGNATURE: Final = 50
 """Characters of tool and arguments in the line of a finding."""
@@ -57,17 +59,18 @@ _BLOWN: Final = (
 )
 
 
-def write(to: logging.Logger, level: int, line: str, fields: dict[str, object]) -> None:
-    """Write a line of these fields, which also stand beside it, to a logger that takes the level.
+def write(to: logging.Logger, level: int, line: str, args: Args, fields: dict[str, object]) -> None:
+    """Write a line of these arguments, beside which the fields stand, to a logger that takes the level.
 
     Fast path: where only a `JsonHandler` gets the line, it is written without a record (7 us). Else the record is made
     here (12 us): `logger.log` (25 us) also looks for its caller, and checks each field against the record's own.
     """
     handler = only_handler(to, level)
     if handler is not None:
-        handler.write(to.name, level, line % fields, fields)
+        handler.write(to.name, level, line % args, fields)
         return
-    record = to.makeRecord(to.name, level, __file__, 0, line, (fields,), None, "write")
+    given = args if isinstance(args, tuple) else (args,)
+    record = to.makeRecord(to.name, level, __file__, 0, line, given, None, "write")
     record.__dict__.update(fields)
     to.handle(record)
 
@@ -123,7 +126,7 @@ def finding(
     more += _BLOCKS if blocks and verdict.blocks else ""
     more += _LANE if not session.endswith(lane) else ""
     more += (_ARM if arm else "") + (_WOULD if would else "")
-    write(logger, level, _LINE + more, fields)
+    write(logger, level, _LINE + more, fields, fields)
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
             "kinds": "+".join(map(str, found.kinds or (found.kind,))),
@@ -209,7 +212,8 @@ def feedback(event: FeedbackGiven) -> None:
     """Log what somebody says of a finding."""
     said = {"finding_id": event.finding_id, "kind": event.found, "tool": event.tool, "feedback": event.kind}
     if logger.isEnabledFor(logging.INFO):  # texts perhaps as another process has kept them
-        write(logger, logging.INFO, _FEEDBACK, {name: _quoted(text) for name, text in said.items()})
+        quoted: dict[str, object] = {name: _quoted(text) for name, text in said.items()}
+        write(logger, logging.INFO, _FEEDBACK, quoted, quoted)
 
 
 def mended(event: CourseMended) -> None:

@@ -23,12 +23,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import prometheus_client.metrics
 import prometheus_client.multiprocess
+import prometheus_client.utils
 import prometheus_client.values
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from callfuse.observe import labels
 from callfuse.observe.metrics import (
@@ -49,7 +49,8 @@ from callfuse.observe.metrics import (
 __all__ = ["Metrics"]
 
 _metrics: Any = prometheus_client.metrics
-_multiprocess: Any = prometheus_client.multiprocess  # neither this nor the next one has types
+_multiprocess: Any = prometheus_client.multiprocess  # neither this nor the next two have types
+_utils: Any = prometheus_client.utils
 _values: Any = prometheus_client.values
 
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -125,11 +126,13 @@ class _InFiles(_Gauges):
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
         """What adds to a series of a counter."""
-        return self._child(name, *values.values()).inc
+        change: Change = self._child(name, *values.values()).inc
+        return change
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
         """What measures a time for a series of a histogram, in seconds."""
-        return self._child(name, *values.values()).observe
+        change: Change = self._child(name, *values.values()).observe
+        return change
 
     def _child(self, name: str, *values: str) -> Any:
         return self._all[name].labels(*values) if values else self._all[name]
@@ -160,7 +163,7 @@ class _Series:
         if self._bounds:
             counts = [*accumulate(self._buckets)]
             for bound, count in zip((*self._bounds, inf), counts, strict=True):
-                yield "_bucket", {"le": floatToGoString(bound)}, count
+                yield "_bucket", {"le": _utils.floatToGoString(bound)}, count
             yield "_count", {}, counts[-1]
         yield "_sum" if self._bounds else "_total", {}, self._sum
         if _metrics._use_created:
