@@ -143,19 +143,19 @@ def _light_action(event: events.ActionTaken, content: str) -> Light | None:
 
 
 def _light_result(event: events.ResultSeen, _: str) -> Light | None:
-    return _if_short(event, *event.where, event.call_id, event.outcome.text)
+    return _if_short(event, (*event.where, event.call_id, event.outcome.text))
 
 
 def _light_exchange(event: events.ExchangeEnded, _: str) -> Light | None:
-    return _if_short(event, *event.where, event.cause, event.route)
+    return _if_short(event, (*event.where, event.cause, event.route))
 
 
 def _light_placed(event: Any, _: str) -> Light | None:
-    return _if_short(event, *event.where)
+    return _if_short(event, event.where)
 
 
-def _if_short(event: Event, *texts: str) -> Light | None:
-    size = _bytes_of(*texts)
+def _if_short(event: Event, texts: tuple[str, ...]) -> Light | None:
+    size = sum(map(str.__sizeof__, texts))
     return (event, WEIGHT + size) if size <= MOST_NAMES else None
 
 
