@@ -133,12 +133,13 @@ class ExchangeEvidence:
         conversation = read_conversation(request.get(), state, now, settings, named=lane.named)
         self._conversation: Conversation | None = conversation
         self.kept = conversation.evidence
-        self.is_healthy = not self.judge.any_finding
-        self.holds = not self.is_healthy and self.judge.any_hold
-        self.room = self.judge.room
-        self.may_hold = self.judge.may_withhold_any and request.choices == 1
+        judge = self.judge
+        self.is_healthy = not judge.any_finding
+        self.holds = not self.is_healthy and judge.any_hold
+        self.room = judge.room
+        self.may_hold = judge.may_withhold_any and request.choices == 1
         self.brings_results = bool(conversation.timeline.rounds) and conversation.brings_results
-        self.hindsight = self.judge.hindsight() if self.brings_results else None
+        self.hindsight = judge.hindsight() if self.brings_results else None
         if settings.budget.is_on and self.brings_results and self.hindsight is None:
             self._warn_of_budget(conversation)
 

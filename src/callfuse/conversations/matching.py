@@ -22,11 +22,12 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
-from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, is_same_id
+from callfuse.conversations.ledger import KeptRound, LaneState, is_same_id
 from callfuse.dialects.base import Request
 from callfuse.harness import is_summary, is_word_behind_summary
-from callfuse.model import NOWHERE, Round, ToolCall
+from callfuse.model import NOWHERE, Round
 from callfuse.model.ids import bounded_id
+from callfuse.model.signature import Signature
 
 
 class LedgerMatch(NamedTuple):
@@ -217,14 +218,17 @@ def places_among(view: RequestView, match: LedgerMatch) -> list[int | None]:
     """Where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a round that
     the ledger does not know."""
     left = [*match.kept]
-    known = {tuple([call.signature for call in one.delivered]) for one in left}
+    known: Set[tuple[Signature, ...]] | None = None
     places: list[int | None] = []
     at = match.at
     for round_ in view.rounds[match.first :]:
-        if at is None and left and tuple([call.signature for call in round_.calls]) in known:
-            at = len(left) - 1  # as nearly always
-            if left[at].position != round_.position + match.shift or not _is_same(round_, left[at]):
-                at = _find_in_order(round_, left, match.shift, view.unique)
+        if at is None and left:
+            if left[-1].position == round_.position + match.shift and _is_same(round_, left[-1]):  # as nearly always
+                at = len(left) - 1
+            else:
+                known = known or {tuple([call.signature for call in one.delivered]) for one in match.kept}
+                if tuple([call.signature for call in round_.calls]) in known:
+                    at = _find_in_order(round_, left, match.shift, view.unique)
         places.append(at)
         if at is not None:
             del left[at:]
@@ -284,14 +288,12 @@ def _is_same(round_: Round, kept: KeptRound) -> bool:
     calls, delivered = round_.calls, kept.delivered
     if len(delivered) != len(calls):
         return False
-    if len(calls) == 1:
-        return _is_same_call(calls[0].call, delivered[0])
-    return all(_is_same_call(mine.call, known) for mine, known in zip(calls, delivered, strict=True))
-
-
-def _is_same_call(call: ToolCall, known: KeptCall) -> bool:
-    return (
-        (call._signature or call.signature) == known.signature
-        and (call.name == known.name or bounded_id(call.name) == known.name)
-        and (call.id == known.id or is_same_id(bounded_id(call.id), known.id))
-    )
+    for mine, known in zip(calls, delivered, strict=True):
+        call = mine.call
+        if (call._signature or call.signature) != known.signature:
+            return False
+        if call.name != known.name and bounded_id(call.name) != known.name:
+            return False
+        if call.id != known.id and not is_same_id(bounded_id(call.id), known.id):
+            return False
+    return True

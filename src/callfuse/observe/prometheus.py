@@ -83,7 +83,7 @@ def _names(one: Counted | Timed) -> list[str]:
     return [label.name for label in one.labels]
 
 
-class _Gauges:
+class _GaugeSet:
     """The gauges by name, and build info beside them."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
@@ -110,7 +110,7 @@ class _Gauges:
         return self.gauges[name].set
 
 
-class _InFiles(_Gauges):
+class _InFiles(_GaugeSet):
     """The metrics as prometheus-client makes them: their values live in files that processes share."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -170,7 +170,7 @@ class _Series:
             yield "_created", {}, self._created
 
 
-class _InMemory(_Gauges, Collector):
+class _InMemory(_GaugeSet, Collector):
     """The metrics as plain numbers, which become samples when somebody reads them: prometheus-client takes a lock and
     five calls for each time that it measures."""
 

@@ -326,7 +326,7 @@ def _read_prose(text: str) -> ResultStatus:
     return ResultStatus(
         error=_is_failure_text(text, code),
         empty=short and _NO_DATA.fullmatch(body) is not None,
-        pending=any(words in seen for words in _RUNNING_PHRASES) or _is_waiting(text, seen),
+        pending=True in [words in seen for words in _RUNNING_PHRASES] or _is_waiting(text, seen),
     )
 
 
