@@ -157,6 +157,18 @@ def base64_blank(random: Random) -> str:
     return base64.b64encode(random.randbytes(54) + pixel * (9_000 // len(pixel))).decode()
 
 
+def base64_records(random: Random) -> str:
+    """Records of 48 bytes in base64, most of them zeros, of two sorts that differ little, in short lines."""
+    usual = bytearray(48)
+    for at in random.sample(range(48), 9):
+        usual[at] = random.randrange(1, 256)
+    other = bytearray(usual)
+    other[random.randrange(48)] = random.randrange(1, 256)
+    records = b"".join(random.choice((usual, usual, other)) for _ in range(480))
+    text = base64.b64encode(records).decode()
+    return "\n".join(text[at : at + 24] for at in range(0, len(text), 24))
+
+
 def data_uris(random: Random) -> str:
     """Style sheets with pictures inside."""
 
@@ -434,8 +446,9 @@ def deep_code(random: Random) -> str:
 
 HEALTHY: Final = (
     prose, doubts, chinese, poem, chant, bottles, fences, table, empty_tables, wide_separator, rulers, boxes,
-    base64_file, base64_blank, data_uris, hex_dump, hex_zeros, digests, zero_grid, null_grid, maze, empty_map, checkers,
-    minified, svg, svg_wave, test_log, counted_log, dots, server_log, enumeration, checklist, numbers, csv, equal_rows,
+    base64_file, base64_blank, base64_records, data_uris, hex_dump, hex_zeros, digests, zero_grid, null_grid, maze,
+    empty_map, checkers, minified, svg, svg_wave, test_log, counted_log, dots, server_log, enumeration, checklist,
+    numbers, csv, equal_rows,
     sed_chain, links, inserts, counted_inserts, points, records, measures, pairs,
     coordinates, manifests, cards, unit_tests,
     translations, diff, emoji, genome, filler, deep_code,

@@ -267,6 +267,7 @@ def test_an_edit_begins_exact_laps_anew() -> None:
         ("0x00, 0xff, ", True),
         ("gP8gQID/IECA/yBA", True),
         ("\\n".join(("gP8gQID/IECA/yBA" * 6)[at : at + 76] for at in (0, 12, 8, 4)) + "\\n", True),
+        ("AAAAAI4A\\r\\nAAAAAD9E\\r\\nAAAAABgA\\r\\nHJYAAAAA\\r\\n", True),
         ("ha ha, ", True),
         (" ", False),
         ("\\n", False),

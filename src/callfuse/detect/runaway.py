@@ -53,6 +53,8 @@ _DIGITS: Final = "0123456789"
 _NUMBER: Final = re.compile("[0-9]+")
 _WORD: Final = re.compile(r"\b[A-Za-z_][\w+/=-]*|[^\W0-9A-Za-z_]")
 """A word; a letter of scripts that do not part words. Numbers are none, and no word ends within base64."""
+_DRAWN_OUT: Final = re.compile(r"(.)\1{3}")
+"""A character that comes four times in a row, as zeros do in base64: what it stands in is data and no word."""
 _TOKEN: Final = re.compile(r"\w+")
 _ESCAPED: Final = re.compile(r"\\[nrt]")
 """White space as it stands in a JSON string."""
@@ -151,7 +153,7 @@ def may_be_data(unit: str) -> bool:
     if _BLANK.fullmatch(unit):
         return False
     words = _WORD.findall(_ESCAPED.sub(" ", 2 * unit))[1:-1]  # of two laps, so that each is whole once
-    return len({word for word in words if len(word) <= LONGEST_WORD}) <= FEW_WORDS
+    return len({word for word in words if len(word) <= LONGEST_WORD and not _DRAWN_OUT.search(word)}) <= FEW_WORDS
 
 
 def end_of_first_lap(text: str, found: Runaway) -> int:
