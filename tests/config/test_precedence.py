@@ -52,6 +52,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "runaway_arguments": (False, "Warn", "block"),
     "runaway_text": (False, "Observe", "warn"),
     "runaway_reasoning": ("off", "observe", "warn"),
+    "runaway_finish": ("off", "observe", "warn"),
     "blown": ("from the file", "from the environment", "from the keyword"),
 }
 NUMBERS = (21, "22", 23)

@@ -162,7 +162,7 @@ def test_the_finish_reason_of_a_block(before: str, setting: str, after: str) -> 
     assert "tool_calls" not in choice["message"]
 
 
-@pytest.mark.parametrize("finish", ["length", "content_filter"])
+@pytest.mark.parametrize("finish", ["length", "content_filter", "repetition"])
 def test_a_cut_call_is_no_evidence(finish: str) -> None:
     """A last call that lacks its end goes through and is not counted; one that has it is judged."""
     looping = completion({"content": None, "tool_calls": [CALL]}, finish)

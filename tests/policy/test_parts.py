@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from callfuse.detect.kind import ARGUMENTS, REASONING, TEXT
+from callfuse.detect.kind import ARGUMENTS, FINISH, REASONING, TEXT
 from callfuse.detect.runaway import Runaway
 from callfuse.policy.explain import seen
 from callfuse.policy.rungs import Rung
 from callfuse.policy.said import verdict_on_text
 from callfuse.policy.settings import LoopSettings
 
-PARTS = (ARGUMENTS, TEXT, REASONING)
+PARTS = (ARGUMENTS, TEXT, REASONING, FINISH)
 FOUND = Runaway(100, 6_244, "Stir it until it is thick. ", True)
 
 
@@ -33,15 +33,16 @@ def caps(value: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (True, ["block", "warn", "warn"]),
-        ({}, ["block", "warn", "warn"]),
-        (False, ["off", "off", "off"]),
-        ({"text": "off"}, ["block", "off", "warn"]),
-        ({"text": False, "reasoning": "Observe"}, ["block", "off", "observe"]),
-        ({"arguments": "steer"}, ["steer", "warn", "warn"]),
-        ({"arguments": "off"}, ["off", "warn", "warn"]),
-        ({"most": "observe"}, ["observe", "observe", "observe"]),
-        ({"arguments": "none", "most": "warn"}, ["warn", "warn", "warn"]),
+        (True, ["block", "warn", "warn", "warn"]),
+        ({}, ["block", "warn", "warn", "warn"]),
+        (False, ["off", "off", "off", "off"]),
+        ({"text": "off"}, ["block", "off", "warn", "warn"]),
+        ({"text": False, "reasoning": "Observe"}, ["block", "off", "observe", "warn"]),
+        ({"arguments": "steer"}, ["steer", "warn", "warn", "warn"]),
+        ({"arguments": "off"}, ["off", "warn", "warn", "warn"]),
+        ({"most": "observe"}, ["observe", "observe", "observe", "observe"]),
+        ({"arguments": "none", "most": "warn"}, ["warn", "warn", "warn", "warn"]),
+        ({"finish": "off"}, ["block", "warn", "warn", "off"]),
     ],
 )
 def test_each_part_by_itself(value: Any, expected: list[str]) -> None:
@@ -55,8 +56,8 @@ def test_each_part_by_itself(value: Any, expected: list[str]) -> None:
         ({"text": "block"}, "detectors.runaway_text\n  Value error, use off, observe, warn"),
         ({"reasoning": True}, "detectors.runaway_reasoning\n  Value error, use off, observe, warn"),
         ({"arguments": "blok"}, "use off, observe, warn, steer, force_text, escalate, block; did you mean block?"),
-        ({"texts": "warn"}, "unknown key 'texts' of runaway; use arguments, text, reasoning, most, most_hard"),
-        (7, "use false, true, or a mapping (arguments, text, reasoning, most, most_hard)"),
+        ({"texts": "warn"}, "unknown key 'texts' of runaway; use arguments, text, reasoning, finish, most, most_hard"),
+        (7, "use false, true, or a mapping (arguments, text, reasoning, finish, most, most_hard)"),
     ],
 )
 def test_a_wrong_value_says_what_is_right(value: Any, why: str) -> None:
@@ -99,3 +100,11 @@ def test_a_request_that_may_not_be_changed() -> None:
     verdict = verdict_on_text(REASONING, FOUND, settings(True), may_change=False)
     assert verdict.rung is Rung.OBSERVE
     assert seen(verdict.finding).startswith("reasoning that repeats itself")
+
+
+def test_what_the_vendor_says() -> None:
+    """The reason that it gives stands for what is repeated, once."""
+    verdict = verdict_on_text(FINISH, Runaway(0, 10, "repetition", exact=True), settings(True))
+    assert (verdict.call.full_name, verdict.call.text) == ("(finish)", "repetition")
+    assert (verdict.finding.count, verdict.finding.threshold) == (1, 1)
+    assert seen(verdict.finding) == "an answer that the vendor has ended because it repeats itself"

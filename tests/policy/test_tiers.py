@@ -42,6 +42,7 @@ VALUES: dict[str, dict[int, Any]] = {
     "detectors.runaway_arguments": dict(enumerate(CAPPED_TO)),
     "detectors.runaway_text": {SERVER: "off", MODEL_TIER: Rung.OBSERVE, SESSION: Rung.WARN},
     "detectors.runaway_reasoning": {SERVER: "off", MODEL_TIER: Rung.OBSERVE, SESSION: Rung.WARN},
+    "detectors.runaway_finish": {SERVER: "off", MODEL_TIER: Rung.OBSERVE, SESSION: Rung.WARN},
     **{f"error_messages.{name}": dict(enumerate("abcde")) for name in ErrorMessages.model_fields},
     "budget.by": {SERVER: "turn", MODEL_TIER: "session", SESSION: "credential"},
     "budget.calls": {SERVER: 61, MODEL_TIER: 62, SESSION: 63},
@@ -58,7 +59,7 @@ VALUES: dict[str, dict[int, Any]] = {
     "changes_state": {PER_TOOL: True, TOOL_SESSION: False},
     "ignore": {PER_TOOL: ["at"], TOOL_SESSION: ["id"]},
 }
-OF_NO_TOOL = ("detectors.runaway_text", "detectors.runaway_reasoning")
+OF_NO_TOOL = ("detectors.runaway_text", "detectors.runaway_reasoning", "detectors.runaway_finish")
 OF_A_TOOL = ("poller", "changes_state", "ignore")
 PAIRS = [(key, low, high) for key, tiers in VALUES.items() for high in tiers for low in tiers if low < high]
 

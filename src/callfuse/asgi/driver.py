@@ -88,7 +88,7 @@ class AnswerDriver:
         if (
             room >= 0
             and chunk.find(quiet.mark) < 0  # a third faster than `in`
-            and (not quiet.kept_mark or chunk.find(quiet.kept_mark) < 0)
+            and (not quiet.other_mark or chunk.find(quiet.other_mark) < 0)
             and (chunk.endswith(quiet.frame_end) or not chunk)
             and (BACKSLASH not in chunk or not may_hide_letters(chunk))
             and (not self._settles_text or message.get("more_body"))

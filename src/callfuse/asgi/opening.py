@@ -35,17 +35,18 @@ class Watching(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """How chunks are known that need not be read: whole frames without a call."""
+    """How chunks are known that need not be read: whole frames without a call. `other_mark`: of frames that must be
+    read all the same; empty if there are none."""
 
     mark: bytes
-    kept_mark: bytes
+    other_mark: bytes
     frame_end: bytes | tuple[bytes, ...]
 
     def passes(self, chunk: bytes) -> bool:
         """Whether a chunk need not be read; `AnswerDriver.send` has the same lines, for a call less."""
         return (
             chunk.find(self.mark) < 0
-            and (not self.kept_mark or chunk.find(self.kept_mark) < 0)
+            and (not self.other_mark or chunk.find(self.other_mark) < 0)
             and (chunk.endswith(self.frame_end) or not chunk)
             and (BACKSLASH not in chunk or not may_hide_letters(chunk))
         )
@@ -128,4 +129,5 @@ class AnswerOpening:
     def quiet_of(self, shape: Shape) -> Quiet:
         """How chunks of a stream are known that need not be read."""
         dialect, frame_end = self._evidence.request.dialect, () if shape.stream is None else shape.stream.frame_end
-        return Quiet(b"" if self.reads_all else dialect.call_mark, dialect.kept_mark, frame_end)
+        mark = b"" if self.reads_all else dialect.call_mark
+        return Quiet(mark, dialect.kept_mark or dialect.repeats.mark, frame_end)

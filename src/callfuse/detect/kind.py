@@ -51,7 +51,8 @@ class AnswerPart:
 ARGUMENTS: Final = "arguments"
 TEXT: Final = "text"
 REASONING: Final = "reasoning"
-"""The parts of an answer: the arguments of its calls, and what the model says."""
+FINISH: Final = "finish"
+"""The parts of an answer: the arguments of its calls, what the model says, and what the vendor gives as its end."""
 
 
 @dataclass(frozen=True, slots=True)

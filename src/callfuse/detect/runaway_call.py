@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from callfuse.detect import facts
 from callfuse.detect.detector import Detector, Evidence
 from callfuse.detect.facts import Fact
-from callfuse.detect.kind import ARGUMENTS, REASONING, TEXT, AnswerPart, Kind
+from callfuse.detect.kind import ARGUMENTS, FINISH, REASONING, TEXT, AnswerPart, Kind
 from callfuse.detect.runaway import LEAST, LEAST_LAPS, GrowingText
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.memo import remembered
@@ -45,6 +45,13 @@ class RunawayCall(Detector):
             "The same for the reasoning of an answer: `off`, `observe` or `warn`.",
             _WATCHING,
             "reasoning that repeats itself ({count} times)",
+        ),
+        AnswerPart(
+            FINISH,
+            "warn",
+            "The same for an answer that the vendor has ended for it: `off`, `observe` or `warn`.",
+            _WATCHING,
+            "an answer that the vendor has ended because it repeats itself",
         ),
     )
     needs: ClassVar[Fact] = facts.ALONE

@@ -18,6 +18,7 @@ from callfuse.dialects.ask_again import AskOptions, Attempt
 from callfuse.dialects.continued import ReadHistory
 from callfuse.dialects.declared import DescribedTool
 from callfuse.dialects.recorded import Recorded
+from callfuse.dialects.repeats import RepeatFinish
 from callfuse.dialects.said import SaidPiece
 from callfuse.dialects.stateful import ChainedRequest
 from callfuse.dialects.tokens import TokenCounts
@@ -385,6 +386,12 @@ class Dialect(Protocol):
     @property
     def counts(self) -> TokenCounts:
         """Where its answers tell how many tokens they took."""
+        ...
+
+    @property
+    def repeats(self) -> RepeatFinish:
+        """How its answers tell that the vendor has ended them because the model repeated itself. Its mark is empty
+        where `kept_mark` is not."""
         ...
 
     @property

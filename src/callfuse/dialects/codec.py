@@ -35,7 +35,8 @@ class Codec:
     """Reads and writes streamed answers of one dialect.
 
     `dialect`: theirs. `form`: splits them into frames. `whole`: there is only one frame, the body. `is_stateful`: the
-    vendor stores answers under their `answer_id`.
+    vendor stores answers under their `answer_id`. `repeat_mark`: as of `RepeatFinish`, of frames and whole answers.
+    `other_mark`: bytes of frames that must be read though they have no call; empty if there are none.
     """
 
     whole = False
@@ -45,6 +46,8 @@ class Codec:
         self._call_mark = dialect.call_mark
         self._early_mark = dialect.early_mark
         self.kept_mark = dialect.kept_mark
+        self.repeat_mark = dialect.repeats.mark
+        self.other_mark = self.kept_mark or self.repeat_mark
         self.dialect = dialect
         self._stateful = stateful_vendor(dialect)
         self.is_stateful = self._stateful is not None

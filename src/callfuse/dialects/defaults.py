@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from callfuse.dialects.repeats import NO_REPEATS, RepeatFinish
 from callfuse.dialects.tokens import NO_COUNTS, TokenCounts
 from callfuse.wire import EVENTS, Format, Payload, sse
 from callfuse.wire.jsontext import dumps
@@ -15,6 +16,7 @@ class EventDialect:
     early_mark: ClassVar[bytes] = b""
     kept_mark: ClassVar[bytes] = b""
     counts: ClassVar[TokenCounts] = NO_COUNTS
+    repeats: ClassVar[RepeatFinish] = NO_REPEATS
     history_key: ClassVar[str] = "messages"
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:

@@ -122,8 +122,8 @@ class Assembly:
     `rest` are the frames behind that. `waiting`: bytes that have come and are not read, of a whole answer all.
 
     While `idle` (no call so far, no incomplete frame, and the first frame is kept, if any are), chunks that end in
-    `frame_end` and do not contain the dialect's `call_mark`, nor escaped letters, need not be fed, as far as `texts`
-    has room for them; it looks at what the model says.
+    `frame_end` and do not contain the dialect's `call_mark`, nor escaped letters, nor its `repeat_mark`, need not be
+    fed, as far as `texts` has room for them; it looks at what the model says.
     """
 
     __slots__ = (
@@ -232,9 +232,9 @@ class Assembly:
         codec = self.codec
         if self.framer.waiting or self.reader.calls or len(chunk) > self.texts.room:
             return False
-        if not chunk.endswith(codec.form.frame_end):
+        if codec.is_stateful or not chunk.endswith(codec.form.frame_end):
             return False
-        return not (codec.is_stateful or codec.shows_call(chunk) or (codec.kept_mark and codec.kept_mark in chunk))
+        return not (codec.shows_call(chunk) or (codec.other_mark and codec.other_mark in chunk))
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may say something about calls, and those whose text is looked at."""
@@ -254,7 +254,7 @@ class Assembly:
                 if len(frame) > self._left:  # in pieces it would not have been waited for
                     self._left = -1
                     return
-                if texts.room < 0:
+                if texts.room < 0 or (codec.repeat_mark and codec.repeat_mark in frame):
                     self._read_text(frame)
                 if self.sent is not None:
                     self.sent.keep(frame)
@@ -266,21 +266,22 @@ class Assembly:
         except NotJSON:
             return
         if payload is not None:
-            self.texts.read(self.codec.dialect.said(payload))
+            self.texts.read_frame(self.codec.dialect, payload)
 
     def _reaches(self, frame: bytes) -> bool:
         """Read a frame. Whether it is the last one that is read here: the guard must follow, or none behind it can be
         told."""
+        codec = self.codec
         self._finder.begin()
         try:
-            payload = self.codec.form.payload(frame)
+            payload = codec.form.payload(frame)
         except NotFramed:
             self.ending.broke, self._left = True, -1
             return True
         except NotJSON:
             return False
-        if self.texts.room < 0 and payload is not None:
-            self.texts.read(self.codec.dialect.said(payload))
+        if payload is not None and (self.texts.room < 0 or (codec.repeat_mark and codec.repeat_mark in frame)):
+            self.texts.read_frame(codec.dialect, payload)
         events = self._events_of(frame, payload)
         if self.sent is not None and self.sent.foresees(frame, payload, events, self.reader):
             self.is_suspect = True

@@ -183,7 +183,10 @@ class AnswerFrames:
             fits = not queue.size or queue.size + len(chunk) <= self._loop.judge.settings.max_held_bytes
             template = self.calls.finder.template if fits and self.mode is Mode.FOLLOWING else None
             return template is not None and template.append(chunk, once=queue.size > 0)
-        return not self._codec.names_call(chunk) and chunk.endswith(self._codec.form.frame_end)
+        codec = self._codec
+        if codec.names_call(chunk) or (codec.repeat_mark and codec.repeat_mark in chunk):
+            return False
+        return chunk.endswith(codec.form.frame_end)
 
     def read_on(self) -> bytes:
         """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
@@ -376,8 +379,8 @@ class AnswerFrames:
         elif not raw or codec.is_keep_alive(raw, payload):
             queue.keep_alive(raw)
         elif payload is not None:
-            if self.texts.room < 0:
-                self.texts.read(codec.dialect.said(payload))
+            if self.texts.room < 0 or (codec.repeat_mark and codec.repeat_mark in raw):
+                self.texts.read_frame(codec.dialect, payload)
                 self._record.texts += self.texts.take()
             events, entries = calls.read(raw, payload)
             self._parts = entries, codec.choices_of(payload)

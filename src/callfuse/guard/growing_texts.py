@@ -2,16 +2,20 @@
 
 Before `UNREAD` bytes of a stream have come nothing is looked at, and no frame is parsed for this: healthy answers end
 before that, or soon behind it. From the frame on that passes this place, wherever chunks end, each frame is read.
+
+A vendor may see it, too, and end the answer for it. Frames that may say so are read by their mark, in any answer.
 """
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from callfuse.detect.kind import REASONING, TEXT
+from callfuse.detect.kind import FINISH, REASONING, TEXT
 from callfuse.detect.runaway import LEAST, GrowingText, Runaway
 from callfuse.detect.runaway_call import RunawayCall
+from callfuse.dialects.base import Dialect
 from callfuse.dialects.said import SaidPiece
 from callfuse.policy.settings import LoopSettings
+from callfuse.wire import Payload
 
 UNREAD: Final = 256 * 1024
 """Bytes. One token a frame, OpenAI's frames have 220 to 330 bytes: about 1,000 tokens. What runs away goes on to the
@@ -22,7 +26,8 @@ MOST: Final = 8
 
 
 class FoundText(NamedTuple):
-    """A text that runs away. `part`: `TEXT` or `REASONING`."""
+    """A text that runs away. `part`: `TEXT` or `REASONING`; `FINISH`, if the vendor says so of the answer: then the
+    reason that it gives stands in place of a lap."""
 
     part: str
     found: Runaway
@@ -42,6 +47,14 @@ class GrowingTexts:
         self._told = 0
         self.found: list[FoundText] = []
 
+    def read_frame(self, dialect: Dialect, payload: Payload) -> None:
+        """Look at what a frame says, if it is time to, and why it ends the answer."""
+        if self.room < 0:
+            self.read(dialect.said(payload))
+        reason = dialect.repeats.reason_in(payload)
+        if reason and not self._told and self._finds(FINISH):
+            self._tell(FINISH, Runaway(0, len(reason), reason, exact=True))
+
     def read(self, said: Iterable[SaidPiece]) -> None:
         """Look at what a frame says."""
         if not (self._finds(TEXT) or self._finds(REASONING)):
@@ -55,8 +68,11 @@ class GrowingTexts:
                 if len(growing) > MOST:
                     del growing[next(iter(growing))]
             if text is not None and text.found is None and (found := text.add(piece)) and self._told < MOST:
-                self._told += 1
-                self.found.append(FoundText(part, found))
+                self._tell(part, found)
+
+    def _tell(self, part: str, found: Runaway) -> None:
+        self._told += 1
+        self.found.append(FoundText(part, found))
 
     def _finds(self, part: str) -> bool:
         return self._detectors.finds(RunawayCall.kind.name, part)

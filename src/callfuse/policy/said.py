@@ -12,16 +12,16 @@ from callfuse.policy.settings import LoopSettings
 def verdict_on_text(
     part: str, found: Runaway, settings: LoopSettings, *, may_change: bool = True, finding_id: str = ""
 ) -> Verdict:
-    """The verdict on a part of an answer, `text` or `reasoning`. It uses up no rung. In place of a call it names the
-    part, as `(text)`, which no tool can be called, with the text that is repeated. `may_change`: whether requests may
-    be changed, so that the model can be told."""
+    """The verdict on a part of an answer: `text`, `reasoning` or `finish`. It uses up no rung. In place of a call it
+    names the part, as `(text)`, which no tool can be called, with the text that is repeated. `may_change`: whether
+    requests may be changed, so that the model can be told."""
     call, kind = ToolCall("", f"({part})", found.unit), RunawayCall.kind.name
     finding = Finding(
         kind,
         call.name,
         call.signature,
         found.laps,
-        LEAST_LAPS,
+        min(found.laps, LEAST_LAPS),
         settings.ttl_seconds,
         True,
         stretch=Stretch(part=part),

@@ -136,7 +136,7 @@ def test_what_is_told() -> None:
     assert whats({"error": {"message": "x"}}) == ["BROKE"]
 
 
-@pytest.mark.parametrize("reason", ["length", "content_filter"])
+@pytest.mark.parametrize("reason", ["length", "content_filter", "repetition"])
 def test_a_cut_answer(reason: str) -> None:
     """The call that was growing is named; those before it are whole."""
     reader = ChatReader()

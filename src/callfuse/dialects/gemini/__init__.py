@@ -15,6 +15,7 @@ from callfuse.dialects.gemini.answer import (
 )
 from callfuse.dialects.gemini.request import GeminiRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.dialects.repeats import NO_REPEATS
 from callfuse.dialects.shapes import object_of
 from callfuse.dialects.tokens import GEMINI
 from callfuse.wire import CRLF_EVENTS, JSON_ARRAY, Format, Payload, sse
@@ -33,6 +34,7 @@ class Gemini:
     usual_path: Final = "/v1beta/models/model:generateContent"
     call_mark: Final = b"functionCall"
     counts: ClassVar = GEMINI
+    repeats: Final = NO_REPEATS
     kept_mark: Final = b""
     early_mark: Final = b""
     heartbeat: Final = b"\r\n\r\n"

@@ -8,6 +8,7 @@ from callfuse.dialects.message_list import has_messages
 from callfuse.dialects.ollama.answer import NO_TIME, OllamaReader, model_turn, read_whole, said
 from callfuse.dialects.ollama.request import OllamaRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.dialects.repeats import OLLAMA_REPEATS
 from callfuse.dialects.tokens import OLLAMA
 from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import dumps
@@ -24,6 +25,7 @@ class Ollama(EventDialect):
     usual_path: Final = "/api/chat"
     call_mark: Final = b'"tool_calls"'
     counts: ClassVar = OLLAMA
+    repeats: ClassVar = OLLAMA_REPEATS
     kept_mark = b""
     heartbeat = dumps(_NOTHING) + b"\n"
     reader: ClassVar = OllamaReader

@@ -11,6 +11,7 @@ from callfuse.dialects.openai_chat.chunk import choice_parts
 from callfuse.dialects.openai_chat.details import MARK as DETAIL_MARK
 from callfuse.dialects.openai_chat.request import ChatRequest
 from callfuse.dialects.recorded import Recorded, answer_in, body_in
+from callfuse.dialects.repeats import CHAT_REPEATS
 from callfuse.dialects.tokens import CHAT
 from callfuse.wire import Payload, sse
 
@@ -27,6 +28,7 @@ class OpenAIChat(OpenAIDialect):
     usual_path: Final = "/v1/chat/completions"
     call_mark: Final = b"_call"
     counts: ClassVar = CHAT
+    repeats: ClassVar = CHAT_REPEATS
     early_mark: ClassVar = DETAIL_MARK
     reader: ClassVar = ChatReader
     model_turn = staticmethod(model_turn)

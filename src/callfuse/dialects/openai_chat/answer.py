@@ -20,6 +20,7 @@ from callfuse.dialects.openai_chat.chunk import choice_parts, number_of
 from callfuse.dialects.openai_chat.details import KEY as DETAILS
 from callfuse.dialects.openai_chat.details import add_detail, call_ids
 from callfuse.dialects.pieces import grow, joined
+from callfuse.dialects.repeats import REPEATED
 from callfuse.dialects.said import REASONING, TEXT, SaidPiece, blocks_in, piece_in
 from callfuse.dialects.shapes import list_of, object_of, objects_of, text_of
 from callfuse.model import ToolCall
@@ -27,7 +28,7 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
 from callfuse.wire.values import is_too_much_inside
 
-CUTTING: Final = frozenset({"length", "content_filter"})
+CUTTING: Final = REPEATED | {"length", "content_filter"}
 """Finish reasons after which the last call may lack its end."""
 
 CUSTOM: Final = "custom"

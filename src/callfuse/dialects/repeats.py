@@ -1,0 +1,40 @@
+"""How a vendor says that it has ended an answer because the model repeated itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from callfuse.dialects.shapes import is_one_of, objects_of
+from callfuse.wire import Payload
+
+REPEATED: Final = frozenset({"repetition", "repetition_truncation"})
+"""Finish reasons of OpenAI's format: vLLM's, and that of Xiaomi and Tencent."""
+_OLLAMA: Final = "token repeat limit reached"
+"""The end of Ollama's error. Before there was one, its streams ended without a word of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatFinish:
+    """That of one format.
+
+    `mark`: bytes that occur in each frame, and each whole answer, that says so; empty if no vendor of the format does.
+    `reason_in`: the reason that a payload gives; empty if it is another one, or none.
+    """
+
+    mark: bytes
+    reason_in: Callable[[Payload], str]
+
+
+def _chat_reason(payload: Payload) -> str:
+    reasons: list[Any] = [choice.get("finish_reason") for choice in objects_of(payload.get("choices"))]
+    return next((reason for reason in reasons if is_one_of(reason, REPEATED)), "")
+
+
+def _ollama_reason(payload: Payload) -> str:
+    error = payload.get("error")
+    return _OLLAMA if type(error) is str and error.rstrip().endswith(_OLLAMA) else ""
+
+
+NO_REPEATS: Final = RepeatFinish(b"", lambda payload: "")
+CHAT_REPEATS: Final = RepeatFinish(b'"repetition', _chat_reason)
+OLLAMA_REPEATS: Final = RepeatFinish(b'"error"', _ollama_reason)
