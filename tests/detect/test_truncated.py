@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from callfuse.detect import Engine, can_fire
 from callfuse.detect.registry import KINDS
-from callfuse.detect.truncated import Truncated
+from callfuse.detect.truncated import Truncated, cut_off_key
 from callfuse.model import Delivery, PastCall, Result, Round, Timeline, ToolCall
 from callfuse.policy.settings import LoopSettings
 
@@ -114,3 +114,19 @@ def test_what_is_found_was_foreseen(text: str, ends: list[int], data: st.DataObj
     foreseen = [hit.count for hit in engine.possible("write") if hit.kind == "truncated"]
     assert found is None or max(foreseen) >= found.count
     assert can_fire(engine.past, chosen) or engine.judge(pending) is None
+
+
+@pytest.mark.parametrize("arguments", [WHOLE[:50], {}, {"path": "a"}])
+def test_what_the_ledger_knows(arguments: object) -> None:
+    """Counts as the history does; a call that was cut off is judged by how it begins, even if its arguments are a
+    value. One that is whole, or begins otherwise, is not found."""
+    call = ToolCall("", "write", arguments)
+    chosen = LoopSettings.model_validate({"detectors": {"truncated": 3}})
+    for before in (1, 2, 7):
+        past_ = Timeline([], cut_off={cut_off_key(call): before})
+        found = Engine(past_, chosen).judge_cut_off(call)
+        assert (found and found.count) == (before + 1 if before > 1 else None)
+        assert Engine(past_, chosen).could_fire("write") is (before > 1)
+        assert Engine(past_, chosen).judge(ToolCall("", "write", WHOLE)) is None
+        assert Engine(past_, chosen).judge_cut_off(ToolCall("", "write", '{"text": "a')) is None
+        assert Engine(past_, chosen).judge_cut_off(ToolCall("", "other", arguments)) is None

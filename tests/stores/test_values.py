@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from callfuse.conversations.ledger import (
     BlockMemory,
+    CutOff,
     KeptCall,
     KeptRound,
     LaneState,
@@ -56,6 +57,12 @@ states = st.builds(
     blocks=blocks,
     told=st.lists(told, max_size=3).map(tuple),
     storm=st.lists(st.builds(StormEntry, digests, st.floats(0, 1e10)), max_size=3).map(tuple),
+    cut_off=st.lists(
+        st.builds(
+            CutOff, st.integers(0, 99), digests, st.floats(0, 1e10), texts, texts, digests, st.integers(0, 9), texts
+        ),
+        max_size=3,
+    ).map(tuple),
     spent=st.just(Spent()) | st.builds(Spent, st.floats(0, 1e10), counts, counts, counts, counts, flags, digests),
 )
 settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -113,7 +120,7 @@ def test_what_earlier_versions_wrote_is_read(state: LaneState, session: SessionS
     session = SessionState(session.overrides, session.ran, session.reset)
     name, _, text = encode_lane(state).partition(b"\n")
     last = name + b"\n" + json.dumps([5, *json.loads(text)[1:7]]).encode()
-    of_then = replace(state, told=(), storm=(), spent=Spent())
+    of_then = replace(state, told=(), storm=(), cut_off=(), spent=Spent())
     assert decode_lane(last) == of_then
     old = name + b"\n" + json.dumps([4, *json.loads(text)[1:6]]).encode()
     assert decode_lane(old) == replace(of_then, blocks=BlockMemory())

@@ -237,12 +237,21 @@ class ExchangeEvidence:
         now: float,
         told: Sequence[Told] = (),
         spent: Spent | None = None,
+        cut_off: Sequence[tuple[ToolCall, str]] | None = None,
     ) -> LaneState:
         """The lane's state with the new rounds and notes of this exchange, what the model was told of and has not
-        answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds."""
+        answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds. `cut_off`: as in
+        `LaneEvidence.after`."""
         keyed = note_keys(self.conversation, notes) if notes else []
         blocked = any(one.blocked for calls in rounds for one in calls)
         conversation = self.conversation if blocked else None
         return self.kept.after(
-            rounds, keyed, now, max_rounds=self.settings.max_rounds, conversation=conversation, told=told, spent=spent
+            rounds,
+            keyed,
+            now,
+            max_rounds=self.settings.max_rounds,
+            conversation=conversation,
+            told=told,
+            spent=spent,
+            cut_off=cut_off,
         )

@@ -17,10 +17,12 @@ from callfuse.conversations.identity import Lane, chain_lane
 from callfuse.conversations.ledger import LaneState, Told
 from callfuse.conversations.mending import Course, taught
 from callfuse.conversations.retries import request_digest, with_failure
+from callfuse.detect.facts import ends_early
+from callfuse.detect.truncated import Truncated
 from callfuse.dialects.stateful import ChainedRequest, Continuation
 from callfuse.guard.growing_texts import FoundText
 from callfuse.guard.record import ExchangeRecord
-from callfuse.model import PastCall, ToolCall
+from callfuse.model import ANY_TOOL, PastCall, ToolCall
 from callfuse.model.spent import Spent
 from callfuse.observe import log
 from callfuse.observe.bus import Bus
@@ -110,7 +112,10 @@ class Keeper:
             for told, result in course.take_decided() if course is not None else ():
                 self.bus.emit(CourseMended(self._prepared.where, told.finding_id, result, told.arm))
         with self.fail_open.stage("while keeping"):
-            await self._keep(record, verdicts, course.waiting if course is not None else ())
+            cut_off: Sequence[tuple[ToolCall, str]] | None = None
+            if record.cut_off or self._evidence.kept.state.cut_off or self._prepared.settings.detectors.truncated:
+                cut_off = self._cut_off(record, verdicts)
+            await self._keep(record, verdicts, course.waiting if course is not None else (), cut_off)
 
     def verdict_on_text(self, found: FoundText) -> Verdict:
         """The verdict on what the model says that runs away."""
@@ -256,8 +261,15 @@ class Keeper:
         with self.fail_open.stage("while keeping"):
             await change_lanes(self._host.ledger, prepared.read, make, now)
 
-    async def _keep(self, record: ExchangeRecord, verdicts: Sequence[Verdict], told: Sequence[Told]) -> None:
-        """Write the rounds and notes to the ledger, and what the model was `told`, if there is anything new.
+    async def _keep(
+        self,
+        record: ExchangeRecord,
+        verdicts: Sequence[Verdict],
+        told: Sequence[Told],
+        cut_off: Sequence[tuple[ToolCall, str]] | None,
+    ) -> None:
+        """Write the rounds and notes to the ledger, what the model was `told`, and what was `cut_off`, if there is
+        anything new.
 
         Where another exchange of the lane has written since this one has read, nothing of that is lost: the request is
         read once more over what is there then, and what this exchange brings is added to that.
@@ -268,7 +280,12 @@ class Keeper:
         notes = self._notes(record, verdicts)
         now = self._host.clock()
         spent = await self._spend(rounds)
-        is_new = True in (evidence.kept.is_new, tuple(told) != evidence.kept.state.told, spent is not None)
+        is_new = True in (
+            evidence.kept.is_new,
+            tuple(told) != evidence.kept.state.told,
+            spent is not None,
+            bool(cut_off),
+        )
         if not (rounds or notes or evidence.hindsight or goes_on or is_new):
             return
 
@@ -277,13 +294,27 @@ class Keeper:
             if state is not None:
                 evidence.reread(state, prepared.state)
                 waiting = self._follow(record, verdicts).waiting
-            return self._lanes(record, len(rounds), partial(evidence.after, rounds, notes, now, waiting, spent))
+            return self._lanes(
+                record, len(rounds), partial(evidence.after, rounds, notes, now, waiting, spent, cut_off)
+            )
 
         def make(state: LaneState | None) -> Awaitable[dict[Lane, LaneState]]:
             return off_loop.run(partial(lanes, state), prepared.weight)
 
         if not await change_lanes(self._host.ledger, prepared.read, make, now):
             self.fail_open.report(BUSY)
+
+    def _cut_off(self, record: ExchangeRecord, verdicts: Iterable[Verdict]) -> list[tuple[ToolCall, str]] | None:
+        """The calls that the client got without their end, each with the text for its result; None where these are not
+        looked for."""
+        settings, model = self._prepared.settings, self._prepared.request.model
+        if not settings.for_tool(ANY_TOOL).settings.detectors.truncated:
+            return None
+        delivered = [one.call for calls in record.rounds for one in calls if not one.withheld]
+        calls = [*record.cut_off, *filter(ends_early, delivered)]
+        warned = {one.call: one.finding for one in verdicts if one.warns and one.finding.kind == Truncated.kind.name}
+        told = {call: texts.warning(call, finding, settings, model) for call, finding in warned.items()}
+        return [(call, told.get(call, "")) for call in calls]
 
     async def _spend(self, rounds: Iterable[Sequence[PastCall]]) -> Spent | None:
         """What is to be kept with the lane of what this exchange has spent, with the calls that the client was given.

@@ -141,6 +141,21 @@ class StormEntry(NamedTuple):
     time: float
 
 
+class CutOff(NamedTuple):
+    """A call that a limit has cut off (`conversations/cut_off.py`). `position`, `turn`, `time`: as of a `KeptRound`.
+    `tool`, `begin`: of which tool, and how its arguments begin (a digest). `answers`: in how many in a row it was; 0
+    once another one has ended that. `note`: the text for its result. Id and tool are bounded."""
+
+    position: int
+    turn: bytes
+    time: float
+    id: str
+    tool: str
+    begin: bytes
+    answers: int
+    note: str = ""
+
+
 @dataclass(slots=True)
 class LaneState:
     """The state of one lane. Must not be changed, as `KeptRound`."""
@@ -161,6 +176,8 @@ class LaneState:
     storm: tuple[StormEntry, ...] = ()
     """What is counted to find storms, oldest first: the requests of a lane that have failed since an answer with calls;
     sub-agents and summaries under keys of their own."""
+    cut_off: tuple[CutOff, ...] = ()
+    """The calls that a limit has cut off, oldest first, where these are looked for."""
     spent: Spent = NOTHING_SPENT
     """What counts for a budget: of the turn in a lane, of all of it under the key of a session or a credential."""
     last_used: float | None = None

@@ -8,6 +8,7 @@ prompt caches keep hitting. What a callback has changed is kept with the call, a
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from callfuse.conversations.cut_off import carriers
 from callfuse.conversations.ledger import CallKey
 from callfuse.conversations.timeline import Conversation
 from callfuse.detect import Engine, can_fire, hindsight_can_fire, most_counted
@@ -156,7 +157,8 @@ def _places_to_look(facts: Facts, settings: LoopSettings) -> Sequence[int]:
 
 
 def _hindsight_notes(conversation: Conversation, histories: Sequence[Timeline]) -> Iterator[Note]:
-    """A note on the last result of each round whose results show a loop, unless the tool's ladder only observes."""
+    """A note on the last result of each round whose results show a loop, unless the tool's ladder only observes; and on
+    those of calls that were cut off, as the ledger knows."""
     settings, request = conversation.settings, conversation.request
     for whole in histories:
         if not hindsight_can_fire(whole, settings):
@@ -170,3 +172,5 @@ def _hindsight_notes(conversation: Conversation, histories: Sequence[Timeline]) 
             cap = own.detectors.cap(finding.kind, hard=finding.hard, waits=finding.waits)
             if not own.observes and cap is not Rung.OBSERVE:
                 yield Note(round_.position, past.call, texts.warning(past.call, finding, settings, request.model))
+    if (known := conversation.evidence.state.cut_off) and settings.warns and not conversation.chained:
+        yield from [Note(*one) for one in carriers(known, conversation.timelines)]

@@ -35,6 +35,8 @@ def size_of_lane(lane: Lane, state: LaneState) -> int:
     size += sum([_NOTE + len(id_) + len(item) for id_, item in known.items.items()])
     size += sum([_DIGEST + len(item) for item in known.unanswered])
     size += _TOLD * len(state.told) + _DIGEST * len(state.storm)
+    if state.cut_off:
+        size += sum([_NOTE + len(one.id) + len(one.tool) + one.note.__sizeof__() for one in state.cut_off])
     return size + _calls(blocks.calls) + _DIGEST * (len(blocks.turns) + len(blocks.known))
 
 

@@ -22,21 +22,23 @@ outcomes that have been read, and rounds that the client has dropped. Both are w
   results that come without their calls find them there.
 """
 
-from collections.abc import Collection, Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from callfuse.conversations.blocks import after_round, earlier_blocks, is_typed_since, remember, with_last_outcomes
+from callfuse.conversations.cut_off import going_on, with_answer
 from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, Told
 from callfuse.conversations.matching import NO_MATCH, LedgerMatch, RequestView, is_summed, match_kept, places_among
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.dialects.stateful import ChainedRequest
-from callfuse.model import Delivery, PastCall, Round, Timeline
+from callfuse.model import Delivery, PastCall, Round, Timeline, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.outcomes.normalise import normalise
 from callfuse.model.signature import Signature
 from callfuse.model.spent import NOTHING_SPENT, Spent
+from callfuse.model.timeline import NONE_CUT_OFF, CutOffKey
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
@@ -57,7 +59,7 @@ class LaneEvidence:
     remembers of its blocks, `said` what identifies the text of that user message there, if there are any. `left`:
     rounds of other exchanges that are left out here, so that the lane has to remember what was blocked in them. `told`:
     findings that the model knows of and has not answered yet; `spoken`: a person has spoken since. `spent`: what counts
-    for a budget, before this exchange.
+    for a budget, before this exchange. `cut_off`: as in `Timeline`.
     """
 
     state: LaneState
@@ -71,6 +73,7 @@ class LaneEvidence:
     told: tuple[Told, ...] = ()
     spoken: bool = False
     spent: Spent = NOTHING_SPENT
+    cut_off: Mapping[CutOffKey, int] = field(default_factory=dict)
 
     def after(
         self,
@@ -82,11 +85,13 @@ class LaneEvidence:
         conversation: "Conversation | None" = None,
         told: Sequence[Told] = (),
         spent: Spent | None = None,
+        cut_off: Sequence[tuple[ToolCall, str]] | None = None,
     ) -> LaneState:
         """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
         calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a call
         was blocked. `told`: findings that the model knows of now and has not answered yet. `spent`: what the exchange
-        has spent, where there is a budget for turns."""
+        has spent, where there is a budget for turns. `cut_off`: the calls that a limit has cut off in its answer, each
+        with the text for its result; None where these are not looked for."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
         if blocks.count or any(one.blocked for one in brought):
@@ -97,7 +102,7 @@ class LaneEvidence:
                 window = past.window(conversation.settings.window)
                 brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
             blocks = remember(self._blocks_after(brought, window, said, now), self.left)
-        kept = [*self.rounds, *brought]
+        kept, place = [*self.rounds, *brought], (self.length, self.turn, now)
         texts = dict(self.state.notes)
         for key, text in notes:
             texts[key] = _with_text(texts[key], text) if key in texts else text[:LONGEST_NOTE]
@@ -109,6 +114,9 @@ class LaneEvidence:
             blocks=blocks,
             told=tuple(told),
             spent=NOTHING_SPENT if spent is None else self._spent_with(spent),
+            cut_off=()
+            if cut_off is None
+            else with_answer(self.state.cut_off, cut_off, self.cut_off, place, is_round=bool(brought)),
         )
 
     def _spent_with(self, more: Spent) -> Spent:
@@ -192,11 +200,15 @@ def read_conversation(
     earlier = earlier_blocks(blocks)
     declares = request.declares if request.lists_tools else None
     spent = _spent(view, match, state, begun_with, settings)
+    place = (request.length, view.turn, now)
+    cut_off = going_on(state, place, settings.ttl_seconds) if state.cut_off else NONE_CUT_OFF
     return Conversation(
         request,
         settings,
         timelines,
-        Timeline(merged, now, has_blocks=has_blocks, declares=declares, earlier_blocks=earlier, spent=spent),
+        Timeline(
+            merged, now, has_blocks=has_blocks, declares=declares, earlier_blocks=earlier, spent=spent, cut_off=cut_off
+        ),
         LaneEvidence(
             state,
             tuple(kept),
@@ -208,6 +220,7 @@ def read_conversation(
             said=_said_for(blocks, view, request),
             told=_still_told(view, match, state, request) if state.told else (),
             spent=spent,
+            cut_off=cut_off,
             spoken=bool(state.told and state.rounds and not match.kept) and view.turn != state.rounds[-1].turn,
         ),
         chained,

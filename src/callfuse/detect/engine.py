@@ -33,6 +33,7 @@ from callfuse.detect.pre_checks import (
 from callfuse.detect.runaway_call import is_long
 from callfuse.detect.settings import Detectors, Settings
 from callfuse.detect.siblings import Counted, Room, Siblings
+from callfuse.detect.truncated import without_end
 from callfuse.model import Finding, PastCall, Timeline, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.model.outcomes import Outcome, OutcomeKind
@@ -197,7 +198,7 @@ class Engine:
 
     def judge_cut_off(self, call: ToolCall) -> Finding | None:
         """What is found in a call that a limit has cut off: only what may be found in such."""
-        return self._hardest([hit for hit in self._hits_of(call) if hit.detector.of_cut_off])
+        return self._hardest([hit for hit in self._hits_of(without_end(call)) if hit.detector.of_cut_off])
 
     @staticmethod
     def ends_round(finding: Finding) -> bool:

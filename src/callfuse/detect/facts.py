@@ -148,6 +148,8 @@ def _returns_with_notes(timeline: Timeline, at: int, least: int, reach: int) -> 
 
 
 def _was_cut_off(timeline: Timeline, at: int, least: int, reach: int) -> bool:
+    if not at and 1 + max(timeline.cut_off.values(), default=0) >= least:
+        return True
     return at < len(timeline.rounds) and timeline.facts.memoized(_cut_off, least - 1)
 
 

@@ -42,7 +42,8 @@ def hindsight_can_fire(timeline: Timeline, settings: Settings) -> bool:
 
 def awake_detectors(timeline: Timeline, settings: Settings, at: int) -> Iterator[Detector]:
     """Yield the detectors that could find something right after round `at` (0 is the newest)."""
-    if at >= len(timeline.rounds) and timeline.earlier_blocks is None and timeline.spent == NOTHING_SPENT:
+    knows_more = timeline.earlier_blocks is not None or timeline.spent != NOTHING_SPENT or timeline.cut_off
+    if at >= len(timeline.rounds) and not knows_more:
         return
     reach = settings.reach
     for detector, (soft, _, _) in enabled_detectors(settings, ANY_TOOL).items():

@@ -2,11 +2,13 @@
 default.
 
 The arguments of a call end before they are complete, and begin as those of the round before. A pending call counts
-whatever reason the vendor gives for the end of its answer: some say that calls were made, whole as they are not. Where
-a vendor's format has arguments as values, a history shows no such end.
+whatever reason the vendor gives for the end of its answer: some say that calls were made, whole as they are not. The
+rounds before it are read from the history, if that has arguments as texts; and the ledger knows what answers have shown
+(`Timeline.cut_off`), for where they are values, a history shows no such end.
 """
 
 from collections.abc import Collection, Iterable
+from hashlib import blake2b
 from typing import ClassVar, Final
 
 from callfuse.detect import facts
@@ -16,6 +18,8 @@ from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.settings import ForTool, Settings
 from callfuse.detect.streak import unbroken
 from callfuse.model import PastCall, Timeline, ToolCall
+from callfuse.model.ids import bounded_id
+from callfuse.model.timeline import CutOffKey
 
 BEGINNING: Final = 40
 """Characters of the arguments by which a call is the same."""
@@ -49,20 +53,38 @@ class Truncated(Detector):
         """The kind's own, never hard."""
         return tool.settings.limit_of(self.kind.name), 0
 
-    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The newest call of each streak."""
+    def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
+        """The newest call of each streak; None where the ledger knows one, for it has no more than digests."""
+        if timeline.cut_off:
+            return None
         tools = {name for name, _ in timeline.memoized(_streaks, settings)}
         own = {name: timeline.memoized(_streaks, settings.for_tool(name).settings) for name in tools}
         return [calls[0].call for name in tools for (tool, _), calls in own[name].items() if tool == name]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """The rounds in a row before it in which the same call was cut off, if this one is, too."""
-        streak = timeline.memoized(_streaks, settings).get(_key(call)) if ends_early(call) else None
-        return Evidence(1 + len(streak), tuple(streak[:NAMED])) if streak else None
+        if not ends_early(call):
+            return None
+        streak = timeline.memoized(_streaks, settings).get(_key(call), [])
+        before = max(len(streak), timeline.cut_off.get(cut_off_key(call), 0) if timeline.cut_off else 0)
+        return Evidence(1 + before, tuple(streak[:NAMED])) if before else None
 
 
 def _key(call: ToolCall) -> Key:
     return call.full_name, call.arguments[:BEGINNING]
+
+
+def without_end(call: ToolCall) -> ToolCall:
+    """A call that was cut off, with its arguments as a text: a value lacks its end."""
+    if isinstance(call.arguments, str):
+        return call
+    return ToolCall(call.id, call.name, call.text[:-1], namespace=call.namespace, kind=call.kind)
+
+
+def cut_off_key(call: ToolCall) -> CutOffKey:
+    """What tells a call that was cut off from others, as it is kept."""
+    tool, begin = _key(without_end(call))
+    return bounded_id(tool), blake2b(begin.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _streaks(timeline: Timeline, settings: Settings) -> Streaks:

@@ -181,7 +181,7 @@ class VerdictActions:
     def keep_cut_off(self) -> None:
         """Record what is found in calls that were cut off."""
         if calls := self._calls.cut_off():
-            self._loop.record.observe(self._loop.judge.cut_off_verdicts(calls))
+            self._loop.record.observe(calls, self._loop.judge.cut_off_verdicts(calls))
 
     def _as_blocks(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         return [self._loop.judge.to_block(verdict) if verdict.withholds else verdict for verdict in verdicts]

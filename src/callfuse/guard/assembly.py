@@ -334,7 +334,8 @@ class Assembly:
     def _observe(self, record: ExchangeRecord, cut_off: Iterable[OpenCall]) -> None:
         """Record what is found in calls that were cut off."""
         made = [call.complete() for call in cut_off if call.has_name]
-        record.observe(self._judging.cut_off_verdicts(apply_ignored_arguments(made, self._judging.settings)))
+        calls = apply_ignored_arguments(made, self._judging.settings)
+        record.observe(calls, self._judging.cut_off_verdicts(calls))
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
         """Record a delivered round with its verdicts, none of which withholds."""

@@ -140,9 +140,9 @@ class AnswerFrames:
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns the bytes that may leave now. If it raises, `recover` says what leaves."""
-        unread, queue = self.unread, self.queue
+        unread, queue, mark = self.unread, self.queue, self._codec.repeat_mark
         unread.chunk, unread.is_new = chunk, True
-        if len(chunk) > self.texts.room or not self._reads_at_once(chunk):
+        if len(chunk) > self.texts.room or (mark and mark in chunk) or not self._reads_at_once(chunk):
             out = self.read_on()
         elif queue.size:
             entries, choices = self._parts
@@ -183,10 +183,7 @@ class AnswerFrames:
             fits = not queue.size or queue.size + len(chunk) <= self._loop.judge.settings.max_held_bytes
             template = self.calls.finder.template if fits and self.mode is Mode.FOLLOWING else None
             return template is not None and template.append(chunk, once=queue.size > 0)
-        codec = self._codec
-        if codec.names_call(chunk) or (codec.repeat_mark and codec.repeat_mark in chunk):
-            return False
-        return chunk.endswith(codec.form.frame_end)
+        return not self._codec.names_call(chunk) and chunk.endswith(self._codec.form.frame_end)
 
     def read_on(self) -> bytes:
         """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""

@@ -17,8 +17,8 @@ class ExchangeRecord:
     texts for the results of delivered calls, about their withheld siblings. `verdicts`: what was done, in order.
     `fail_open`: causes for which calls went unjudged, each with its place among the verdicts (`verdicts_before`).
     `unasked`: parts that kept the model from being asked again. `answers`: the answers that a stateful vendor may have
-    stored, in order. `texts`: what the model says that runs away, as far as it is not told. `is_incomplete`: what the
-    model did last is not known, for its answer broke or was cut off.
+    stored, in order. `texts`: what the model says that runs away, as far as it is not told. `cut_off`: the calls that a
+    limit has cut off. `is_incomplete`: what the model did last is not known, for its answer broke or was cut off.
 
     An answer with several `choices` leaves no round and no note, because it is unknown which choice the client takes.
     """
@@ -33,6 +33,7 @@ class ExchangeRecord:
     unasked: list[str] = field(default_factory=list)
     answers: list[StoredAnswer] = field(default_factory=list)
     texts: list[FoundText] = field(default_factory=list)
+    cut_off: list[ToolCall] = field(default_factory=list)
     is_incomplete: bool = False
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
@@ -42,8 +43,10 @@ class ExchangeRecord:
         if self.choices == 1:
             self.rounds.append(past_round(calls, verdicts))
 
-    def observe(self, verdicts: Sequence[Verdict]) -> None:
-        """Tell of calls that are no part of a round, because the client may not get them whole."""
+    def observe(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
+        """Tell what is found in calls that are no part of a round, because a limit has cut them off."""
+        if self.choices == 1:
+            self.cut_off += calls
         self.calls += [one.call for one in verdicts]
         self.verdicts += verdicts
 

@@ -19,6 +19,11 @@ MIN_WINDOW_CALLS: Final = 10
 """A window holds at least this many calls, however few its rounds."""
 
 
+CutOffKey = tuple[str, bytes]
+"""A call that was cut off: its tool, and a digest of how its arguments begin."""
+NONE_CUT_OFF: Final[Mapping[CutOffKey, int]] = {}
+
+
 class EarlierBlocks(NamedTuple):
     """The calls that were blocked before the last real user message, by signature, each as it last ran.
 
@@ -35,17 +40,18 @@ class Timeline:
     `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
     of it was blocked; `declares` whether the request has a tool of this name, None where its list is not complete;
     `earlier_blocks` what was blocked before that message. `timed`: the times of its rounds count. `facts`: what one
-    walk over the rounds tells; given where it is known. `spent`: what counts for a budget.
+    walk over the rounds tells; given where it is known. `spent`: what counts for a budget. `cut_off`: in how many
+    answers in a row up to the newest a call was cut off, as far as the ledger knows.
     """
 
     __slots__ = (
         "_declares",
         "_lacks",
         "_memo",
-        "_missing",
         "_news",
         "_returns",
         "_window",
+        "cut_off",
         "earlier_blocks",
         "facts",
         "has_blocks",
@@ -66,6 +72,7 @@ class Timeline:
         timed: bool = True,
         facts: Facts | None = None,
         spent: Spent = NOTHING_SPENT,
+        cut_off: Mapping[CutOffKey, int] = NONE_CUT_OFF,
     ) -> None:
         self.rounds = newest_first
         self.now = now
@@ -74,9 +81,9 @@ class Timeline:
         self.timed = timed
         self.facts = facts or Facts(newest_first)
         self.spent = spent
+        self.cut_off = cut_off
         self._declares = declares
         self._lacks: dict[str, bool] = {}
-        self._missing: frozenset[str] | None = None
         self._news: dict[tuple[int, int], frozenset[Signature]] = {}
         self._returns: dict[tuple[int, int], bool] = {}
         self._window: tuple[int, dict[Signature, PastCall]] | None = None
@@ -102,9 +109,9 @@ class Timeline:
         """The timeline without calls that have no name: they are evidence of nothing."""
         if not self.facts.has_nameless:
             return self
-        return self._with([named for round_ in self.rounds if (named := round_.named())])
+        return self._with([named for round_ in self.rounds if (named := round_.named())], self.cut_off)
 
-    def _with(self, rounds: Sequence[Round]) -> "Timeline":
+    def _with(self, rounds: Sequence[Round], cut_off: Mapping[CutOffKey, int] = NONE_CUT_OFF) -> "Timeline":
         """The same timeline with other rounds."""
         return Timeline(
             rounds,
@@ -114,6 +121,7 @@ class Timeline:
             earlier_blocks=self.earlier_blocks,
             timed=self.timed,
             spent=self.spent,
+            cut_off=cut_off,
         )
 
     @property
@@ -136,12 +144,15 @@ class Timeline:
     @property
     def missing(self) -> frozenset[str]:
         """The tools of which a result says that they do not exist, and of which no call has succeeded."""
-        if self._missing is None:
+        known = self._memo.get(("missing",))
+        if known is None:
             calls = [one for round_ in self.rounds[:RESULTS_ON_TOOLS] for one in round_.calls if not one.withheld]
             failed = [one for one in calls if one.failed]
             said = {one.name for one in failed if one.outcome and one.outcome.unknown_tool}
-            self._missing = frozenset(said.difference([one.name for one in calls if one.failed is False]))
-        return self._missing
+            missing = frozenset(said.difference([one.name for one in calls if one.failed is False]))
+            known = self._memo["missing",] = (None, missing)
+        found: frozenset[str] = known[1]
+        return found
 
     def may_lack(self, call: PastCall) -> bool:
         """Cheap pre-check of `lacked`: False is certain, also before later rounds."""

@@ -9,6 +9,7 @@ rounds refer to by index.
 
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import isfinite
 from typing import Annotated, Any, Final, Literal
 
@@ -17,6 +18,7 @@ from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 from callfuse.conversations.ledger import (
     NO_BLOCKS,
     BlockMemory,
+    CutOff,
     KeptCall,
     KeptRound,
     LaneState,
@@ -101,6 +103,22 @@ LongLaneShape = tuple[
     list[StormShape],
 ]
 """The same with what was spent, where there is a budget, and what is counted to find storms."""
+CutOffShape = tuple[int, Base64, float, Text, Text, Base64, Count, Text]
+"""Position, turn, time, id, tool, digest of the beginning, answers in a row, text."""
+LongestLaneShape = tuple[
+    Version,
+    int,
+    list[Base64],
+    list[RoundShape],
+    list[NoteShape],
+    ContinuationShape | None,
+    BlocksShape | None,
+    list[ToldShape],
+    SpentShape | None,
+    list[StormShape],
+    list[CutOffShape],
+]
+"""The same with the calls that were cut off."""
 OldSessionShape = tuple[OlderVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 SetShape = tuple[ModelSettings, dict[Text, ToolSettings]]
 """Overrides, and overrides by tool."""
@@ -115,7 +133,7 @@ LongestSessionShape = tuple[
 ]
 """The same with the time of an operator's last reset, and what a person lets pass."""
 
-AnyLaneShape = LongLaneShape | LaneShape | OldLaneShape | OlderLaneShape
+AnyLaneShape = LongestLaneShape | LongLaneShape | LaneShape | OldLaneShape | OlderLaneShape
 _LANE: Final[TypeAdapter[AnyLaneShape]] = TypeAdapter(AnyLaneShape)
 AnySessionShape = LongestSessionShape | LongSessionShape | SessionShape | OldSessionShape
 _SESSION: Final[TypeAdapter[AnySessionShape]] = TypeAdapter(AnySessionShape)
@@ -143,8 +161,14 @@ def encode_lane(state: LaneState) -> bytes:
         None if state.spent == NOTHING_SPENT else (*state.spent[:6], _encode_bytes(state.spent.turn), state.spent.until)
     )
     storm = [(_encode_bytes(digest), time) for digest, time in state.storm]
-    long = (*shape, spent, storm) if spent or storm else shape
-    return _join(state.session, state.revision, dumps(long))
+    cut_off = [_encode_cut_off(one) for one in state.cut_off]
+    long = (*shape, spent, storm) if spent or storm or cut_off else shape
+    return _join(state.session, state.revision, dumps((*long, *filter(None, [cut_off]))))
+
+
+def _encode_cut_off(one: CutOff) -> tuple[Any, ...]:
+    position, turn, time, id_, tool, begin, count, note = one
+    return position, _encode_bytes(turn), time, id_, tool, _encode_bytes(begin), count, note
 
 
 def _join(session: str, revision: str, text: bytes) -> bytes:
@@ -174,7 +198,8 @@ def decode_lane(value: bytes) -> LaneState:
         length, turns, rounds, notes, known = shape[1:6]
         blocks = shape[6] if len(shape) > 6 else None
         told = shape[7] if len(shape) > 7 else []
-        spent, storm = shape[8:] if len(shape) > 8 else (None, [])
+        spent, storm = shape[8:10] if len(shape) > 8 else (None, [])
+        cut_off: list[CutOffShape] = [*chain.from_iterable(shape[10:])]
         of_turn = [_decode_bytes(turn) for turn in turns]
         return LaneState(
             tuple([_decode_round(one, of_turn) for one in rounds]),
@@ -190,6 +215,12 @@ def decode_lane(value: bytes) -> LaneState:
                 ]
             ),
             storm=tuple([StormEntry(_decode_bytes(digest), time) for digest, time in storm]),
+            cut_off=tuple(
+                [
+                    CutOff(position, _decode_bytes(turn), time, id_, tool, _decode_bytes(begin), count, note)
+                    for position, turn, time, id_, tool, begin, count, note in cut_off
+                ]
+            ),
             spent=NOTHING_SPENT if spent is None else Spent(*spent[:6], _decode_bytes(spent[6]), spent[7]),
             revision=revision,
         )

@@ -1,0 +1,70 @@
+"""Remembers the calls that a limit has cut off in a lane's answers, so that the next ones are known as the same.
+
+The ledger has what an answer showed: that the arguments of a call had no end, and how they began. A history need not
+show that, where its arguments are values, and a client may complete them as it likes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from callfuse.conversations.ledger import CutOff, LaneState, is_same_id
+from callfuse.detect.truncated import cut_off_key
+from callfuse.model import PastCall, Round, ToolCall
+from callfuse.model.ids import bounded_id
+from callfuse.model.timeline import CutOffKey
+
+MOST: Final = 64
+"""Calls that a lane remembers, the newest ones: also of earlier user messages, for the texts that they carry."""
+LONGEST_NOTE: Final = 2048
+"""Characters of the text that is kept for one; a longer one is left out."""
+
+
+Place = tuple[int, bytes, float]
+"""Position, turn and time of an answer, as of a `KeptRound`."""
+
+
+def going_on(state: LaneState, place: Place, ttl_s: float) -> Mapping[CutOffKey, int]:
+    """In how many answers in a row before this place each call was cut off that an answer there would go on with."""
+    known, (position, turn, now) = state.cut_off, place
+    newest = known[-1] if known else None
+    if newest is None or newest.turn != turn or now - newest.time > ttl_s or 0 < newest.time <= state.released:
+        return {}
+    of_newest = [one for one in known if one.position == newest.position and one.turn == turn]
+    counts = {(one.tool, one.begin): one.answers - (one.position == position) for one in of_newest}
+    return {key: count for key, count in counts.items() if count > 0}
+
+
+def with_answer(
+    known: Sequence[CutOff],
+    calls: Sequence[tuple[ToolCall, str]],
+    before: Mapping[CutOffKey, int],
+    place: Place,
+    *,
+    is_round: bool,
+) -> tuple[CutOff, ...]:
+    """What is remembered once an answer has cut off these `calls`, each with the text for its result. `before`: what it
+    goes on with. `is_round`: it has calls; where none is cut off, the row ends."""
+    if not (calls or is_round):
+        return tuple(known)
+    position, turn, now = place
+    earlier = [one if one.turn != turn else one._replace(answers=0) for one in known if one.position != position]
+    new = {}
+    for call, note in calls:
+        tool, begin = key = cut_off_key(call)
+        text = note if len(note) <= LONGEST_NOTE else ""
+        new[key] = CutOff(position, turn, now, bounded_id(call.id), tool, begin, before.get(key, 0) + 1, text)
+    return (*earlier, *new.values())[-MOST:]
+
+
+def carriers(known: Sequence[CutOff], timelines: Sequence[Sequence[Round]]) -> Iterator[tuple[int, ToolCall, str]]:
+    """The calls of a history whose results carry the text of one that was cut off, with their positions."""
+    noted = {one.position: one for one in known if one.note}
+    for round_ in (round_ for rounds in timelines for round_ in rounds) if noted else ():
+        one = noted.get(round_.position)
+        past = next((past for past in round_.calls if one is not None and _is_of(one, past)), None)
+        if one is not None and past is not None:
+            yield round_.position, past.call, one.note
+
+
+def _is_of(one: CutOff, past: PastCall) -> bool:
+    return bounded_id(past.full_name) == one.tool and is_same_id(bounded_id(past.id), one.id)
