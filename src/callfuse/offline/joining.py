@@ -74,7 +74,7 @@ class Joining:
 
 def run_of(conversation: RecordedConversation, *, most: int | None = None) -> RecordedRun:
     """Convert a conversation to a run: of its `most` newest rounds, counting messages of persons; None: of all."""
-    label, request, answer = conversation
+    label, request, answer, texts = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
     for round_ in islice(request.rounds(), most):  # newest first
         if round_ is None:
@@ -84,7 +84,7 @@ def run_of(conversation: RecordedConversation, *, most: int | None = None) -> Re
     turns = [rounds[::-1] for rounds in reversed(turns) if rounds]
     names = {call.name for rounds in turns for round_ in rounds for call in round_.calls}
     known = frozenset(filter(request.declares, names)) if request.lists_tools else None
-    return RecordedRun(label.id, label.source, label.model or request.model, label.success, turns, known)
+    return RecordedRun(label.id, label.source, label.model or request.model, label.success, turns, known, texts)
 
 
 def beginnings(run: RecordedRun, request: Request, session: str) -> list[bytes]:

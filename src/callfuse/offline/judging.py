@@ -9,12 +9,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from callfuse.detect import can_fire, hindsight_can_fire
+from callfuse.detect.runaway_call import RunawayCall
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding, PastCall, Round, Timeline
 from callfuse.offline.memory import NOTHING, KnownCall, VerdictMemory
 from callfuse.offline.runs import RecordedRun
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.ladder import Verdict
+from callfuse.policy.said import verdict_on_text
 from callfuse.policy.settings import LoopSettings
 
 
@@ -55,6 +57,16 @@ def judge_run(run: RecordedRun, settings: LoopSettings, memory: VerdictMemory | 
             if memory is not None and at >= len(recalled.rounds):
                 memory.keep(recalled.digests[at], [_known(one, rounds[at]) for one in found])
             yield from found
+
+
+def judge_texts(run: RecordedRun, settings: LoopSettings) -> list[Judged]:
+    """What runs away in the run's answers and is no call, each as a call `(text)`, `(reasoning)` or `(finish)` behind
+    all others."""
+    found = [one for one in run.texts if settings.enabled and settings.detectors.finds(RunawayCall.kind.name, one.part)]
+    verdicts = [verdict_on_text(*one, settings) for one in found]
+    turn = max(len(run.turns) - 1, 0)
+    at = len(run.turns[-1]) if run.turns else 0
+    return [Judged(turn, at + n, PastCall(one.call), one.finding, one) for n, one in enumerate(verdicts)]
 
 
 def _judge_turn(

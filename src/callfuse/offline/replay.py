@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from callfuse.offline.excerpts import FindingExcerpt, Picture, RunFindings, draw_run, findings_of, first_findings
-from callfuse.offline.judging import Judged, judge_run
+from callfuse.offline.judging import Judged, judge_run, judge_texts
 from callfuse.offline.runs import RecordedRun, Unreadable, estimate_tokens
 from callfuse.policy.settings import LoopSettings
 
@@ -175,7 +175,7 @@ class Replay:
             self.faults += [one] if len(self.faults) < MAX_FAULTS else []
             return
         costs = costs_of(one) if costs is None else costs
-        calls = list(judge_run(one, self.settings))
+        calls = [*judge_run(one, self.settings), *judge_texts(one, self.settings)]
         if not calls:
             self.empty += 1
             return

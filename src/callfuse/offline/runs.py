@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from callfuse.config.wording import format_value
 from callfuse.dialects.base import Request
+from callfuse.guard.growing_texts import FoundText
 from callfuse.model import PastCall, Round, ToolCall
 from callfuse.wire.jsontext import dumps
 
@@ -21,7 +22,7 @@ class RecordedRun:
 
     `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
     its task; None if the record does not say. `known`: tools that were declared, at least those that it calls; None if
-    the record does not list all that were.
+    the record does not list all that were. `texts`: what runs away in recorded answers, and is no call.
     """
 
     id: str
@@ -30,6 +31,7 @@ class RecordedRun:
     success: bool | None
     turns: list[list[Round]]
     known: frozenset[str] | None = None
+    texts: tuple[FoundText, ...] = ()
 
     def calls(self) -> Iterator[PastCall]:
         """Every call, oldest first."""
@@ -39,10 +41,10 @@ class RecordedRun:
 
     def after(self, earlier: "RecordedRun") -> "RecordedRun":
         """This run as the continuation of an earlier one, whose tools were declared when they were called."""
-        if self.known is None:
-            return self
-        then = earlier.known if earlier.known is not None else {call.name for call in earlier.calls()}
-        return replace(self, known=self.known | then)
+        known, then = self.known, earlier.known
+        if known is not None:
+            known |= then if then is not None else {call.name for call in earlier.calls()}
+        return replace(self, known=known, texts=earlier.texts + self.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,12 @@ class RunLabel:
 
 
 class RecordedConversation(NamedTuple):
-    """A conversation, by one of its requests, and the calls of the answer if they are known."""
+    """A conversation, by one of its requests, and the answer if it is known: its calls, and what else runs away."""
 
     label: RunLabel
     request: Request
     answer: tuple[ToolCall, ...] = ()
+    texts: tuple[FoundText, ...] = ()
 
 
 def label_of(record: dict[str, Any]) -> RunLabel:

@@ -38,6 +38,7 @@ from callfuse.model import Finding, Round, Timeline, ToolCall
 from callfuse.offline.conformal import Trial, line, max_beyond, min_scores, trial
 from callfuse.offline.excerpts import short
 from callfuse.offline.feedback import Feedback, Raised
+from callfuse.offline.judging import judge_texts
 from callfuse.offline.replay import MAX_FAULTS
 from callfuse.offline.runs import RecordedRun, Unreadable
 from callfuse.policy.ignored import ignore_in_rounds
@@ -149,6 +150,9 @@ class Scale:
                 if not steps or score > steps[-1].score:
                     steps.append(ScoreStep(score, calls))
                 calls += len(round_.calls)
+        warns = [one.verdict for one in judge_texts(run, self.base) if one.verdict and one.verdict.warns]
+        if warned and warns and steps and steps[-1].score < ALWAYS:
+            steps.append(ScoreStep(ALWAYS, calls))  # whatever the limits
         return steps
 
     def _score(self, rounds: list[Round], at: int, *, warned: bool) -> Score:

@@ -8,7 +8,7 @@ stores as `session_id`; so no id here says which records belong to one conversat
 from collections.abc import Iterator
 from typing import Any
 
-from callfuse.offline.formats.messages import answer_of, has_history, key_of, request_of
+from callfuse.offline.formats.messages import answer_of, has_history, key_of, request_of, texts_of
 from callfuse.offline.runs import BadRecord, RecordedConversation, RunLabel, text_at
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
@@ -26,7 +26,8 @@ def read(record: Any, text: bytes) -> Iterator[RecordedConversation]:
     id_ = id_ or text_at(record, "id") or text_at(record, "request_id")
     label = RunLabel(id_, model=text_at(record, "model"))
     body = _body(record)
-    yield RecordedConversation(label, request_of(body, dumps(body)), answer_of(_value(record.get("response"))))
+    answer = _value(record.get("response"))
+    yield RecordedConversation(label, request_of(body, dumps(body)), answer_of(answer), texts_of(answer))
 
 
 def _payload(record: Any) -> Any:

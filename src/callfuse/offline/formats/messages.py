@@ -9,8 +9,10 @@ from typing import Any, TypeGuard
 
 from callfuse.dialects import recognise_answer, recognise_request
 from callfuse.dialects.base import Request
+from callfuse.guard.growing_texts import FoundText, GrowingTexts
 from callfuse.model import ToolCall
 from callfuse.offline.runs import BadRecord, RecordedConversation, label_of
+from callfuse.policy.sections import Detectors
 from callfuse.wire.jsontext import dumps
 
 
@@ -30,7 +32,8 @@ def read(record: Any, text: bytes) -> Iterator[RecordedConversation]:
     if body is not record:
         text = dumps(body)
     label = label_of({"model": body.get("model")} | record)
-    yield RecordedConversation(label, request_of(body, text), answer_of(record.get("response")))
+    answer = record.get("response")
+    yield RecordedConversation(label, request_of(body, text), answer_of(answer), texts_of(answer))
 
 
 def is_message(value: Any) -> bool:
@@ -62,6 +65,17 @@ def answer_of(answer: Any) -> tuple[ToolCall, ...]:
     found = recognise_answer(answer)
     choices = found[0].read_whole(found[1]) if found else []
     return choices[0].complete() if choices else ()
+
+
+def texts_of(answer: Any) -> tuple[FoundText, ...]:
+    """What runs away in a whole answer, and is no call; empty if no dialect knows it."""
+    found = recognise_answer(answer)
+    if found is None:
+        return ()
+    texts = GrowingTexts(Detectors(), whole=True)
+    texts.room = -1
+    texts.read_frame(*found)
+    return tuple(texts.take())
 
 
 def _body_of(record: dict[str, Any]) -> dict[str, Any]:
