@@ -220,6 +220,10 @@ class Assembly:
         self.waiting = framer.waiting
         if sent is None or not (self.waiting or sent.unsent or self.is_suspect):
             return chunk
+        return self._leaving(sent, chunk)
+
+    def _leaving(self, sent: Sent, chunk: bytes) -> bytes:
+        """What may leave with this chunk, where something waits."""
         if sent.opening is not None:
             self.waiting += len(sent.opening.raw) + sum(map(len, self.rest))
         sent.unsent += chunk  # in place: a frame may come in any number of pieces
