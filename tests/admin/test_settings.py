@@ -29,7 +29,7 @@ tool_call_loop:
   per_tool:
     search_*: {max_calls: 9}
 serve: {upstream: "https://me:s3cret@h.example/v1", routes: ["/b=http://you:s3cret@g.example"]}
-store: "rediss://me:s3cret@cache.example/1?ssl_keyfile=s3cret"
+store: "rediss://me:s3cret@cache.example/1?ssl_password=s3cret"
 """
 HOSTILE = "<script>alert('x')</script>\"&\u202e\x1b[31m\n"
 SESSION = "session-of-the-test"

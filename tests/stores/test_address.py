@@ -6,6 +6,11 @@ import pytest
 
 from callfuse.stores.address import STORE_HINT, address_of, check_store_url
 
+MASTER_HINT = (
+    "behind the Sentinels comes the name of the master, and perhaps a database: "
+    "redis+sentinel://HOST:26379,HOST:26379/mymaster/0"
+)
+
 
 @pytest.mark.parametrize(
     ("url", "for_client", "cluster", "shown"),
@@ -17,7 +22,25 @@ from callfuse.stores.address import STORE_HINT, address_of, check_store_url
         ("redis+cluster://me:s3cret@node:7000", "redis://me:s3cret@node:7000", True, "redis+cluster://node:7000"),
         ("valkeys+cluster://node/0", "rediss://node/0", True, "valkeys+cluster://node:6379/0"),
         ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock?db=1", False, "unix:///run/redis.sock"),
-        ("redis://:s3cret@h:1?ssl_password=s3cret", "redis://:s3cret@h:1?ssl_password=s3cret", False, "redis://h:1"),
+        (
+            "rediss://:s3cret@h:1?ssl_password=s3cret",
+            "rediss://:s3cret@h:1?ssl_password=s3cret",
+            False,
+            "rediss://h:1",
+        ),
+        (
+            "redis+cluster://me:s3cret@a:7000,b,[::1]:7002?max_connections=9",
+            "redis://me:s3cret@a:7000?max_connections=9",
+            True,
+            "redis+cluster://a:7000,b:6379,[::1]:7002",
+        ),
+        (
+            "valkey+sentinel://me:s3cret@a,b:7001/the-master/2?sentinel_password=s3cret&client_name=x",
+            "redis://me:s3cret@a:26379/2?client_name=x",
+            False,
+            "valkey+sentinel://a:26379,b:7001/the-master/2",
+        ),
+        ("rediss+sentinel://a/m", "rediss://a:26379", False, "rediss+sentinel://a:26379/m"),
     ],
 )
 def test_an_address(url: str, for_client: str, cluster: bool, shown: str) -> None:
@@ -27,6 +50,18 @@ def test_an_address(url: str, for_client: str, cluster: bool, shown: str) -> Non
     assert (address.url, address.cluster, address.label) == (for_client, cluster, shown)
     assert check_store_url(url) == url
     assert "s3cret" not in shown
+
+
+def test_several_hosts() -> None:
+    """Nodes of a Cluster, or Sentinels, which know the server by a name, and have a login of their own."""
+    cluster = address_of("redis+cluster://me:s3cret@a:7000,b,[::1]:7002")
+    sentinels = address_of("redis+sentinel://a,b:7001/the%20master?sentinel_username=u&sentinel_password=s3%40cret")
+    assert cluster is not None
+    assert sentinels is not None
+    assert cluster.hosts == (("a", 7000), ("b", 6379), ("::1", 7002))
+    assert sentinels.hosts == (("a", 26379), ("b", 7001))
+    assert (sentinels.master, sentinels.sentinel_login) == ("the master", ("u", "s3@cret"))
+    assert sentinels.without_secrets("AUTH u s3@cret") == "AUTH u ***"
 
 
 def test_memory_is_no_address() -> None:
@@ -49,7 +84,20 @@ def test_memory_is_no_address() -> None:
         ("redis://h/db", f"after the host only the number of a database is allowed; {STORE_HINT}"),
         ("redis://h:99999", f"its port is not a number from 1 to 65535; {STORE_HINT}"),
         ("redis://:pass/word@h", f"its port is not a number from 1 to 65535; {STORE_HINT}"),
-        ("redis://h:0", STORE_HINT),
+        ("redis://h:0", f"its port is not a number from 1 to 65535; {STORE_HINT}"),
+        ("redis+cluster://a:1,b:99999", f"host 2 of 2: its port is not a number from 1 to 65535; {STORE_HINT}"),
+        ("redis+cluster://a:1,,b:2", f"host 2 of 3: it names no host; {STORE_HINT}"),
+        ("redis+sentinel://a,[::1/m", f"it is not a URL; {STORE_HINT}"),
+        ("redis+sentinal://a/m", "there is no such store; did you mean redis+sentinel://?"),
+        ("rediss+clutser://a", "there is no such store; did you mean rediss+cluster://?"),
+        ("redis://a:1,b:2", "only a Cluster or Sentinels are several hosts: redis+cluster:// or redis+sentinel://"),
+        ("redis+sentinel://a,b", f"it names no master; {MASTER_HINT}"),
+        ("redis+sentinel://a,b/0", f"it names no master; {MASTER_HINT}"),
+        ("redis+sentinel://a/m/x", f"it has another path; {MASTER_HINT}"),
+        ("redis://h?max_conections=3", "there is no option 'max_conections'; did you mean max_connections?"),
+        ("redis://h?ssl_certfile=/c.pem", "the option ssl_certfile is for TLS: rediss://"),
+        ("valkey+cluster://h?ssl_keyfile=/c.pem", "the option ssl_keyfile is for TLS: valkeys+cluster://"),
+        ("rediss://h?sentinel_password=s", "the option sentinel_password is for Sentinels: rediss+sentinel://"),
         ("redis://[::1", f"it is not a URL; {STORE_HINT}"),
         ("redis://h h", f"it contains white space or control characters; {STORE_HINT}"),
         ("redis+cluster://h/1", "a cluster only has database 0; leave out the number"),
@@ -67,6 +115,6 @@ def test_what_is_no_address(url: str, right: str) -> None:
 
 def test_no_text_holds_a_password() -> None:
     """Neither as the URL has it nor as the server does."""
-    address = address_of("redis://me:s3%40cret@h?ssl_password=other")
+    address = address_of("rediss://me:s3%40cret@h?ssl_password=other")
     assert address is not None
     assert address.without_secrets("AUTH me s3@cret s3%40cret other") == "AUTH me *** *** ***"

@@ -214,7 +214,7 @@ async def test_the_server_s_word_counts_again(server: RedisServer) -> None:
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 1
         await one.until(lambda: server.calls().get("set", 0) == 4)
         one.ledger._connection._timeout_s = PATIENCE_S
-        await one.until(lambda: one.ledger._connection._breaker.closed)
+        await one.until(lambda: one.ledger._connection.closed)
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 2
         found, kept = await one.ledger.read(lane(3), 0)
         assert (found.rounds[0].position, kept) == (3, TTL)
@@ -435,8 +435,7 @@ def test_a_probe_whose_loop_is_gone() -> None:
     loop.run_until_complete(one.until(lambda: not one.ledger._connection._closing))
     one.now += 1
     loop.run_until_complete(one.ledger.read(lane(1), 0))
-    probe = one.ledger._connection._probing
-    assert probe is not None
+    (probe,) = one.ledger._connection._probing.values()
     assert not probe.done()
     probe._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()

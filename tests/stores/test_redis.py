@@ -22,8 +22,8 @@ from callfuse.observe.counts import Counts
 from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger, values
 from callfuse.stores.keys import lane_key, last_use_key, session_key
+from callfuse.stores.node import CONNECTIONS
 from callfuse.stores.redis import RedisLedger
-from callfuse.stores.server import CONNECTIONS
 from tests.project.sources import document
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 from tests.support.redis import RedisServer
@@ -287,13 +287,24 @@ def test_a_url_wins_over_the_configuration_s() -> None:
     ("store", "problem"),
     [
         ("reddis://me:s3cret@h", "store = 'reddis://***@h' (keyword): there is no such store; did you mean redis://?"),
-        ("redis://me:s3cret@h?odd=1", "store = 'redis://h:6379': redis-py does not take this URL: "),
-        ("redis://me:s3cret@h?max_connections=x", "store = 'redis://h:6379': redis-py does not take this URL: "),
         (
-            "redis+cluster://me:s3cret@h?startup_nodes=x",
-            "store = 'redis+cluster://h:6379': redis-py does not take this",
+            "redis://me:s3cret@h?odd=1",
+            "store = 'redis://***@h?***' (keyword): there is no option 'odd'; use client_name, ",
         ),
-        ("redis+cluster://me:s3cret@h?odd=1", "store = 'redis+cluster://h:6379': redis-py does not take this URL: "),
+        ("redis://me:s3cret@h?max_connections=x", "store = 'redis://h:6379': redis-py does not take this URL: "),
+        ("redis+cluster://me:s3cret@h,i?db=x", "store = 'redis+cluster://h:6379,i:6379': redis-py does not take this"),
+        (
+            "redis+sentinel://me:s3cret@h/m?protocol=x",
+            "store = 'redis+sentinel://h:26379/m': redis-py does not take this URL: ",
+        ),
+        (
+            "rediss://me:s3cret@h?ssl_ca_certs=/no/such.pem",
+            "store = 'rediss://h:6379': ssl_ca_certs = '/no/such.pem': there is no such file",
+        ),
+        (
+            f"rediss+cluster://me:s3cret@h?ssl_certfile={__file__}",
+            f"store = 'rediss+cluster://h:6379': ssl_certfile = '{__file__}': give a certificate and its key, both as PEM",
+        ),
     ],
 )
 def test_a_url_that_is_wrong(store: str, problem: str) -> None:
@@ -321,7 +332,8 @@ def test_something_else_of_that_name(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "redis" / "__init__.py").touch()
     for name in [name for name in sys.modules if name.split(".")[0] == "redis" or name == "callfuse.stores.redis"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "callfuse.stores.server")
+    for module in ("node", "server"):
+        monkeypatch.delitem(sys.modules, f"callfuse.stores.{module}")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
         ConfigError, match=r"^store = 'redis://h:6379': the installed package redis has no redis.asyncio"

@@ -217,7 +217,7 @@ async def test_a_store_that_is_down(another: Callable[..., RedisServer]) -> None
     assert (await page.get("plain", f"session={SESSION}")).status == 503
     assert b'"tool_calls"' not in (await turn(page, 5)).body, "what was refused does not hold"
     server.start()
-    ledger._connection._breaker._due_at = 0.0
+    ledger._connection._circuits[""]._due_at = 0.0
     async with asyncio.timeout(60):
         while (await change(page, {"tool-loop-mode": "observe"})).status == 503:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)

@@ -33,7 +33,7 @@ class Readiness:
         self.draining = False
         self._upstream = upstream
         self._clock = clock
-        self._store_is_down = False
+        self._down = set[str]()
         self._store_failed_at = 0.0
 
     def watch(self, bus: Bus) -> None:
@@ -43,9 +43,11 @@ class Readiness:
     def take(self, event: Event) -> None:
         """Take an event of the store."""
         if isinstance(event, StoreUp):
-            self._store_is_down = False
-        elif isinstance(event, StoreDown) or (isinstance(event, StoreFailed) and self._store_is_down):
-            self._store_is_down = True
+            self._down.discard(event.store)
+            return
+        if isinstance(event, StoreDown):
+            self._down.add(event.store)
+        if self._down:
             self._store_failed_at = self._clock()
 
     def states(self) -> dict[str, State]:
@@ -53,6 +55,6 @@ class Readiness:
         reached = self._upstream()
         upstream: State = "unknown" if reached is None else "ok" if reached else "failed"
         store: State = "ok"
-        if self._store_is_down:
+        if self._down:
             store = "failed" if self._clock() - self._store_failed_at < FAILED_FOR_S else "unknown"
         return {"settings": "ok", "upstream": upstream, "store": store, "serving": "failed" if self.draining else "ok"}

@@ -198,7 +198,6 @@ GAUGES: Final[Mapping[str, Shown]] = {
 """By name: `callfuse_held_bytes` for Prometheus, `callfuse.held` for OpenTelemetry."""
 
 _COUNTED: Final = {kind: (row.key, row.series) for kind, row in TABLE.items() if row.series is not None}
-_STORE: Final[Mapping[type[Event], int]] = {events.StoreDown: 0, events.StoreUp: 1}
 
 
 class Watched(Protocol):
@@ -299,13 +298,14 @@ _MEASURED: Final[Mapping[type[Event], Callable[[Add, Any], None]]] = {
 class MetricSink:
     """A sink of events (`observe/bus.py`) that counts and measures them. May be used from any thread."""
 
-    kinds: Final = frozenset((*_COUNTED, *_MEASURED, *_STORE))
+    kinds: Final = frozenset((*_COUNTED, *_MEASURED, events.StoreDown, events.StoreUp))
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
         self._series: dict[Series, Change] = {}
         self._set_store = instruments.setting(STORE_UP)
         self._set_store(1)
+        self._down = set[str]()
         self._saved = Saved()
         self._lock = Lock()
 
@@ -322,8 +322,9 @@ class MetricSink:
                 if saved := self._saved.by(event):
                     self._add(("saved_calls",), saved)
                     self._add(("saved_tokens",), tokens_of(event, saved))
-            elif kind in _STORE:
-                self._set_store(_STORE[kind])
+            elif isinstance(event, events.StoreDown | events.StoreUp):
+                (self._down.add if isinstance(event, events.StoreDown) else self._down.discard)(event.store)
+                self._set_store(not self._down)
 
     def _add(self, series: Series, amount: float = 1) -> None:
         """Count or measure; a value that a label may not have is `other`."""

@@ -1,47 +1,76 @@
 """Parse the URL of a store into an address that can be logged without credentials.
 
-`memory://` is the memory of the process; all other URLs are of Redis or Valkey, which speak the same protocol.
+`memory://` is the memory of the process; all other URLs are of Redis or Valkey, which speak the same protocol: of one
+server, of nodes of a Cluster, or of Sentinels, which know where the server is.
 """
 
 import re
 from dataclasses import dataclass
-from typing import Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from callfuse.policy.nearest import nearest
+from callfuse.policy.nearest import nearest, suggest
 
 MEMORY: Final = "memory://"
+CLUSTER: Final = "+cluster"
+SENTINEL: Final = "+sentinel"
+PORT: Final = 6379
+SENTINEL_PORT: Final = 26379
 SCHEMES: Final = {
     "memory": "",
-    "redis": "redis",
-    "rediss": "rediss",
     "unix": "unix",
-    "valkey": "redis",
-    "valkeys": "rediss",
-    "redis+cluster": "redis",
-    "rediss+cluster": "rediss",
-    "valkey+cluster": "redis",
-    "valkeys+cluster": "rediss",
+    **{
+        f"{name}{'s' * is_tls}{kind}": "rediss" if is_tls else "redis"
+        for name, tls in (("redis", "rediss"), ("valkey", "valkeys"))
+        for is_tls in (False, True)
+        for kind in ("", CLUSTER, SENTINEL)
+    },
 }
-"""URL schemes, with the scheme that redis-py knows each by. An `s` at the end means TLS."""
+"""URL schemes, with the scheme that redis-py knows each by. An `s` at the end of the name means TLS."""
 STORE_HINT: Final = (
-    "use memory://, or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss:// (TLS), redis+cluster:// or "
-    "unix:///PATH, as in redis://localhost:6379/0"
+    "use memory://, or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss:// (TLS), "
+    "redis+cluster://HOST,HOST, redis+sentinel://HOST,HOST/MASTER or unix:///PATH, as in redis://localhost:6379/0"
 )
 
 _OWN_OPTIONS: Final = frozenset({"decode_responses", "encoding", "encoding_errors", "retry"})
 """Options of redis-py that callfuse sets itself; other values would break reading and writing."""
+_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
+_TLS: Final = "ssl_"
+_OPTIONS: Final = frozenset({
+    "client_name", "db", "health_check_interval", "lib_name", "lib_version", "max_connections", "password", "protocol",
+    "retry_on_timeout", "socket_connect_timeout", "socket_keepalive", "socket_read_size", "socket_timeout",
+    "ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_ciphers",
+    "ssl_exclude_verify_flags", "ssl_include_verify_flags", "ssl_keyfile", "ssl_min_version", "ssl_password",
+    "username", *_SENTINEL_OPTIONS,
+})  # fmt: skip
+"""Options of redis-py that a URL may have, and those for Sentinels."""
+
+
+class Host(NamedTuple):
+    """Where a server, a node or a Sentinel listens."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A Redis or Valkey. `url` is for redis-py, `cluster`: it is a Cluster, `label` is its name in logs."""
+    """A Redis or Valkey. `url` is for redis-py, `label` its name in logs. `hosts`: the server, nodes of a Cluster or
+    Sentinels; none of a socket in the file system."""
 
     url: str
-    cluster: bool
     label: str
     secrets: tuple[str, ...]
     """Passwords, percent-encoded and decoded, the longest first."""
+    hosts: tuple[Host, ...] = ()
+    cluster: bool = False
+    master: str = ""
+    """The name by which Sentinels know the server; empty without Sentinels."""
+    sentinel_login: tuple[str, str] = ("", "")
+    """User and password for Sentinels."""
 
     def without_secrets(self, text: str) -> str:
         """Mask the passwords in a server's error message, which may quote a command."""
@@ -65,15 +94,28 @@ def address_of(value: str) -> Address | None:
         return None
     if any(not char.isprintable() or char.isspace() for char in value):
         raise ValueError(f"it contains white space or control characters; {STORE_HINT}")
-    cluster = scheme.endswith("+cluster")
     parts = _parts(value)
+    secrets = _secrets(parts)
+    _check_options(parts.query, scheme)
+    client = SCHEMES[scheme]
     if scheme == "unix":
         if parts.path in ("", "/"):
             raise ValueError("name the socket's file, as in unix:///run/redis.sock")
-        label = f"unix://{parts.path}"
-    else:
-        label = f"{scheme}://{_host_and_database(parts, cluster=cluster)}"
-    return Address(f"{SCHEMES[scheme]}://{rest}", cluster, label, _secrets(parts))
+        return Address(f"{client}://{rest}", f"unix://{parts.path}", secrets)
+    user, at, listed = parts.netloc.rpartition("@")
+    hosts = _hosts(listed, scheme)
+    if scheme.endswith(SENTINEL):
+        master, database = _master_and_database(parts.path)
+        options = parse_qsl(parts.query, keep_blank_values=True)
+        login = tuple([dict(options).get(name, "") for name in _SENTINEL_OPTIONS])
+        query = urlencode([one for one in options if one[0] not in _SENTINEL_OPTIONS])
+        url = f"{client}://{user}{at}{hosts[0]}{database}{query and '?' + query}"
+        label = f"{scheme}://{','.join(map(str, hosts))}/{master}{database}"
+        return Address(url, label, secrets, hosts, master=master, sentinel_login=(login[0], login[1]))
+    _check_database(parts.path, is_cluster=scheme.endswith(CLUSTER))
+    url = f"{client}://{user}{at}{listed.partition(',')[0]}{parts.path}{parts.query and '?' + parts.query}"
+    label = f"{scheme}://{','.join(map(str, hosts))}{parts.path}"
+    return Address(url, label, secrets, hosts, cluster=scheme.endswith(CLUSTER))
 
 
 def _split(value: str) -> tuple[str, str]:
@@ -87,35 +129,85 @@ def _split(value: str) -> tuple[str, str]:
 
 
 def _secrets(parts: SplitResult) -> tuple[str, ...]:
-    """The passwords in a URL, encoded and decoded, the longest first. Raises ValueError for an own option."""
-    options = parse_qsl(parts.query)
-    if wrong := next((name for name, _ in options if name in _OWN_OPTIONS), None):
-        raise ValueError(f"leave out the option {wrong}, which callfuse sets itself")
-    found = [parts.password, *(text for name, text in options if "password" in name)]
+    """The passwords in a URL, encoded and decoded, the longest first."""
+    found = [parts.password, *(text for name, text in parse_qsl(parts.query) if "password" in name)]
     secrets = {form for secret in found if secret for form in (secret, unquote(secret))}
     return tuple(sorted(secrets, key=len, reverse=True))
+
+
+def _check_options(query: str, scheme: str) -> None:
+    """Raises ValueError for an option that there is not, or not with this scheme."""
+    is_tls = SCHEMES[scheme] == "rediss"
+    for name, _ in parse_qsl(query, keep_blank_values=True):
+        if name in _OWN_OPTIONS:
+            raise ValueError(f"leave out the option {name}, which callfuse sets itself")
+        if name not in _OPTIONS:
+            raise ValueError(f"there is no option {name[:40]!r}; {suggest(name[:40], sorted(_OPTIONS))}")
+        if name in _SENTINEL_OPTIONS and not scheme.endswith(SENTINEL):
+            raise ValueError(f"the option {name} is for Sentinels: {scheme.partition('+')[0]}{SENTINEL}://")
+        if name.startswith(_TLS) and not is_tls:
+            raise ValueError(f"the option {name} is for TLS: {_with_tls(scheme)}://")
+
+
+def _with_tls(scheme: str) -> str:
+    """The same scheme with TLS."""
+    name, mark, kind = scheme.partition("+")
+    return f"{'rediss' if name == 'unix' else f'{name}s'}{mark}{kind}"
 
 
 def _parts(value: str) -> SplitResult:
     try:
         parts = urlsplit(value)
-        port = parts.port
-    except ValueError as error:
-        # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
-        what = "its port is not a number from 1 to 65535" if str(error).startswith("Port") else "it is not a URL"
-        raise ValueError(f"{what}; {STORE_HINT}") from None
-    if port == 0 or parts.fragment:
+    except ValueError:  # its text may quote the URL, credentials and all
+        raise ValueError(f"it is not a URL; {STORE_HINT}") from None
+    if parts.fragment:
         raise ValueError(STORE_HINT)
     return parts
 
 
-def _host_and_database(parts: SplitResult, *, cluster: bool) -> str:
-    """Host, port and database, for logs. Raises ValueError if one is wrong."""
-    if not parts.hostname:
-        raise ValueError(f"it names no host; {STORE_HINT}")
-    if not re.fullmatch(r"(/\d*)?", parts.path, re.ASCII):
+def _hosts(listed: str, scheme: str) -> tuple[Host, ...]:
+    """The hosts of a URL, one behind another with commas between. Raises ValueError, which quotes no host: part of a
+    password may look like one."""
+    names = listed.split(",")
+    several = scheme.endswith((CLUSTER, SENTINEL))
+    if len(names) > 1 and not several:
+        raise ValueError(
+            f"only a Cluster or Sentinels are several hosts: {scheme}{CLUSTER}:// or {scheme}{SENTINEL}://"
+        )
+    default = SENTINEL_PORT if scheme.endswith(SENTINEL) else PORT
+    hosts = []
+    for at, name in enumerate(names, 1):
+        which = f"host {at} of {len(names)}: " if len(names) > 1 else ""
+        try:
+            one = urlsplit(f"//{name}")
+            host, port = one.hostname, one.port
+        except ValueError as error:
+            is_port = str(error).startswith("Port")
+            what = "its port is not a number from 1 to 65535" if is_port else "it is not a URL"
+            raise ValueError(f"{which}{what}; {STORE_HINT}") from None
+        if not host:
+            raise ValueError(f"{which}it names no host; {STORE_HINT}")
+        if port == 0:
+            raise ValueError(f"{which}its port is not a number from 1 to 65535; {STORE_HINT}")
+        hosts.append(Host(host, port or default))
+    return tuple(hosts)
+
+
+def _check_database(path: str, *, is_cluster: bool) -> None:
+    """Raises ValueError for a path that is no database."""
+    if not re.fullmatch(r"(/\d*)?", path, re.ASCII):
         raise ValueError(f"after the host only the number of a database is allowed; {STORE_HINT}")
-    if cluster and parts.path not in ("", "/", "/0"):
+    if is_cluster and path not in ("", "/", "/0"):
         raise ValueError("a cluster only has database 0; leave out the number")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{host}:{parts.port or 6379}{parts.path}"
+
+
+def _master_and_database(path: str) -> tuple[str, str]:
+    """The name of a master and `/DB`, which may be empty. Raises ValueError."""
+    found = re.fullmatch(r"/([^/]+)(/\d*)?", path, re.ASCII)
+    if found is None or found[1].isdigit():
+        what = "names no master" if path.strip("/").isdigit() or not path.strip("/") else "has another path"
+        raise ValueError(
+            f"it {what}; behind the Sentinels comes the name of the master, and perhaps a database: "
+            "redis+sentinel://HOST:26379,HOST:26379/mymaster/0"
+        )
+    return unquote(found[1]), found[2] or ""

@@ -1,7 +1,7 @@
-"""Connects to a Redis or Valkey: a connection for each event loop, behind one circuit breaker.
+"""The way to a Redis or Valkey: connections for each event loop, behind a circuit breaker for each node.
 
-A server that fails or does not answer in time is left alone: what is asked is refused at once, without network, until
-the server answers a background probe.
+A node that fails or does not answer in time is left alone: what is asked of it is refused at once, without network,
+until the node that then has the same keys answers a background probe. Other nodes of a Cluster are used meanwhile.
 """
 
 import asyncio
@@ -14,11 +14,13 @@ from callfuse.observe.bus import Bus
 from callfuse.observe.events import StoreDown, StoreFailed, StoreSkipped, StoreUp, StoreWithoutLoop
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
+from callfuse.stores.cluster import hash_tag
 from callfuse.stores.index import INDEX
-from callfuse.stores.keys import PREFIX
+from callfuse.stores.keys import PREFIX, PROBE
+from callfuse.stores.node import Script
 from callfuse.stores.replies import Reader
 from callfuse.stores.scripts import WRITE
-from callfuse.stores.server import RedisServer, Script, is_refusal
+from callfuse.stores.server import ANY, RedisServer, check, is_passing, is_refusal
 
 PROBE_TIMEOUT_S: Final = 1.0
 """The least time limit of a probe: it needs a new connection, and delays no exchange."""
@@ -27,6 +29,9 @@ CLOSE_TIMEOUT_S: Final = 1.0
 MAX_SENDING: Final = 100
 """What may be on its way in the background at a time; further things are not sent."""
 
+MOST_CIRCUITS: Final = 1000
+"""As many nodes as a Cluster may have."""
+
 T = TypeVar("T")
 
 
@@ -34,7 +39,8 @@ class Connection:
     """Runs scripts on the server at `address`. Raises ConfigError if redis-py refuses its URL.
 
     A script has `timeout_s` seconds. `bus` gets each failure, and each operation that is skipped while the circuit is
-    open. `clock` returns seconds. `is_behind`: whether a probe has something to catch up with, `catch_up` does that.
+    open. `clock` returns seconds. `is_behind`: whether a probe of a place has something to catch up with, `catch_up`
+    does that.
     """
 
     def __init__(
@@ -44,20 +50,26 @@ class Connection:
         timeout_s: float,
         bus: Bus,
         clock: Callable[[], float],
-        is_behind: Callable[[], bool],
-        catch_up: Callable[[RedisServer], Awaitable[None]],
+        is_behind: Callable[[RedisServer, str], bool],
+        catch_up: Callable[[RedisServer, str], Awaitable[None]],
     ) -> None:
         self._address = address
         self._timeout_s = timeout_s
         self._bus = bus
-        self._breaker = Breaker(clock)
+        self._clock = clock
+        self._circuits: dict[str, Breaker] = {}
         self._is_behind = is_behind
         self._catch_up = catch_up
-        RedisServer(address)  # raises ConfigError
+        check(address)  # raises ConfigError
         self._servers: dict[asyncio.AbstractEventLoop, RedisServer] = {}
-        self._probing: asyncio.Task[None] | None = None
+        self._probing: dict[str, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[Any]] = set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether no circuit is open."""
+        return all(circuit.closed for circuit in self._circuits.values())
 
     async def ask(
         self,
@@ -98,9 +110,12 @@ class Connection:
     ) -> tuple[Any, str]:
         """Run a script. Returns what is read of its reply, or why there is none."""
         server = self._servers.get(loop) or self._open(loop)
-        if self._is_behind() or not self._breaker.closed:
-            self._probe_if_due(server)
-        if not self._breaker.closed:
+        key = keys[0]
+        place = server.place_of(key)
+        is_closed = self._is_closed(place)
+        if not is_closed or self._is_behind(server, place):
+            self._probe_if_due(server, key)
+        if not is_closed:
             self._bus.emit(StoreSkipped(self._address.label, operation))
             return None, "it is down; callfuse keeps trying"
         began = loop.time()
@@ -112,8 +127,8 @@ class Connection:
         # A timeout that fires late means that this process was busy, not that the server is down.
         was_busy = type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s
         # No exchange needs the index, for which a user of the server may have no rights.
-        if not was_busy and not (operation == INDEX and is_refusal(error)):
-            self._record_failure(error, server, loop)
+        if not (was_busy or is_passing(error) or (operation == INDEX and is_refusal(error))):
+            self._record_failure(error, server, server.place_of(key))
         return None, self._describe(error)
 
     def start(self) -> None:
@@ -121,7 +136,7 @@ class Connection:
         loop = self.running_loop()
         if loop is not None:
             server = self._servers.get(loop) or self._open(loop)
-            self._probe_if_due(server)
+            self._probe_if_due(server, PROBE)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop. What is asked later opens new ones."""
@@ -129,22 +144,25 @@ class Connection:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # not asyncio: no connection was opened
             return
-        if self._probing is not None and self._probing.get_loop() is loop:
-            self._probing.cancel()
-            await asyncio.wait([self._probing])
+        probing = [task for task in self._probing.values() if task.get_loop() is loop]
+        for task in probing:
+            task.cancel()
+        await asyncio.gather(*probing, return_exceptions=True)
         background = (*self._closing, *self._sending)
         await asyncio.gather(*(task for task in background if task.get_loop() is loop))
         if server := self._servers.pop(loop, None):
-            await self._close(server)
+            await self._within_limit(server.aclose())
 
-    def send(self, send: Callable[[], Coroutine[Any, Any, object]], most: int = MAX_SENDING) -> None:
-        """Send something in a task of its own, unless the server is down or too much is on its way."""
+    def send(self, send: Callable[[], Coroutine[Any, Any, object]], key: str, most: int = MAX_SENDING) -> None:
+        """Send something in a task of its own, unless the node of its `key` is down or too much is on its way."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # another event loop's library, or a thread: the process alone knows it
             return
         self._sending = {task for task in self._sending if not task.get_loop().is_closed()}
-        if self._breaker.closed and len(self._sending) < most:
+        server = self._servers.get(loop)
+        place = ANY if server is None else server.place_of(key)
+        if self._is_closed(place) and len(self._sending) < most:
             task = loop.create_task(send())
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
@@ -165,47 +183,78 @@ class Connection:
         self._servers[loop] = server = RedisServer(self._address)
         return server
 
-    def _record_failure(self, error: Exception, server: RedisServer, loop: asyncio.AbstractEventLoop) -> None:
-        if server is self._servers.get(loop) and self._breaker.record_failure():
-            self._bus.emit(StoreDown(self._address.label, self._describe(error)))
-            del self._servers[loop]
-            closing = asyncio.create_task(self._close(server))
+    def _is_closed(self, place: str) -> bool:
+        circuit = self._circuits.get(place)
+        return circuit is None or circuit.closed
+
+    def _record_failure(self, error: Exception, server: RedisServer, place: str) -> None:
+        """Open the circuit of a place, if it is not open already."""
+        circuit = self._circuits.get(place)
+        if circuit is None:
+            if len(self._circuits) >= MOST_CIRCUITS:
+                self._circuits.pop(next(iter(self._circuits)))
+            circuit = self._circuits[place] = Breaker(self._clock)
+        if circuit.record_failure():
+            self._bus.emit(StoreDown(self._name_of(place), self._describe(error)))
+            closing = asyncio.create_task(self._within_limit(server.leave(place)))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
+
+    def _close_circuit(self, place: str) -> None:
+        circuit = self._circuits.get(place)
+        if circuit is not None and not circuit.closed:
+            circuit.close()
+            self._bus.emit(StoreUp(self._name_of(place)))
+
+    def _name_of(self, place: str) -> str:
+        """The name of a place in logs."""
+        return f"{self._address.label} (node {place})" if place else self._address.label
 
     def _describe(self, error: Exception) -> str:
         if type(error) is TimeoutError:
             return f"no answer within {self._timeout_s:g} s"
         return f"{type(error).__name__}: {self._address.without_secrets(str(error))}"
 
-    def _probe_if_due(self, server: RedisServer) -> None:
-        """Start a probe unless one is running: at the end of a pause if the circuit is open, else at once."""
-        before = self._probing
+    def _probe_if_due(self, server: RedisServer, key: str) -> None:
+        """Start a probe of the place of a key unless one is running: at the end of a pause if the circuit is open, else
+        at once."""
+        place = server.place_of(key)
+        before = self._probing.get(place)
         if before is not None and not before.done() and not before.get_loop().is_closed():
             return
-        if self._breaker.closed or self._breaker.is_due():
-            self._probing = asyncio.create_task(self._probe(server))
+        circuit = self._circuits.get(place)
+        if circuit is None or circuit.closed or circuit.is_due():
+            self._probing = {place: task for place, task in self._probing.items() if not task.done()}
+            self._probing[place] = asyncio.create_task(self._probe(server, place, probe_key(key)))
 
-    async def _probe(self, server: RedisServer) -> None:
-        """Check that the server can write, let it catch up, and close the circuit."""
+    async def _probe(self, server: RedisServer, place: str, key: str) -> None:
+        """Check that what has this key now can write, let it catch up, and close the circuit."""
         with Boundary() as boundary:
             async with asyncio.timeout(max(PROBE_TIMEOUT_S, self._timeout_s)):
-                await touch(server)
-                await self._catch_up(server)
+                if not self._is_closed(place):
+                    await server.learn()
+                await touch(server, key)
+                await self._catch_up(server, server.place_of(key))
+        there = server.place_of(key)
         if boundary.error is not None:
             self._bus.emit(StoreFailed(self._address.label, "probe"))
-            self._record_failure(boundary.error, server, asyncio.get_running_loop())
-            return
-        if not self._breaker.closed:
-            self._breaker.close()
-            self._bus.emit(StoreUp(self._address.label))
+            self._record_failure(boundary.error, server, there)
+        for one in {place, there}:
+            if boundary.error is None or one != there:  # the old place has lost the key
+                self._close_circuit(one)
 
-    async def _close(self, server: RedisServer) -> None:
-        with Boundary():  # the server is not used any more, so errors do not matter
+    async def _within_limit(self, closing: Awaitable[None]) -> None:
+        """Close connections that are not used any more, so that errors do not matter."""
+        with Boundary():
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await server.aclose()
+                await closing
 
 
-async def touch(server: RedisServer) -> None:
+def probe_key(key: str) -> str:
+    """A key in the slot of another one, for values that are gone at once."""
+    return f"{PREFIX}{{{hash_tag(key)}}}:probe"
+
+
+async def touch(server: RedisServer, key: str = PROBE) -> None:
     """Check that a server can write, with a value that is gone at once. Raises what the client library raises."""
-    await server.run(WRITE, [f"{PREFIX}{{probe}}"], [1, 0, 0, b""])
+    await server.run(WRITE, [key], [1, 0, 0, b""])

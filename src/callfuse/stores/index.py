@@ -22,8 +22,8 @@ from callfuse.conversations.ledger import KeptSession, SessionKey, SessionState,
 from callfuse.conversations.memory import is_of_name
 from callfuse.stores.breaker import Breaker
 from callfuse.stores.keys import CHANGED, name_key, session_key
+from callfuse.stores.node import Script
 from callfuse.stores.replies import Reader, read_number, read_scores, states_of
-from callfuse.stores.server import Script
 
 MOST: Final = 1000
 """Sessions of a name, and such as have set something, that can be found: those that were noted last."""

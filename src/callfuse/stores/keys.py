@@ -12,6 +12,8 @@ from callfuse.conversations.ledger import SessionKey
 from callfuse.observe.ring import MOST_EVENTS
 
 PREFIX: Final = "callfuse:"
+PROBE: Final = f"{PREFIX}{{probe}}"
+"""The key by which a server is tried that no exchange has asked yet."""
 CHANGED: Final = f"{PREFIX}changed"
 """The key of the index of sessions that have set something."""
 

@@ -85,7 +85,7 @@ class RedisLedger:
             timeout_s=timeout_s,
             bus=bus,
             clock=clock,
-            is_behind=lambda: bool(self._unsent),
+            is_behind=self._is_behind,
             catch_up=self._send_unsent,
         )
         self._index = SessionIndex(
@@ -251,9 +251,8 @@ class RedisLedger:
     def share_finding(self, finding_id: str, value: bytes) -> None:
         """Send a finding to the server, in a task of its own: no exchange waits for that."""
         arguments: list[str | bytes | int] = [FINDING_TTL_MS, 0, 0, value]
-        self._connection.send(
-            partial(self._connection.ask, "finding", WRITE, [finding_key(finding_id)], arguments, moved_of(0))
-        )
+        key = finding_key(finding_id)
+        self._connection.send(partial(self._connection.ask, "finding", WRITE, [key], arguments, moved_of(0)), key)
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
         """What a process has sent of a finding; None if the server does not know it. Raises StoreUnavailable."""
@@ -278,17 +277,23 @@ class RedisLedger:
     def _note(self, session: SessionKey, now: float, *, has_set: bool = False) -> None:
         """Note a session in the index, in the background."""
         if self._index.is_due(session, now, has_set=has_set):
-            self._connection.send(partial(self._index.note, session, now, has_set=has_set), MAX_NOTING)
+            send = partial(self._index.note, session, now, has_set=has_set)
+            self._connection.send(send, session_key(session), MAX_NOTING)
 
     def _keep_unsent(self, session: SessionKey, state: SessionState) -> None:
         self._unsent[session] = state
         while len(self._unsent) > MAX_UNSENT:
             del self._unsent[next(iter(self._unsent))]
 
-    async def _send_unsent(self, server: RedisServer) -> None:
-        """Send the server what sessions have set while it was down."""
-        while self._unsent:
-            session, state = next(iter(self._unsent.items()))
+    def _is_behind(self, server: RedisServer, place: str) -> bool:
+        """Whether a place has not been sent all of what its sessions have set."""
+        return any(server.place_of(session_key(session)) == place for session in self._unsent)
+
+    async def _send_unsent(self, server: RedisServer, place: str) -> None:
+        """Send a place what its sessions have set while it was down."""
+        for session, state in list(self._unsent.items()):
+            if server.place_of(session_key(session)) != place:
+                continue
             await server.run(WRITE, *self._arguments({session_key(session): values.encode_session(state)}))
             if self._unsent.get(session) is state:
                 del self._unsent[session]

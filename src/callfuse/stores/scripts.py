@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from callfuse.stores.server import Script
+from callfuse.stores.node import Script
 
 READ: Final = Script("""
 local function get(key)

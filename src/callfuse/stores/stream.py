@@ -16,8 +16,9 @@ from callfuse.observe.ring import EventId
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
 from callfuse.stores.keys import FEED, StreamPlace
+from callfuse.stores.node import Script
 from callfuse.stores.replies import read_entries
-from callfuse.stores.server import RedisServer, Script
+from callfuse.stores.server import RedisServer
 
 LEAST_TIMEOUT_S: Final = 1.0
 """The least time limit: no exchange waits for it, and the last events may be some MB."""

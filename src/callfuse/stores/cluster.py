@@ -1,0 +1,99 @@
+"""Which node of a Cluster has which key. Does no IO.
+
+    slots = SlotMap()
+    slots.learn(reply, asked)        # of CLUSTER SLOTS
+    slots.owner("callfuse:{tag}:...")  # "10.0.0.7:6379"
+    slots.move(slot, node)           # after MOVED
+
+A key lies in one of 16384 slots, by its hash tag: what stands between its first braces, else the whole key.
+"""
+
+from binascii import crc_hqx
+from typing import Any, Final, NamedTuple
+
+from redis.exceptions import AskError, MovedError, TryAgainError
+
+from callfuse.stores.replies import UnexpectedReplyError
+
+SLOTS: Final = 16384
+_CODES: Final = ((MovedError, "MOVED"), (AskError, "ASK"), (TryAgainError, "TRYAGAIN"))
+"""The errors by which a Cluster sends a client elsewhere. Older releases of redis-py leave the code in the text."""
+
+
+class Elsewhere(NamedTuple):
+    """Where a node sends a client. `code`: MOVED, ASK or TRYAGAIN; `slot` and `node` of the first two."""
+
+    code: str
+    slot: int = 0
+    node: str = ""
+
+
+def hash_tag(key: str) -> str:
+    """The part of a key that decides about its slot."""
+    _, mark, rest = key.partition("{")
+    tag, end, _ = rest.partition("}")
+    return tag if mark and end and tag else key
+
+
+def slot_of(key: str) -> int:
+    """The slot of a key."""
+    return crc_hqx(hash_tag(key).encode(), 0) % SLOTS
+
+
+class SlotMap:
+    """The nodes of a Cluster by slot, as far as they are known."""
+
+    def __init__(self) -> None:
+        self._owners = [""] * SLOTS
+        self.nodes: list[str] = []
+        """The nodes that have slots, replicas left out."""
+
+    def owner(self, key: str) -> str:
+        """The node that has a key; empty if that is not known."""
+        return self._owners[slot_of(key)]
+
+    def learn(self, reply: Any, asked: str) -> None:
+        """Take what the node that was `asked` has replied to CLUSTER SLOTS. Raises UnexpectedReplyError."""
+        owners, nodes = [""] * SLOTS, dict[str, None]()
+        if not isinstance(reply, list):
+            raise UnexpectedReplyError(f"not slots but {type(reply).__name__}")
+        for one in reply:
+            try:
+                first, last, (host, port, *_), *_ = one
+                name = host.decode() if host else ""
+                node, width = _node(name, int(port), asked), last - first + 1
+            except (TypeError, ValueError, AttributeError) as error:
+                raise UnexpectedReplyError(f"not slots: {error}") from None
+            if not 0 <= first <= last < SLOTS:
+                raise UnexpectedReplyError("no such slots")
+            owners[first : last + 1] = [node] * width
+            if node:
+                nodes[node] = None
+        if not nodes:
+            raise UnexpectedReplyError("the node has no slots of a Cluster")
+        self._owners, self.nodes = owners, [*nodes]
+
+    def move(self, slot: int, node: str) -> None:
+        """Take that a slot has moved."""
+        self._owners[slot] = node
+
+
+def elsewhere(error: Exception, asked: str) -> Elsewhere | None:
+    """Where the node that was `asked` sends a client with its error; None for any other error."""
+    code, _, rest = str(error).partition(" ")
+    known = next((name for kind, name in _CODES if isinstance(error, kind)), "")
+    if known and code != known:
+        code, rest = known, str(error)
+    if code == "TRYAGAIN":
+        return Elsewhere(code)
+    slot, _, node = rest.partition(" ")
+    host, mark, port = node.partition(" ")[0].rpartition(":")
+    if code not in ("MOVED", "ASK") or not mark or not (slot.isdecimal() and port.isdecimal()) or int(slot) >= SLOTS:
+        return None
+    return Elsewhere(code, int(slot), _node(host, int(port), asked))
+
+
+def _node(host: str, port: int, asked: str) -> str:
+    """The name of a node, empty if nobody knows it. One that does not know its own host names none: then it is the host
+    of that which was `asked`."""
+    return "" if host == "?" else f"{host or asked.rpartition(':')[0]}:{port}"
