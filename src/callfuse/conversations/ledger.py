@@ -5,6 +5,8 @@ the ladder, the notes in results, and rounds that the client has dropped from it
 user has set for all of its lanes.
 """
 
+import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -23,6 +25,9 @@ SessionKey = tuple[bytes, str]
 """A session: the hash of the credential, and its name, `Lane.owner`."""
 TIMES_KEPT: Final = 10
 """Lanes, callers of tools and the histories of agents in process are kept for this many times `ttl_seconds`."""
+_DIGITS: Final = 8
+_MOST_WRITES: Final = 16**_DIGITS - 1
+_COUNTED: Final = re.compile(r"[0-9a-f]{24}")
 CallKey = tuple[str, Signature, int]
 """A call in its history: id, signature, and the number of calls with the same id and signature before it."""
 
@@ -219,6 +224,17 @@ class Read(NamedTuple):
     def session_key(self) -> SessionKey:
         """The session that was read with the lane."""
         return self.lane.credential, self.state.session or self.lane.owner
+
+
+def next_revision(before: str) -> str:
+    """A name for a state that is about to be written over that with the revision `before`: how often that makes it, and
+    something that no other one has."""
+    return f"{min(writes_of(before) + 1, _MOST_WRITES):0{_DIGITS}x}{secrets.token_hex(8)}"
+
+
+def writes_of(revision: str) -> int:
+    """How often a state has been written, by its revision; 0 if that is of an earlier version, which did not count."""
+    return int(revision[:_DIGITS], 16) if _COUNTED.fullmatch(revision) else 0
 
 
 def has_moved(there: LaneState | SessionState, read: LaneState | SessionState) -> bool:

@@ -76,6 +76,8 @@ class Node:
         self._connections.add(connection)
         is_free = False
         try:
+            if not connection.is_connected:
+                await connection.connect()  # by way of the Sentinels, if there are any
             await connection.send_packed_command(packed)
             for _ in range(answers - 1):
                 with suppress(ResponseError):

@@ -17,9 +17,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from callfuse.conversations.identity import Lane
+from callfuse.conversations.joining import joined_session
 from callfuse.conversations.ledger import (
     KeptSession,
     LaneState,
@@ -27,12 +28,14 @@ from callfuse.conversations.ledger import (
     SessionKey,
     SessionState,
     has_moved,
+    next_revision,
 )
 from callfuse.conversations.memory import BoundedLane, MemoryLedger
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import StoreFailed
 from callfuse.stores import values
 from callfuse.stores.address import Address
+from callfuse.stores.ahead import LanesAhead
 from callfuse.stores.connection import Connection
 from callfuse.stores.index import MOST, SessionIndex
 from callfuse.stores.keys import finding_key, lane_key, last_use_key, session_key
@@ -47,6 +50,8 @@ LONG_BYTES: Final = 64 * 1024
 """Longer values are encoded and decoded in a thread: 64 KB take 2 ms, the longest lane some hundred."""
 FINDING_TTL_MS: Final = 24 * 3600 * 1000
 """How long findings are shared."""
+MOST_TRIES: Final = 8
+"""How often a probe tries to send what a session has set, where others come first."""
 MAX_NOTING: Final = 50
 """How much may be on its way for a session to be noted, too; further ones are noted by a later exchange."""
 
@@ -54,6 +59,14 @@ Kept = TypeVar("Kept", LaneState, SessionState)
 T = TypeVar("T")
 Arguments = tuple[list[str], list[str | bytes | int]]
 """The keys of a script, and its other arguments."""
+
+
+class Unsent(NamedTuple):
+    """What a session has set, and when, which the server had as `before`."""
+
+    before: SessionState
+    state: SessionState
+    now: float
 
 
 class RedisLedger:
@@ -79,7 +92,8 @@ class RedisLedger:
         self._local = local
         self._ttl_ms = max(1, round(1000 * ttl_s))
         self._bus = bus
-        self._unsent: dict[SessionKey, SessionState] = {}
+        self._unsent: dict[SessionKey, Unsent] = {}
+        self._ahead = LanesAhead()
         self._connection = Connection(
             address,
             timeout_s=timeout_s,
@@ -132,8 +146,9 @@ class RedisLedger:
         here, _ = await self._local.read(before.lane, now)
         if has_moved(here, before.state):
             return here
-        await self._local.write({before.lane: there}, now)
-        return there
+        state = self._ahead.join(before.lane, there, here)
+        await self._local.write({before.lane: state}, now)
+        return state
 
     async def _take_session(
         self, session: SessionKey, known: SessionState, raw: bytes | None, now: float
@@ -141,12 +156,15 @@ class RedisLedger:
         """Take a session from the server's value; the `known` one of the local copy where that has none."""
         kept = self._decode(values.decode_session, raw)
         if kept is not None:
+            unsent = self._unsent.get(session)
+            if unsent is not None:
+                kept = joined_session(kept, unsent.state, unsent.before)
             await self._local.write_session(session, kept, now)
             if kept.overrides:
                 self._note(session, now, has_set=True)
             return kept
         if raw is None and (known.overrides or known.by_code or known.ran):
-            self._keep_unsent(session, known)
+            self._keep_unsent(session, Unsent(SessionState(), known, now))
             self._index.forget(session)
         return known
 
@@ -157,15 +175,24 @@ class RedisLedger:
         bounded = self._local.bounded(lanes)
         moved = await self._write_there(bounded, now, read)
         if moved is None:
-            return self._local.write_bounded(bounded, now, read)
+            return self._write_here(bounded, now, read)
         if moved and read is not None:
-            return Read(
-                read.lane,
-                self._or_known(await self._decode_lane(moved[0]), moved[0], read.state),
-                self._or_known(self._decode(values.decode_session, moved[1]), moved[1], read.session),
-            )
+            there = self._or_known(await self._decode_lane(moved[0]), moved[0], read.state)
+            if read.lane in self._ahead:
+                there = self._ahead.join(read.lane, there, (await self._local.read(read.lane, now))[0])
+            session = self._or_known(self._decode(values.decode_session, moved[1]), moved[1], read.session)
+            return Read(read.lane, there, session)
         self._local.write_bounded(bounded, now)
+        for lane in bounded:
+            self._ahead.settle(lane)
         return None
+
+    def _write_here(self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None) -> Read | None:
+        """Write lanes to the local copy only, which is then ahead of the server."""
+        there = self._local.write_bounded(lanes, now, read)
+        for lane in lanes if there is None else ():
+            self._ahead.note(lane, read.state if read is not None and read.lane == lane else None)
+        return there
 
     async def _write_there(
         self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None
@@ -198,9 +225,10 @@ class RedisLedger:
         there = await self._local.write_session(session, state, now, read if moved is None else None)
         if there is not None:
             return there
-        self._unsent.pop(session, None)
         if moved is None:
-            self._keep_unsent(session, state)
+            self._keep_unsent(session, Unsent(SessionState() if read is None else read, state, now))
+        else:
+            self._unsent.pop(session, None)
         self._note(session, now, has_set=bool(state.overrides))
         return None
 
@@ -280,8 +308,9 @@ class RedisLedger:
             send = partial(self._index.note, session, now, has_set=has_set)
             self._connection.send(send, session_key(session), MAX_NOTING)
 
-    def _keep_unsent(self, session: SessionKey, state: SessionState) -> None:
-        self._unsent[session] = state
+    def _keep_unsent(self, session: SessionKey, unsent: Unsent) -> None:
+        earlier = self._unsent.pop(session, unsent)
+        self._unsent[session] = unsent._replace(before=earlier.before)
         while len(self._unsent) > MAX_UNSENT:
             del self._unsent[next(iter(self._unsent))]
 
@@ -291,12 +320,24 @@ class RedisLedger:
 
     async def _send_unsent(self, server: RedisServer, place: str) -> None:
         """Send a place what its sessions have set while it was down."""
-        for session, state in list(self._unsent.items()):
-            if server.place_of(session_key(session)) != place:
-                continue
-            await server.run(WRITE, *self._arguments({session_key(session): values.encode_session(state)}))
-            if self._unsent.get(session) is state:
-                del self._unsent[session]
+        for session, unsent in list(self._unsent.items()):
+            if server.place_of(session_key(session)) == place:
+                await self._send_session(server, session, unsent)
+                if self._unsent.get(session) is unsent:
+                    del self._unsent[session]
+
+    async def _send_session(self, server: RedisServer, session: SessionKey, unsent: Unsent) -> None:
+        """Send the server what a session has set, in addition to what others have."""
+        key, known, state = session_key(session), unsent.before, unsent.state
+        for _ in range(MOST_TRIES):
+            arguments = self._arguments({key: values.encode_session(state)}, {key: known})
+            moved = moved_of(1)(await server.run(WRITE, *arguments))
+            if not moved:
+                break
+            known = self._or_known(self._decode(values.decode_session, moved[0]), moved[0], known)
+            revision = next_revision(known.revision)
+            state = replace(joined_session(known, unsent.state, unsent.before), revision=revision)
+            await self._local.write_session(session, state, unsent.now)
 
     def _arguments(
         self,

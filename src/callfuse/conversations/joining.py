@@ -1,0 +1,115 @@
+"""Join what two processes have kept of one lane or session, which each has gone on with on its own.
+
+That happens where a process could not reach the store that both share, or where the store has lost its last writes in a
+failover. Nothing that either has brought is lost: rounds, notes and findings of both are kept, each once, and what both
+have spent is added.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from callfuse.conversations.ledger import BlockMemory, FailedRequest, KeptRound, LaneState, SessionState
+from callfuse.conversations.matching import LEFT
+from callfuse.model.spent import Spent
+from callfuse.policy.tiers import Overrides
+
+MOST_RAN: Final = 64
+"""Turns whose commands have been run that are kept of both; `commands` keeps fewer."""
+
+T = TypeVar("T")
+
+
+def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> LaneState:
+    """The state of a lane that two have gone on with. `before`: what was spent when they parted, None if that is not
+    known. It keeps the revision of what is `there`, over which it may be written."""
+    newer = here if _last_time(here.rounds) >= _last_time(there.rounds) else there
+    told = {one.finding_id: one for one in (*there.told, *here.told)}
+    return LaneState(
+        _joined_rounds(there.rounds, here.rounds),
+        {**there.notes, **here.notes},
+        newer.length,
+        continuation=newer.continuation,
+        session=here.session or there.session,
+        blocks=_joined_blocks(there.blocks, here.blocks),
+        told=tuple(told.values()),
+        failures=_joined_failures(there.failures, here.failures),
+        spent=_joined_spent(there.spent, here.spent, before),
+        revision=there.revision,
+    )
+
+
+def joined_session(there: SessionState, here: SessionState, before: SessionState) -> SessionState:
+    """What a session has set: what is `there`, with what has been changed `here` since it was as `before`."""
+    return SessionState(
+        _joined_overrides(there.overrides, here.overrides, before.overrides),
+        _both(there.ran, here.ran)[-MOST_RAN:],
+        max(there.reset, here.reset),
+        _joined_overrides(there.by_code, here.by_code, before.by_code),
+        max(there.released, here.released),
+        _both(there.allowed, here.allowed),
+        there.revision,
+    )
+
+
+def _joined_rounds(there: Sequence[KeptRound], here: Sequence[KeptRound]) -> tuple[KeptRound, ...]:
+    """The rounds of both in the order of their times, those since the last user message of the newer one. Of a round
+    that both have, that is kept whose results have been read."""
+    found: dict[Any, KeptRound] = {}
+    for one in (*there, *here):
+        key = one.turn, one.position, tuple([(call.id, call.signature) for call in one.calls])
+        if key not in found or not found[key].has_outcomes:
+            found[key] = one
+    rounds = sorted(found.values(), key=lambda one: (one.time or 0.0, one.position))
+    last = rounds[-1].turn if rounds else b""
+    left = [one for one in rounds if one.turn == LEFT]
+    return (*left, *[one for one in rounds if one.turn == last and last != LEFT])
+
+
+def _last_time(rounds: Sequence[KeptRound]) -> float:
+    return max([one.time or 0.0 for one in rounds], default=0.0)
+
+
+def _joined_blocks(there: BlockMemory, here: BlockMemory) -> BlockMemory:
+    newer = here if here.time >= there.time else there
+    return replace(newer, count=max(there.count, here.count))
+
+
+def _joined_failures(there: Sequence[FailedRequest], here: Sequence[FailedRequest]) -> tuple[FailedRequest, ...]:
+    return tuple(sorted({*there, *here}, key=lambda one: one.time))
+
+
+def _joined_spent(there: Spent, here: Spent, before: Spent | None) -> Spent:
+    """What both have spent; the more of the two, where it is not known what both have of old."""
+    if there.turn != here.turn:
+        return here if here.since >= there.since else there
+    if before is None or before.turn != here.turn:
+        return max(there, here, key=lambda one: (one.calls, one.tokens))
+    return there.plus(
+        here._replace(
+            calls=here.calls - before.calls,
+            tokens=here.tokens - before.tokens,
+            estimated=here.estimated - before.estimated,
+            money=here.money - before.money,
+        )
+    )
+
+
+def _joined_overrides(there: Overrides, here: Overrides, before: Overrides) -> Overrides:
+    tools = {
+        name: _changed(there.tools.get(name, {}), here.tools.get(name, {}), before.tools.get(name, {}))
+        for name in dict.fromkeys([*there.tools, *here.tools])
+    }
+    values = _changed(there.values, here.values, before.values)
+    return Overrides(values, {name: own for name, own in tools.items() if own})
+
+
+def _changed(there: Mapping[str, Any], here: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """What is `there`, with each key as it is `here` that was otherwise before."""
+    changed = [key for key in {**before, **here} if here.get(key) != before.get(key)]
+    own = {key: here[key] for key in changed if key in here}
+    return {key: value for key, value in there.items() if key not in changed} | own
+
+
+def _both(there: Sequence[T], here: Sequence[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys((*there, *here)))
