@@ -14,10 +14,10 @@ from callfuse.observe.bus import Bus
 from callfuse.observe.events import StoreDown, StoreFailed, StoreSkipped, StoreUp, StoreWithoutLoop
 from callfuse.stores.address import Address
 from callfuse.stores.breaker import Breaker
-from callfuse.stores.cluster import hash_tag
 from callfuse.stores.index import INDEX
 from callfuse.stores.keys import PREFIX, PROBE
 from callfuse.stores.node import Script
+from callfuse.stores.places import hash_tag
 from callfuse.stores.replies import Reader
 from callfuse.stores.scripts import WRITE
 from callfuse.stores.server import ANY, RedisServer, check, is_passing, is_refusal

@@ -37,6 +37,7 @@ class Node:
         self._connections: set[Any] = set()
         self._idle: list[Any] = []
         self._free = asyncio.Semaphore(min(CONNECTIONS, pool.max_connections))
+        self._ending: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def run(
@@ -68,7 +69,7 @@ class Node:
     async def aclose(self) -> None:
         """Close all connections; commands that are running fail, and no more is run."""
         self._is_closed = True
-        await asyncio.gather(*(connection.disconnect() for connection in self._connections))
+        await asyncio.gather(*(connection.disconnect() for connection in self._connections), *self._ending)
 
     async def _exchange(self, packed: bytes, answers: int) -> Any:
         """Send commands over one connection, and return the last answer."""
@@ -90,8 +91,12 @@ class Node:
         finally:
             if is_free:
                 self._idle.append(connection)
-            else:  # an answer may still come; redis-py has closed it
+            else:  # an answer may still come; redis-py has closed it, unless it was just connecting
                 self._connections.discard(connection)
+                if connection.is_connected:
+                    ending = asyncio.create_task(connection.disconnect(nowait=True))
+                    self._ending.add(ending)
+                    ending.add_done_callback(self._ending.discard)
         return answer
 
     async def _drop_idle(self) -> None:

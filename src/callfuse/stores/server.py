@@ -5,19 +5,14 @@ the circuit breaker of the ledger decides what follows.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from redis.asyncio.connection import ConnectionPool, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import (
-    Sentinel,
-    SentinelConnectionPool,
-    SentinelManagedConnection,
-    SentinelManagedSSLConnection,
-)
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Broken
 from redis.exceptions import ResponseError
@@ -25,17 +20,15 @@ from redis.exceptions import ResponseError
 from callfuse.boundary import Boundary
 from callfuse.errors import ConfigError
 from callfuse.stores.address import Address
-from callfuse.stores.cluster import SlotMap, elsewhere
 from callfuse.stores.node import Argument, Node, Script
+from callfuse.stores.places import MasterMap, SlotMap, elsewhere
 
 MOST_REDIRECTIONS: Final = 6
 """How often nodes of a Cluster may send a script elsewhere: twice is usual while slots move."""
 PAUSE_S: Final = 0.01
 """How long a script waits that needs keys of which a Cluster has moved some, and is moving others."""
-SENTINEL_TIMEOUT_S: Final = 0.2
-"""How long one Sentinel may take to answer, before the next one is asked."""
 ASKED_TOGETHER: Final = 3
-"""Nodes that are asked at a time who has which slot: one may be dead, and say nothing."""
+"""Nodes or Sentinels that are asked at a time: one may be dead, and say nothing."""
 ASK_TIMEOUT_S: Final = 0.5
 """How long one of them may take to answer."""
 FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
@@ -52,32 +45,32 @@ class RedisServer:
 
     def __init__(self, address: Address) -> None:
         with Boundary() as boundary:  # options of a URL can make redis-py raise anything
-            self._pool_of, self._sentinel = _pools(address)
+            self._pool_of, self._pool_of_asked = _pools(address)
         if boundary.error is not None:
             raise _refused(address, boundary.error)
         self._nodes: dict[str, Node] = {}
-        self._seeds = _seeds(address)
-        self._slots = SlotMap() if address.cluster else None
+        self._asked: dict[str, Node] = {}
+        self._map = _map_of(address)
         self._learning: asyncio.Task[Exception | None] | None = None
         self._is_old = True
 
     def place_of(self, key: str) -> str:
         """The place of a key, as far as it is known."""
-        return ANY if self._slots is None else self._slots.owner(key)
+        return self._map.owner(key) if isinstance(self._map, SlotMap) else ANY
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """Run a script and return its answer. Raises what redis-py raises if the server is down or refuses."""
-        slots = self._slots
-        if slots is None:
+        where = self._map
+        if where is None:
             return await self._node(ANY).run(script, keys, arguments)
-        if not slots.owner(keys[0]):
+        if not where.owner(keys[0]):
             await self.learn()
         elif self._is_old:  # goes on meanwhile: a node that has lost a slot says who has it
-            self._learn_once(slots)
-        asked, asking = slots.owner(keys[0]), False
+            self._learn_once(where)
+        asked, asking = where.owner(keys[0]), False
         for tries_left in reversed(range(MOST_REDIRECTIONS)):
             if not asked:
-                raise Broken("no node of the cluster has the slot")
+                raise Broken(f"{where.asked} has the key")
             try:
                 return await self._node(asked).run(script, keys, arguments, asking=asking)
             except ResponseError as error:
@@ -88,69 +81,77 @@ class RedisServer:
             if there.code == "TRYAGAIN":
                 await asyncio.sleep(PAUSE_S)
             elif there.code == "MOVED":
-                slots.move(there.slot, there.node)
                 self._is_old = True
-            asked = there.node if asking else slots.owner(keys[0])
+                if isinstance(where, SlotMap):
+                    where.move(there.slot, there.node)
+            asked = there.node if asking else where.owner(keys[0])
         raise AssertionError
 
     async def learn(self) -> None:
-        """Ask nodes of a Cluster who has which slot. Raises what the last one raises if none can say it."""
-        if self._slots is None:
+        """Ask who has which slot, or who is the master. Raises what the last one raises if none can say it."""
+        if self._map is None:
             return
-        error = await asyncio.shield(self._learn_once(self._slots))
+        error = await asyncio.shield(self._learn_once(self._map))
         if error is not None:
             raise error
 
-    def _learn_once(self, slots: SlotMap) -> "asyncio.Task[Exception | None]":
+    def _learn_once(self, where: "SlotMap | MasterMap") -> "asyncio.Task[Exception | None]":
         if self._learning is None or self._learning.done():
-            self._learning = asyncio.create_task(self._learn(slots))
+            self._learning = asyncio.create_task(self._learn(where))
         return self._learning
 
-    async def _learn(self, slots: SlotMap) -> Exception | None:
-        """Ask nodes, some at a time, until one has answered; returns why none has."""
-        error: Exception | None = Broken("no node of the cluster answers")
-        waiting = [*dict.fromkeys([*slots.nodes, *self._seeds])]
+    async def _learn(self, where: "SlotMap | MasterMap") -> Exception | None:
+        """Ask some at a time, until one has answered; returns why none has."""
+        error: Exception | None = Broken(f"{where.asked} cannot be asked")
+        waiting = where.to_ask
         asked: dict[asyncio.Task[Any], str] = {}
-        while error is not None and (waiting or asked):
-            while waiting and len(asked) < ASKED_TOGETHER:
+        done: set[asyncio.Task[Any]] = set()
+        while error is not None and (waiting or len(done) < len(asked)):
+            while waiting and len(asked) - len(done) < ASKED_TOGETHER:
                 node = waiting.pop(0)
-                asked[asyncio.create_task(self._ask_slots(node))] = node
-            done, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                node = asked.pop(task)
-                if error is not None:
-                    with Boundary() as boundary:  # a node may answer with anything
-                        slots.learn(task.result(), node)
-                    error = boundary.error
+                asked[asyncio.create_task(self._ask(node, where.question))] = node
+            answered, _ = await asyncio.wait(asked.keys() - done, return_when=asyncio.FIRST_COMPLETED)
+            done |= answered
+            for task in answered:
+                with Boundary() as boundary:  # whoever is asked may answer with anything
+                    where.learn(task.result(), asked[task])
+                error = boundary.error
+                if error is None:
+                    break
         self._is_old = error is not None
         for task in asked:
             task.cancel()
-        if error is None:
-            gone = [place for place in self._nodes if place not in slots.nodes]
-            closing = [self._nodes.pop(place).aclose() for place in gone]
-            await asyncio.gather(*closing, *asked, return_exceptions=True)
+        closing = []
+        for nodes, known in ((self._nodes, where.nodes), (self._asked, where.to_ask)) if error is None else ():
+            closing += [nodes.pop(place).aclose() for place in [*nodes] if place not in known]
+        await asyncio.gather(*closing, *asked, return_exceptions=True)
         return error
 
-    async def _ask_slots(self, node: str) -> Any:
+    async def _ask(self, place: str, question: Sequence[str]) -> Any:
+        node = self._asked.get(place)
+        if node is None:
+            node = self._asked[place] = Node(self._pool_of_asked(place))
         async with asyncio.timeout(ASK_TIMEOUT_S):
-            return await self._node(node).call("CLUSTER", "SLOTS")
+            return await node.call(*question)
 
     async def leave(self, place: str) -> None:
-        """Close the connections to a place: scripts that are running there fail, and the next ones connect anew. A
-        Cluster is asked again who has which slot."""
+        """Close the connections to a place: scripts that are running there fail, and the next ones connect anew. It is
+        asked again who has which slot, or who is the master."""
         self._is_old = True
+        if isinstance(self._map, MasterMap):
+            place = self._map.forget()
         node = self._nodes.pop(place, None)
         if node is not None:
             await node.aclose()
 
     async def aclose(self) -> None:
         """Close all connections; scripts that are running fail."""
-        nodes, self._nodes = self._nodes, {}
+        nodes = [*self._nodes.values(), *self._asked.values()]
+        self._nodes, self._asked = {}, {}
         if self._learning is not None and not self._learning.done():
             self._learning.cancel()
             await asyncio.wait([self._learning])
-        sentinels = [] if self._sentinel is None else self._sentinel.sentinels
-        await asyncio.gather(*(one.aclose() for one in (*nodes.values(), *sentinels)))
+        await asyncio.gather(*(one.aclose() for one in nodes))
 
     def _node(self, place: str) -> Node:
         node = self._nodes.get(place)
@@ -159,13 +160,16 @@ class RedisServer:
         return node
 
 
-def _seeds(address: Address) -> list[str]:
-    """The nodes of a Cluster that an address names, or the one place of another."""
-    return [f"{host.name}:{host.port}" for host in address.hosts] if address.cluster else [ANY]
+def _map_of(address: Address) -> SlotMap | MasterMap | None:
+    """What is known of where keys are; None where there is one server."""
+    seeds = [f"{host.name}:{host.port}" for host in address.hosts]
+    if address.cluster:
+        return SlotMap(seeds)
+    return MasterMap(seeds, address.master) if address.master else None
 
 
-def _pools(address: Address) -> tuple[Callable[[str], Any], Any]:
-    """What makes the connections to a place, and the Sentinels, if there are any. Raises what redis-py raises."""
+def _pools(address: Address) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
+    """What makes the connections to a place, and to one that is asked where keys are. Raises what redis-py raises."""
     # The ledger has a time limit of its own; with retries of redis-py an exchange would wait longer.
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
@@ -173,27 +177,21 @@ def _pools(address: Address) -> tuple[Callable[[str], Any], Any]:
         "socket_connect_timeout": None,
         "protocol": 2,
     }
-    parsed: dict[str, Any] = {**options, **parse_url(address.url)}
+    options |= parse_url(address.url)
     if not (address.cluster or address.master):
-        return lambda _: ConnectionPool(**parsed), None
+        return lambda _: ConnectionPool(**options), lambda _: ConnectionPool(**options)
     for name in ("host", "port"):
-        parsed.pop(name, None)
-    if address.cluster:
-        parsed.pop("db", None)
-        return lambda place: _pool_of_node(place, parsed), None
-    is_tls = parsed.pop("connection_class", None) is SSLConnection
-    parsed["connection_class"] = SentinelManagedSSLConnection if is_tls else SentinelManagedConnection
-    own = {name: value for name, value in parsed.items() if name.startswith("ssl_")} | {"ssl": is_tls}
+        options.pop(name, None)
     user, password = address.sentinel_login
-    timeouts = dict.fromkeys(("socket_timeout", "socket_connect_timeout"), SENTINEL_TIMEOUT_S)
-    own |= {**options, **timeouts, "username": user or None, "password": password or None}
-    open_sentinels: Any = Sentinel
-    open_pool: Any = SentinelConnectionPool
-    sentinel = open_sentinels(address.hosts, sentinel_kwargs=own)
-    return lambda _: open_pool(address.master, sentinel, **parsed), sentinel
+    asked = dict(options)
+    if address.master:
+        asked |= {"username": user or None, "password": password or None, "db": 0}
+    else:
+        options.pop("db", None)
+    return partial(_pool_of_node, options), partial(_pool_of_node, asked)
 
 
-def _pool_of_node(place: str, options: dict[str, Any]) -> Any:
+def _pool_of_node(options: Mapping[str, Any], place: str) -> Any:
     host, _, port = place.rpartition(":")
     return ConnectionPool(host=host, port=int(port), **options)
 
@@ -205,7 +203,8 @@ def check(address: Address) -> None:
         if not Path(value).exists():
             raise ConfigError(f"store = {address.label!r}: {name} = {value!r}: there is no such file")
     with Boundary() as boundary:  # options of a URL can make redis-py raise anything
-        connection = _pools(address)[0](_seeds(address)[0]).make_connection()
+        place = str(address.hosts[0]) if address.hosts else ANY
+        connection = _pools(address)[0](place).make_connection()
         if isinstance(connection, SSLConnection):
             connection.ssl_context.get()
     error = boundary.error

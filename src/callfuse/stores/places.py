@@ -1,6 +1,6 @@
-"""Which node of a Cluster has which key. Does no IO.
+"""Where keys are: on which node of a Cluster, or on the master that Sentinels know. Does no IO.
 
-    slots = SlotMap()
+    slots = SlotMap(["10.0.0.6:6379"])
     slots.learn(reply, asked)        # of CLUSTER SLOTS
     slots.owner("callfuse:{tag}:...")  # "10.0.0.7:6379"
     slots.move(slot, node)           # after MOVED
@@ -9,6 +9,7 @@ A key lies in one of 16384 slots, by its hash tag: what stands between its first
 """
 
 from binascii import crc_hqx
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from redis.exceptions import AskError, MovedError, TryAgainError
@@ -41,12 +42,21 @@ def slot_of(key: str) -> int:
 
 
 class SlotMap:
-    """The nodes of a Cluster by slot, as far as they are known."""
+    """The nodes of a Cluster by slot, as far as they are known. `seeds`: nodes that are asked first."""
 
-    def __init__(self) -> None:
+    asked: Final = "no node of the cluster"
+    question: Final = ("CLUSTER", "SLOTS")
+
+    def __init__(self, seeds: Sequence[str]) -> None:
+        self._seeds = seeds
         self._owners = [""] * SLOTS
         self.nodes: list[str] = []
         """The nodes that have slots, replicas left out."""
+
+    @property
+    def to_ask(self) -> list[str]:
+        """The nodes that may know the slots, each once."""
+        return [*dict.fromkeys([*self.nodes, *self._seeds])]
 
     def owner(self, key: str) -> str:
         """The node that has a key; empty if that is not known."""
@@ -76,6 +86,46 @@ class SlotMap:
     def move(self, slot: int, node: str) -> None:
         """Take that a slot has moved."""
         self._owners[slot] = node
+
+
+class MasterMap:
+    """The master of this name, as far as it is known. `seeds`: the Sentinels."""
+
+    asked: Final = "no Sentinel"
+
+    def __init__(self, seeds: Sequence[str], name: str) -> None:
+        self._seeds = seeds
+        self.question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
+        self._master = ""
+
+    @property
+    def nodes(self) -> list[str]:
+        """The master."""
+        return [self._master] if self._master else []
+
+    @property
+    def to_ask(self) -> list[str]:
+        """The Sentinels."""
+        return [*self._seeds]
+
+    def owner(self, key: str) -> str:
+        """The master; empty if it is not known."""
+        return self._master
+
+    def learn(self, reply: Any, asked: str) -> None:
+        """Take what the Sentinel that was `asked` has replied. Raises UnexpectedReplyError."""
+        if reply is None:
+            raise UnexpectedReplyError(f"the Sentinel {asked} knows no master of the name {self.question[2]!r}")
+        try:
+            host, port = reply
+            self._master = _node(host.decode(), int(port), asked)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UnexpectedReplyError(f"not the address of a master: {error}") from None
+
+    def forget(self) -> str:
+        """It has failed: another one may take its place. Returns it."""
+        master, self._master = self._master, ""
+        return master
 
 
 def elsewhere(error: Exception, asked: str) -> Elsewhere | None:

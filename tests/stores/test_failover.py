@@ -1,0 +1,236 @@
+"""Nodes that are killed and replaced under load, and slots that move: no exchange fails, and nothing that one has
+brought is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from redis.crc import key_slot
+
+from callfuse.asgi.changes import change_lanes
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import KeptRound, LaneState, Read, SessionState
+from callfuse.policy.tiers import Overrides
+from callfuse.stores.keys import lane_key
+from callfuse.stores.redis import RedisLedger
+from tests.stores.test_down import PATIENCE_S, Beside, beside
+from tests.support.kept import rounds_of, session, set_by
+from tests.support.redis import RedisServer
+from tests.support.redis_nodes import Cluster, Watched
+
+TIMEOUT_S = 5.0
+"""A dead process refuses at once; whoever waits longer is only busy."""
+
+
+def lane_of(number: int) -> Lane:
+    """The lane of a client of its own."""
+    return Lane(bytes([number]) * 16, "session", b"", "x-callfuse-session-id")
+
+
+async def exchange(ledger: RedisLedger, lane: Lane, number: int) -> None:
+    """Bring one round to a lane, as an exchange does."""
+    read = Read(lane, *await ledger.read(lane, number))
+    brought = KeptRound(number, float(number), b"turn", ())
+
+    async def make(state: LaneState | None) -> dict[Lane, LaneState]:
+        there = read.state if state is None else state
+        return {lane: replace(there, rounds=(*there.rounds, brought))}
+
+    assert await change_lanes(ledger, read, make, number)
+
+
+async def positions(ledger: RedisLedger, lane: Lane, now: float) -> list[int]:
+    """The rounds that are kept of a lane."""
+    return [one.position for one in await rounds_of(ledger, lane, now)]
+
+
+class Load:
+    """Exchanges of many lanes, by two workers in turns, until it is ended."""
+
+    def __init__(self, workers: Sequence[Beside], lanes: Sequence[Lane]) -> None:
+        self.workers = workers
+        self.lanes = lanes
+        self.rounds = 0
+
+    async def step(self) -> None:
+        """One exchange of each lane."""
+        worker = self.workers[self.rounds % len(self.workers)]
+        await asyncio.gather(*(exchange(worker.ledger, lane, self.rounds) for lane in self.lanes))
+        self.rounds += 1
+
+    async def during(self, work: Callable[[], RedisServer]) -> None:
+        """Exchanges while something happens to the servers, and until all workers use them again."""
+        working = asyncio.create_task(asyncio.to_thread(work))
+        async with asyncio.timeout(PATIENCE_S):
+            while not working.done() or not all(one.ledger._connection.closed for one in self.workers):
+                for one in self.workers:
+                    one.now += 5  # pauses of circuits are over sooner
+                await self.step()
+                await asyncio.sleep(0.05)
+        await working
+
+
+@asynccontextmanager
+async def load(url: str, clients: int) -> AsyncIterator[Load]:
+    """Two workers over a store."""
+    async with beside(url, TIMEOUT_S) as one, beside(url, TIMEOUT_S) as other:
+        found = Load((one, other), [lane_of(number) for number in range(clients)])
+        for _ in range(4):
+            await found.step()
+        yield found
+
+
+async def lost(url: str, under: Load) -> int:
+    """How many rounds a new worker does not find, after each worker has had one exchange more."""
+    for _ in under.workers:
+        await under.step()
+    async with beside(url, PATIENCE_S) as fresh:
+        found = [set(await positions(fresh.ledger, lane, under.rounds)) for lane in under.lanes]
+    return sum(len(set(range(under.rounds)) - one) for one in found)
+
+
+async def test_nodes_of_a_cluster_die_in_turn(program_there: None, tmp_path: Path) -> None:
+    """Each has a replica that takes its place. Clients of the other nodes do not notice: their lanes are read and
+    written as ever."""
+    cluster = Cluster(tmp_path, replicas=True)
+    try:
+        cluster.start()
+        async with load(cluster.url, 24) as under:
+            for dead in cluster.masters[:2]:
+                key = next(lane_key(lane) for lane in under.lanes if cluster.owner(lane_key(lane)) is dead)
+                before = [one.counts.of("store_errors") for one in under.workers]
+                await under.during(lambda dead=dead, key=key: cluster.replace(dead, key))  # type: ignore[misc]
+                errors = [one.counts.of("store_errors") for one in under.workers]
+                assert all(after > former for after, former in zip(errors, before, strict=True))
+            assert await lost(cluster.url, under) == 0
+    finally:
+        cluster.end()
+
+
+async def test_a_server_is_replaced(program_there: None, tmp_path: Path) -> None:
+    """Sentinels name its replica, one of them dead; the old one comes back as a replica of it, and takes its place in
+    turn."""
+    watched = Watched(tmp_path)
+    try:
+        watched.start()
+        async with load(watched.url, 12) as under:
+            watched.sentinels[0].end()
+            old = watched.master
+            await under.during(watched.replace)
+            assert watched.master is not old
+            assert await lost(watched.url, under) == 0
+    finally:
+        watched.end()
+
+
+async def test_slots_move(cluster: Cluster) -> None:
+    """Before, while and after the keys of a client go from one node to another, one by one: a script that needs keys
+    of both nodes is run over the memory of the process, and the node is not blamed."""
+    async with beside(cluster.url, PATIENCE_S) as one, beside(cluster.url, PATIENCE_S) as other:
+        lane, second = lane_of(1), lane_of(1)._replace(session="other")
+        key = lane_key(lane)
+        slot, source = key_slot(key.encode()), cluster.owner(lane_key(lane))
+        target = next(node for node in cluster.masters if node is not source)
+        number = 0
+
+        async def turns() -> None:
+            nonlocal number
+            for worker in (one, other):
+                for at in (lane, second):
+                    await exchange(worker.ledger, at, number)
+                number += 1
+
+        await turns()
+        cluster.begin_move(slot, source, target)
+        await turns()
+        for _ in range(2):
+            cluster.move_keys(slot, source, target, 1)
+            await turns()
+        cluster.move_keys(slot, source, target)
+        await turns()
+        cluster.end_move(slot, target)
+        await turns()
+        for at in (lane, second):
+            await positions(one.ledger, at, number)
+            assert await positions(other.ledger, at, number) == list(range(number))
+        assert one.ledger._connection.closed
+        assert other.ledger._connection.closed
+        assert {"callfuse:probe"} & set(target.stored()) == set()
+        assert key in target.stored()
+        cluster.begin_move(slot, target, source)
+        cluster.move_keys(slot, target, source)
+        cluster.end_move(slot, source)
+
+
+async def test_a_node_without_a_replica(cluster: Cluster, program_there: None, tmp_path: Path) -> None:
+    """Its clients are served from memory until it is back; those of other nodes share their lanes as ever."""
+    alone = Cluster(tmp_path)
+    try:
+        alone.start()
+        async with beside(alone.url, TIMEOUT_S) as one, beside(alone.url, TIMEOUT_S) as other:
+            lanes = [lane_of(number) for number in range(12)]
+            for lane in lanes:
+                await exchange(one.ledger, lane, 0)
+            dead = alone.owner(lane_key(lanes[0]))
+            dead.end()
+            for number, worker in ((1, one), (2, other), (3, one)):
+                for lane in lanes:
+                    await exchange(worker.ledger, lane, number)
+            for lane in lanes:
+                is_dead = alone_owner(alone, lane) is dead
+                assert await positions(one.ledger, lane, 4) == ([0, 1, 3] if is_dead else [0, 1, 2, 3])
+            assert (one.told().get("store_errors read"), one.told().get("store_errors write")) == (1, None)
+    finally:
+        alone.end()
+
+
+def alone_owner(cluster: Cluster, lane: Lane) -> RedisServer:
+    """The node that has a lane, by the slots that it was given."""
+    bounds = key_slot(lane_key(lane).encode()) * len(cluster.masters) // 16384
+    return cluster.masters[bounds]
+
+
+async def test_what_sessions_set_on_both_sides(another: Callable[..., RedisServer], program_there: None) -> None:
+    """Each holds, though one worker could not reach the store when it was set."""
+    from tests.stores.gate import Gate
+
+    server = another()
+    async with (
+        Gate(server.port).standing() as gate,
+        beside(server.url) as other,
+        beside(f"redis://127.0.0.1:{gate.port}", 0.05) as one,
+    ):
+        gate.shut()
+        mine = SessionState(Overrides({"ttl_seconds": 9.0}), (b"mine",), revision="aa")
+        await one.ledger.write_session(session(1), mine, 0, SessionState())
+        theirs = SessionState(Overrides({"max_repeats": 7}), (b"theirs",), revision="bb")
+        await other.ledger.write_session(session(1), theirs, 0, SessionState())
+        gate.open = True
+        one.now += 1
+        one.ledger._connection._timeout_s = PATIENCE_S
+        await one.ledger.read(lane_of(3), 0)
+        await one.until(lambda: one.ledger._connection.closed)
+        for worker in (one, other):
+            found = await set_by(worker.ledger, session(1), 0)
+            assert found.overrides.values == {"ttl_seconds": 9.0, "max_repeats": 7}
+            assert set(found.ran) == {b"mine", b"theirs"}
+
+
+@pytest.mark.parametrize("writes", [1, 3])
+async def test_a_store_that_has_gone_back(another: Callable[..., RedisServer], writes: int) -> None:
+    """As a replica that had not got the last writes: what this process has seen of them is brought back."""
+    server = another()
+    async with beside(server.url) as one, beside(server.url) as other:
+        lane = lane_of(1)
+        await exchange(one.ledger, lane, 0)
+        key = lane_key(lane)
+        before = server.ask("GET", key)
+        for number in range(1, 1 + writes):
+            await exchange(one.ledger, lane, number)
+        server.ask("SET", key, before)
+        await exchange(other.ledger, lane, 7)
+        await exchange(one.ledger, lane, 8)
+        assert await positions(other.ledger, lane, 9) == [*range(1 + writes), 7, 8]
