@@ -89,7 +89,7 @@ class RedisServer:
         """A connection of the test's own."""
         return Redis(port=self.port, protocol=2, password=self._password or None)
 
-    def ask(self, *command: str | int, raw: bool = False) -> Any:
+    def ask(self, *command: str | bytes | int, raw: bool = False) -> Any:
         """What it answers to a command; `raw`: as it comes, not as redis-py reads it."""
         with closing(self.client()) as client:
             if raw:

@@ -468,9 +468,10 @@ class StoreUp(Event):
 @dataclass(frozen=True, slots=True)
 class StoreFailed(Event):
     """An operation of the shared store has failed: `read`, `write`, `probe`, `finding`; `value` for an unreadable
-    value."""
+    value, `newer` for one of a newer version of callfuse."""
 
     name: ClassVar[str] = "store_failed"
+    NEWER: ClassVar[str] = "newer"
     store: str
     operation: str
 

@@ -250,6 +250,13 @@ def store_up(store: str) -> None:
     logger.info("the store %s is up again", shown(store))
 
 
+def store_failed(store: str, operation: str) -> None:
+    """Log that values of the shared store are of a newer version; other failures have lines of their own."""
+    if operation == events.StoreFailed.NEWER:
+        what = "callfuse leaves those alone, and continues with the requests' histories and this process's memory"
+        logger.warning("the store %s has values of a newer version of callfuse: %s", shown(store), what)
+
+
 def store_without_asyncio(store: str) -> None:
     """Log that the app does not run under asyncio, which the store needs."""
     logger.error("the store %s works with asyncio only: callfuse uses this process's memory instead", shown(store))
@@ -277,6 +284,7 @@ _LINES_ONCE: Final[Mapping[type[Event], Callable[[Any], None]]] = {
     events.NotGuarded: lambda event: unguarded_exchange(event.cause),
     events.HeaderIgnored: lambda event: ignored_header(event.header, event.problem),
     events.StoreWithoutLoop: lambda event: store_without_asyncio(event.store),
+    events.StoreFailed: lambda event: store_failed(event.store, event.operation),
 }
 """Those of which only the first of each label has a line."""
 

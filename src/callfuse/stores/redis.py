@@ -15,18 +15,20 @@ People find sessions by their names through an index (`stores/index.py`), which 
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.joining import joined_session
+from callfuse.conversations.joining import joined_lane, joined_session
 from callfuse.conversations.ledger import (
     KeptSession,
     LaneState,
     Read,
     SessionKey,
     SessionState,
+    StoreUnavailable,
     has_moved,
     next_revision,
 )
@@ -146,6 +148,8 @@ class RedisLedger:
         here, _ = await self._local.read(before.lane, now)
         if has_moved(here, before.state):
             return here
+        if values.is_foreign(value, readable=True):
+            return replace(joined_lane(there, here, None), revision=here.revision)
         state = self._ahead.join(before.lane, there, here)
         await self._local.write({before.lane: state}, now)
         return state
@@ -155,6 +159,8 @@ class RedisLedger:
     ) -> SessionState:
         """Take a session from the server's value; the `known` one of the local copy where that has none."""
         kept = self._decode(values.decode_session, raw)
+        if kept is not None and values.is_foreign(raw, readable=True):
+            return replace(joined_session(kept, known, SessionState()), revision=known.revision)
         if kept is not None:
             unsent = self._unsent.get(session)
             if unsent is not None:
@@ -177,7 +183,10 @@ class RedisLedger:
         if moved is None:
             return self._write_here(bounded, now, read)
         if moved and read is not None:
-            there = self._or_known(await self._decode_lane(moved[0]), moved[0], read.state)
+            found = await self._decode_lane(moved[0])
+            if values.is_foreign(moved[0], readable=found is not None):
+                return self._write_here(bounded, now, read)
+            there = self._or_known(found, moved[0], read.state)
             if read.lane in self._ahead:
                 there = self._ahead.join(read.lane, there, (await self._local.read(read.lane, now))[0])
             session = self._or_known(self._decode(values.decode_session, moved[1]), moved[1], read.session)
@@ -220,11 +229,15 @@ class RedisLedger:
         key = session_key(session)
         arguments = self._arguments({key: values.encode_session(state)}, {} if read is None else {key: read})
         moved = await self._connection.ask("write", WRITE, *arguments, moved_of(read is not None))
-        if moved and read is not None:
-            return self._or_known(self._decode(values.decode_session, moved[0]), moved[0], read)
+        found = self._decode(values.decode_session, moved[0]) if moved else None
+        is_foreign = values.is_foreign(moved[0] if moved else None, readable=found is not None)
+        if moved and read is not None and not is_foreign:
+            return self._or_known(found, moved[0], read)
         there = await self._local.write_session(session, state, now, read if moved is None else None)
         if there is not None:
             return there
+        if is_foreign:
+            return None
         if moved is None:
             self._keep_unsent(session, Unsent(SessionState() if read is None else read, state, now))
         else:
@@ -264,10 +277,12 @@ class RedisLedger:
             arguments = self._arguments(found, {session_key(session): one for session, one in known.items()})
             moved = await self._connection.demand("write", WRITE, *arguments, moved_of(len(known)))
             pairs = zip(known.items(), moved, strict=False)
-            there = {
-                session: self._or_known(self._decode(values.decode_session, raw), raw, one)
-                for (session, one), raw in pairs
-            }
+            there = {}
+            for (session, one), raw in pairs:
+                state = self._decode(values.decode_session, raw)
+                if values.is_foreign(raw, readable=state is not None):
+                    raise StoreUnavailable(f"the session {session[1]} was set by a newer version of callfuse")
+                there[session] = self._or_known(state, raw, one)
             if there:
                 return {session: one for session, one in there.items() if has_moved(one, known[session])}
         for session, state in states.items():
@@ -334,7 +349,10 @@ class RedisLedger:
             moved = moved_of(1)(await server.run(WRITE, *arguments))
             if not moved:
                 break
-            known = self._or_known(self._decode(values.decode_session, moved[0]), moved[0], known)
+            found = self._decode(values.decode_session, moved[0])
+            if values.is_foreign(moved[0], readable=found is not None):
+                break
+            known = self._or_known(found, moved[0], known)
             revision = next_revision(known.revision)
             state = replace(joined_session(known, unsent.state, unsent.before), revision=revision)
             await self._local.write_session(session, state, unsent.now)
@@ -367,14 +385,18 @@ class RedisLedger:
         return work() if size <= LONG_BYTES else await asyncio.to_thread(work)
 
     def _decode(self, read: Callable[[bytes], Kept], value: Value) -> Kept | None:
-        """Decode a value; None if it is missing, or unreadable, which is counted."""
+        """Decode a value; None if it is missing, or unreadable, which is counted. That a newer version has written it
+        is counted apart."""
         if value is None:
             return None
-        try:
-            return read(value)
-        except values.UnreadableError:
+        found: Kept | None = None
+        with suppress(values.UnreadableError):
+            found = read(value)
+        if values.is_foreign(value, readable=found is not None):
+            self._bus.emit(StoreFailed(self._address.label, StoreFailed.NEWER))
+        elif found is None:
             self._bus.emit(StoreFailed(self._address.label, "value"))
-            return None
+        return found
 
     @staticmethod
     def _or_known(there: Kept | None, value: Value, known: Kept) -> Kept:

@@ -1,12 +1,18 @@
 """Encode lanes and sessions as bytes for a store, and decode them: compact JSON with the version of its shape.
 
-Decoding bytes of another version, or of another program, raises `UnreadableError`.
+Decoding bytes of an earlier version, or of another program, raises `UnreadableError`.
+
+While processes of two versions share a store, the older one reads of a newer value what it knows, and never writes over
+it (`is_foreign`). For that to work, every version keeps to three rules: a value begins with the two lines below and a
+JSON array, whose first item is the version; a new field is a new item at the end, and makes a new version; items that
+an earlier version has do not change.
 
 A value begins with two lines that scripts can find without parsing the rest: the session that a lane names (empty for
 none, and for sessions), and the revision. Digests are base64. Many rounds have the same turn, so turns are a list that
 rounds refer to by index.
 """
 
+import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -44,6 +50,9 @@ _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
 """Stored by index. DROPPED is not stored: each request shows which calls its client has dropped."""
 _PENDING, _TRANSIENT, _UNKNOWN_TOOL = 1, 2, 4
 
+_FRAME: Final = re.compile(rb"[^\n]*\n[0-9a-f]*\n\[(\d{1,9})[,\]]")
+_LANE_ITEMS: Final = 10
+_SESSION_ITEMS: Final = 8
 Text = InstanceOf[str]
 """Any string, also with lone surrogates, which pydantic's `str` refuses."""
 Base64 = str
@@ -184,6 +193,26 @@ def _split(value: bytes) -> tuple[str, str, bytes]:
     return session, revision, text
 
 
+def version_of(value: bytes | None) -> int:
+    """The version of a value that need not be readable; 0 if it has none."""
+    found = _FRAME.match(value or b"")
+    return int(found[1]) if found else 0
+
+
+def is_foreign(value: bytes | None, *, readable: bool) -> bool:
+    """Whether a newer version has written a value: it says so, or this version cannot read what claims to be its
+    own, as where a session has set what this one does not know."""
+    return version_of(value) >= VERSION + readable
+
+
+def _known_items(text: bytes, items: int) -> Any:
+    """The shape of a value; of a newer one as many items as this version has, as if it were its own."""
+    shape = loads(text)
+    if isinstance(shape, list) and shape and type(shape[0]) is int and shape[0] > VERSION:
+        return [VERSION, *shape[1:items]]
+    return shape
+
+
 def revision_of(value: bytes) -> str:
     """Return the revision of a value that need not be readable; empty if it has none."""
     _, *rest = value.split(b"\n", 2)
@@ -194,7 +223,7 @@ def decode_lane(value: bytes) -> LaneState:
     """Decode the state of a lane. Raises UnreadableError."""
     try:
         session, revision, text = _split(value)
-        shape = _LANE.validate_python(loads(text))
+        shape = _LANE.validate_python(_known_items(text, _LANE_ITEMS))
         length, turns, rounds, notes, known = shape[1:6]
         blocks = shape[6] if len(shape) > 6 else None
         told = shape[7] if len(shape) > 7 else []
@@ -270,7 +299,7 @@ def decode_session(value: bytes) -> SessionState:
     """Decode what a session has set. Raises UnreadableError."""
     try:
         _, revision, text = _split(value)
-        shape = _SESSION.validate_python(loads(text))
+        shape = _SESSION.validate_python(_known_items(text, _SESSION_ITEMS))
         set_, tools, ran = shape[1:4]
         reset = shape[4] if len(shape) > 4 else 0.0
         by_code = _decode_overrides(*shape[5]) if len(shape) > 5 else NO_OVERRIDES
