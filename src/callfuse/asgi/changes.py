@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from secrets import token_hex
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -46,7 +47,7 @@ async def change_lanes(
         for tries in range(MOST_TRIES):
             if tries == 1:
                 await turn.enter_async_context(_turn_of(read.lane))
-            revision = next_revision(read.state.revision)
+            revision = next_revision(read.state.revision, token_hex(8))
             lanes = {lane: replace(after, revision=revision) for lane, after in (await make(state)).items()}
             there = await ledger.write(lanes, now, read)
             if there is None:
@@ -76,7 +77,7 @@ async def change_session(
     The last try writes over what is there: a person was told that it holds.
     """
     for tries_left in range(MOST_TRIES, 0, -1):
-        after = replace(change(read), revision=next_revision(read.revision))
+        after = replace(change(read), revision=next_revision(read.revision, token_hex(8)))
         moved = await ledger.write_session(key, after, now, read if tries_left > 1 else None)
         if moved is None:
             break
@@ -93,7 +94,7 @@ async def change_sessions(
     """Change sessions of one credential alike, where processes share them all or none; returns each as it was and as it
     is. Raises StoreUnavailable, and what `change` raises; then nothing is changed."""
     before = dict(read)
-    revision = next_revision(max((state.revision for state in before.values()), default=""))
+    revision = next_revision(max((state.revision for state in before.values()), default=""), token_hex(8))
     after = {key: replace(change(state), revision=revision) for key, state in before.items()}
     if not isinstance(ledger, SharedSessions):
         return [(state, await change_session(ledger, key, state, change, now)) for key, state in before.items()]

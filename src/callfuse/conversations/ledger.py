@@ -6,7 +6,6 @@ user has set for all of its lanes.
 """
 
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, runtime_checkable
@@ -226,10 +225,10 @@ class Read(NamedTuple):
         return self.lane.credential, self.state.session or self.lane.owner
 
 
-def next_revision(before: str) -> str:
+def next_revision(before: str, unique: str) -> str:
     """A name for a state that is about to be written over that with the revision `before`: how often that makes it, and
-    something that no other one has."""
-    return f"{min(writes_of(before) + 1, _MOST_WRITES):0{_DIGITS}x}{secrets.token_hex(8)}"
+    16 hexadecimal digits that no other one has."""
+    return f"{min(writes_of(before) + 1, _MOST_WRITES):0{_DIGITS}x}{unique}"
 
 
 def writes_of(revision: str) -> int:

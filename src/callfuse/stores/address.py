@@ -46,7 +46,7 @@ _OPTIONS: Final = frozenset({
 """Options of redis-py that a URL may have, and those for Sentinels."""
 
 
-class Host(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a server, a node or a Sentinel listens."""
 
     name: str
@@ -65,7 +65,7 @@ class Address:
     label: str
     secrets: tuple[str, ...]
     """Passwords, percent-encoded and decoded, the longest first."""
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[Endpoint, ...] = ()
     cluster: bool = False
     master: str = ""
     """The name by which Sentinels know the server; empty without Sentinels."""
@@ -165,7 +165,7 @@ def _parts(value: str) -> SplitResult:
     return parts
 
 
-def _hosts(listed: str, scheme: str) -> tuple[Host, ...]:
+def _hosts(listed: str, scheme: str) -> tuple[Endpoint, ...]:
     """The hosts of a URL, one behind another with commas between. Raises ValueError, which quotes no host: part of a
     password may look like one."""
     names = listed.split(",")
@@ -189,7 +189,7 @@ def _hosts(listed: str, scheme: str) -> tuple[Host, ...]:
             raise ValueError(f"{which}it names no host; {STORE_HINT}")
         if port == 0:
             raise ValueError(f"{which}its port is not a number from 1 to 65535; {STORE_HINT}")
-        hosts.append(Host(host, port or default))
+        hosts.append(Endpoint(host, port or default))
     return tuple(hosts)
 
 

@@ -78,7 +78,7 @@ class Node:
         is_free = False
         try:
             if not connection.is_connected:
-                await connection.connect()  # by way of the Sentinels, if there are any
+                await connection.connect()  # in the same way for each release of redis-py
             await connection.send_packed_command(packed)
             for _ in range(answers - 1):
                 with suppress(ResponseError):

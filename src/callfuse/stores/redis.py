@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from secrets import token_hex
 from typing import Final, NamedTuple, TypeVar
 
 from callfuse.conversations.identity import Lane
@@ -353,7 +354,7 @@ class RedisLedger:
             if values.is_foreign(moved[0], readable=found is not None):
                 break
             known = self._or_known(found, moved[0], known)
-            revision = next_revision(known.revision)
+            revision = next_revision(known.revision, token_hex(8))
             state = replace(joined_session(known, unsent.state, unsent.before), revision=revision)
             await self._local.write_session(session, state, unsent.now)
 
