@@ -11,11 +11,12 @@ from redis import Redis
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, SessionState
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
-from callfuse.stores import open_ledger
+from callfuse.stores import open_ledger, probe
 from callfuse.stores.keys import lane_key
 from callfuse.stores.redis import RedisLedger
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
 from tests.support.redis import RedisServer
+from tests.support.redis_nodes import MASTER, Watched
 
 
 class Forgetful(Protocol):
@@ -140,3 +141,10 @@ async def test_a_forgotten_lane_says_when_it_was_last_used(ledger: Ledger, store
     await ledger.write({lane(1): state(9)}, 170)
     found, _ = await ledger.read(lane(1), 180)
     assert (found.rounds, found.last_used) == (state(9).rounds, None)
+
+
+async def test_a_master_of_another_name(watched: Watched) -> None:
+    """The Sentinels say that they do not know it, and so does callfuse."""
+    with pytest.raises(OSError, match="knows no master of the name 'another'"):
+        await probe(watched.url.replace(MASTER, "another"), 20)
+    assert await probe(watched.url, 20) > 0

@@ -33,8 +33,8 @@ class Config(Strict):
 
     store: Annotated[str, AfterValidator(check_store_url)] = MEMORY
     """Where callfuse keeps state that is not in the requests: `memory://` is the memory of each process; `redis://`,
-    `rediss://` (TLS), `redis+cluster://` and `unix://` name a Redis or Valkey that processes share. It may contain
-    `user:password@`, which is never printed."""
+    `rediss://` (TLS), `redis+cluster://`, `redis+sentinel://` and `unix://` name a Redis or Valkey that processes
+    share. It may contain `user:password@`, which is never printed."""
     store_timeout_s: Seconds = 0.25
     """How long an exchange waits for a shared store before it continues without it."""
     tool_call_loop: LoopSettings = LoopSettings()
