@@ -192,7 +192,7 @@ async def test_what_a_session_sets_meanwhile_is_sent(server: RedisServer) -> Non
         gate.open = True
         one.now += 1
         await one.ledger.read(lane(3), 0)
-        await one.until(lambda: server.calls().get("set", 0) == 3)
+        await one.until(lambda: server.calls().get("set", 0) >= 3)
         async with beside(server.url) as other:
             assert [await set_by(other.ledger, session(number), 0) for number in (1, 2)] == [TTL, TTL]
 
@@ -213,7 +213,7 @@ async def test_what_both_sides_have_brought_counts(server: RedisServer) -> None:
         gate.open = True
         one.now += 1
         assert (await rounds_of(one.ledger, lane(1), 0))[0].position == 1
-        await one.until(lambda: server.calls().get("set", 0) == 4)
+        await one.until(lambda: server.calls().get("set", 0) >= 4)
         one.ledger._connection._timeout_s = PATIENCE_S
         await one.until(lambda: one.ledger._connection.closed)
         assert [kept.position for kept in await rounds_of(one.ledger, lane(1), 0)] == [1, 2]
@@ -228,7 +228,7 @@ async def test_what_a_server_has_forgotten_it_is_told_again(server: RedisServer)
         server.forget()
         assert await set_by(one.ledger, session(1), 0) == TTL
         await one.ledger.read(lane(2), 0)
-        await one.until(lambda: server.calls().get("set", 0) == 2)
+        await one.until(lambda: server.calls().get("set", 0) >= 2)
         assert await set_by(other.ledger, session(1), 0) == TTL
         assert one.told() == other.told() == {}
 
@@ -289,7 +289,7 @@ async def test_a_busy_process_loses_no_command(server: RedisServer) -> None:
         gate.open = True
         one.ledger._connection._timeout_s = PATIENCE_S
         assert await set_by(one.ledger, session(1), 0) == TTL
-        await one.until(lambda: server.calls().get("set", 0) == 2)
+        await one.until(lambda: server.calls().get("set", 0) >= 2)
         async with beside(server.url) as other:
             assert await set_by(other.ledger, session(1), 0) == TTL
 

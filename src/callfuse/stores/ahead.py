@@ -50,9 +50,10 @@ class LanesAhead:
                 return there
             known = "", None
         revision, spent = known
-        state = (
-            replace(here, revision=there.revision) if revision == there.revision else joined_lane(there, here, spent)
-        )
+        if revision and revision == there.revision:  # nobody else has written it
+            state = replace(here, revision=revision)
+        else:
+            state = joined_lane(there, here, spent)
         self._keep(lane, there.revision, there.spent)
         return state
 
