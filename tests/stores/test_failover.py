@@ -14,10 +14,12 @@ from callfuse.asgi.changes import change_lanes
 from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import KeptRound, LaneState, Read, SessionState
 from callfuse.policy.tiers import Overrides
+from callfuse.stores.ahead import LanesAhead
 from callfuse.stores.keys import lane_key
 from callfuse.stores.redis import RedisLedger
+from tests.stores.gate import Gate
 from tests.stores.test_down import PATIENCE_S, Beside, beside
-from tests.support.kept import rounds_of, session, set_by
+from tests.support.kept import rounds_of, session, set_by, state
 from tests.support.redis import RedisServer
 from tests.support.redis_nodes import Cluster, Watched
 
@@ -195,8 +197,6 @@ def alone_owner(cluster: Cluster, lane: Lane) -> RedisServer:
 
 async def test_what_sessions_set_on_both_sides(another: Callable[..., RedisServer], program_there: None) -> None:
     """Each holds, though one worker could not reach the store when it was set."""
-    from tests.stores.gate import Gate
-
     server = another()
     async with (
         Gate(server.port).standing() as gate,
@@ -217,6 +217,15 @@ async def test_what_sessions_set_on_both_sides(another: Callable[..., RedisServe
             found = await set_by(worker.ledger, session(1), 0)
             assert found.overrides.values == {"ttl_seconds": 9.0, "max_repeats": 7}
             assert set(found.ran) == {b"mine", b"theirs"}
+
+
+def test_a_lane_that_memory_has_dropped() -> None:
+    """Of it the store's word counts; of one that it still has, its own, as long as nobody else has written it."""
+    ahead, lane, there = LanesAhead(), lane_of(1), replace(state(1), revision="a1")
+    ahead.note(lane, there)
+    assert ahead.join(lane, there, replace(state(2), revision="b2")) == state(2)
+    assert ahead.join(lane, there, LaneState(last_used=1.0)) == there
+    assert lane not in ahead
 
 
 @pytest.mark.parametrize("writes", [1, 3])

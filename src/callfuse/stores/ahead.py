@@ -43,6 +43,9 @@ class LanesAhead:
         """The state of a lane, of which the store has what is `there` and this process what is `here`. It may be
         written over what is there."""
         known = self._before.get(lane)
+        if here == LaneState(last_used=here.last_used):  # memory has dropped it
+            self.settle(lane)
+            return there
         if there.revision == here.revision and known is None:
             return there
         if known is None:
