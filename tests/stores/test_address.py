@@ -95,6 +95,7 @@ def test_memory_is_no_address() -> None:
         ("redis+sentinel://a,b/0", f"it names no master; {MASTER_HINT}"),
         ("redis+sentinel://a/m/x", f"it has another path; {MASTER_HINT}"),
         ("redis://h?max_conections=3", "there is no option 'max_conections'; did you mean max_connections?"),
+        ("redis://me:p?x=1&s@s3cret", f"its port is not a number from 1 to 65535; {STORE_HINT}"),
         ("redis://h?ssl_certfile=/c.pem", "the option ssl_certfile is for TLS: rediss://"),
         ("valkey+cluster://h?ssl_keyfile=/c.pem", "the option ssl_keyfile is for TLS: valkeys+cluster://"),
         ("rediss://h?sentinel_password=s", "the option sentinel_password is for Sentinels: rediss+sentinel://"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
-from callfuse.policy.nearest import nearest, suggest
+from callfuse.policy.nearest import nearest
 
 MEMORY: Final = "memory://"
 CLUSTER: Final = "+cluster"
@@ -96,14 +96,15 @@ def address_of(value: str) -> Address | None:
         raise ValueError(f"it contains white space or control characters; {STORE_HINT}")
     parts = _parts(value)
     secrets = _secrets(parts)
-    _check_options(parts.query, scheme)
     client = SCHEMES[scheme]
     if scheme == "unix":
+        _check_options(parts.query, scheme)
         if parts.path in ("", "/"):
             raise ValueError("name the socket's file, as in unix:///run/redis.sock")
         return Address(f"{client}://{rest}", f"unix://{parts.path}", secrets)
     user, at, listed = parts.netloc.rpartition("@")
     hosts = _hosts(listed, scheme)
+    _check_options(parts.query, scheme)
     if scheme.endswith(SENTINEL):
         master, database = _master_and_database(parts.path)
         options = parse_qsl(parts.query, keep_blank_values=True)
@@ -142,7 +143,12 @@ def _check_options(query: str, scheme: str) -> None:
         if name in _OWN_OPTIONS:
             raise ValueError(f"leave out the option {name}, which callfuse sets itself")
         if name not in _OPTIONS:
-            raise ValueError(f"there is no option {name[:40]!r}; {suggest(name[:40], sorted(_OPTIONS))}")
+            near = nearest(name[:40], _OPTIONS, typo_only=True)
+            if near:
+                raise ValueError(f"there is no option {name[:40]!r}; did you mean {near}?")
+            # It may be a part of a password, so it is not quoted.
+            known = ", ".join(sorted(_OPTIONS))
+            raise ValueError(f"an option behind ? is unknown: in a password, ? is %3F; else use {known}")
         if name in _SENTINEL_OPTIONS and not scheme.endswith(SENTINEL):
             raise ValueError(f"the option {name} is for Sentinels: {scheme.partition('+')[0]}{SENTINEL}://")
         if name.startswith(_TLS) and not is_tls:
