@@ -3,11 +3,12 @@
 from callfuse.conversations.joining import joined_lane, joined_session
 from callfuse.conversations.ledger import (
     BlockMemory,
-    FailedRequest,
+    CutOff,
     KeptCall,
     KeptRound,
     LaneState,
     SessionState,
+    StormEntry,
     Told,
     next_revision,
     writes_of,
@@ -44,16 +45,19 @@ def test_a_user_message_ends_the_rounds_before_it() -> None:
 
 
 def test_all_else_of_a_lane() -> None:
-    """Notes, blocks, what the model was told, requests that have failed."""
+    """Notes, blocks, what the model was told, what is counted to find storms, calls that were cut off."""
     told, other = Told("1", "repeat", b"s", 1), Told("2", "repeat", b"s", 2)
     there = LaneState(notes={("a", b"s", 0): "one"}, told=(told,), blocks=BlockMemory(3, time=1.0))
     here = LaneState(notes={("b", b"s", 0): "two"}, told=(told, other), blocks=BlockMemory(2, 1, time=2.0), session="s")
-    here.failures, there.failures = (FailedRequest(b"x", 2.0),), (FailedRequest(b"y", 1.0),)
+    here.storm, there.storm = (StormEntry(b"x", 2.0),), (StormEntry(b"y", 1.0),)
+    cut = [CutOff(0, b"t", float(at), f"call_{at}", "f", b"d", 1) for at in range(3)]
+    here.cut_off, there.cut_off = (cut[1], cut[2]), (cut[0], cut[1])
     joined = joined_lane(there, here, None)
     assert joined.notes == {("a", b"s", 0): "one", ("b", b"s", 0): "two"}
     assert (joined.told, joined.session) == ((told, other), "s")
     assert joined.blocks == BlockMemory(3, 1, time=2.0)
-    assert [one.time for one in joined.failures] == [1.0, 2.0]
+    assert [one.time for one in joined.storm] == [1.0, 2.0]
+    assert joined.cut_off == tuple(cut)
 
 
 def test_what_was_spent() -> None:

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from callfuse.conversations.ledger import BlockMemory, FailedRequest, KeptRound, LaneState, SessionState
+from callfuse.conversations.cut_off import MOST as MOST_CUT_OFF
+from callfuse.conversations.ledger import BlockMemory, CutOff, KeptRound, LaneState, SessionState, StormEntry
 from callfuse.conversations.matching import LEFT
+from callfuse.conversations.storms import MOST as MOST_COUNTED
 from callfuse.model.spent import Spent
 from callfuse.policy.tiers import Overrides
 
@@ -33,7 +35,8 @@ def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> Lane
         session=here.session or there.session,
         blocks=_joined_blocks(there.blocks, here.blocks),
         told=tuple(told.values()),
-        failures=_joined_failures(there.failures, here.failures),
+        storm=_joined_storm(there.storm, here.storm),
+        cut_off=_joined_cut_off(there.cut_off, here.cut_off),
         spent=_joined_spent(there.spent, here.spent, before),
         revision=there.revision,
     )
@@ -75,13 +78,18 @@ def _joined_blocks(there: BlockMemory, here: BlockMemory) -> BlockMemory:
     return replace(newer, count=max(there.count, here.count))
 
 
-def _joined_failures(there: Sequence[FailedRequest], here: Sequence[FailedRequest]) -> tuple[FailedRequest, ...]:
-    return tuple(sorted({*there, *here}, key=lambda one: one.time))
+def _joined_storm(there: Sequence[StormEntry], here: Sequence[StormEntry]) -> tuple[StormEntry, ...]:
+    return tuple(sorted({*there, *here}, key=lambda one: one.time))[-MOST_COUNTED:]
+
+
+def _joined_cut_off(there: Sequence[CutOff], here: Sequence[CutOff]) -> tuple[CutOff, ...]:
+    found = {(one.turn, one.position, one.id): one for one in (*there, *here)}
+    return tuple(sorted(found.values(), key=lambda one: one.time))[-MOST_CUT_OFF:]
 
 
 def _joined_spent(there: Spent, here: Spent, before: Spent | None) -> Spent:
     """What both have spent; the more of the two, where it is not known what both have of old."""
-    if there.turn != here.turn:
+    if (there.turn, there.until) != (here.turn, here.until):
         return here if here.since >= there.since else there
     if before is None or before.turn != here.turn:
         return max(there, here, key=lambda one: (one.calls, one.tokens))

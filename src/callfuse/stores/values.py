@@ -51,7 +51,7 @@ _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
 _PENDING, _TRANSIENT, _UNKNOWN_TOOL = 1, 2, 4
 
 _FRAME: Final = re.compile(rb"[^\n]*\n[0-9a-f]*\n\[(\d{1,9})[,\]]")
-_LANE_ITEMS: Final = 10
+_LANE_ITEMS: Final = 11
 _SESSION_ITEMS: Final = 8
 Text = InstanceOf[str]
 """Any string, also with lone surrogates, which pydantic's `str` refuses."""

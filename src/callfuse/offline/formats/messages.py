@@ -12,7 +12,7 @@ from callfuse.dialects.base import Request
 from callfuse.guard.growing_texts import FoundText, GrowingTexts
 from callfuse.model import ToolCall
 from callfuse.offline.runs import BadRecord, RecordedConversation, label_of
-from callfuse.policy.sections import Detectors
+from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import dumps
 
 
@@ -72,7 +72,7 @@ def texts_of(answer: Any) -> tuple[FoundText, ...]:
     found = recognise_answer(answer)
     if found is None:
         return ()
-    texts = GrowingTexts(Detectors(), whole=True)
+    texts = GrowingTexts(LoopSettings(), whole=True)
     texts.room = -1
     texts.read_frame(*found)
     return tuple(texts.take())
