@@ -1,21 +1,17 @@
 """Metrics and readiness of a running `callfuse serve`, of one process and of several."""
 
-import asyncio
 import http.client
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from callfuse.cli.upkeep import Upkeep
-from callfuse.observe.prometheus import Metrics
 from callfuse.testing import served as serving_app
 from tests.cli.test_serve import PATIENCE_S, TOKEN, Served, serving
 from tests.support.kits import KITS
@@ -158,46 +154,3 @@ def test_two_workers_are_summed_up(upstream: str, redis: RedisServer, tmp_path: 
         f"worker {dead} is gone: it was ended by SIGKILL; starting a new one"
     ]
     assert list(tmp_path.iterdir()) == []
-
-
-class Probe:
-    """An app whose lifespan goes on until a test ends it."""
-
-    def __init__(self) -> None:
-        self.started, self.end = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """One connection."""
-        assert scope["type"] == "lifespan"
-        self.started.set()
-        await self.end.wait()
-
-
-async def _never() -> Any:
-    """Nothing comes."""
-    await asyncio.Event().wait()
-
-
-async def _nowhere(_: Any) -> None:
-    """Nobody listens."""
-
-
-async def test_the_signal_to_stop_is_told() -> None:
-    """At once, and to the server's own handler, which is there again at the end."""
-    heard: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-    own = signal.getsignal(signal.SIGTERM)
-    try:
-        probe, told = Probe(), asyncio.Event()
-        upkeep = Upkeep(probe, Metrics(), told.set)
-        lifespan = asyncio.ensure_future(upkeep({"type": "lifespan"}, _never, _nowhere))
-        await probe.started.wait()
-        assert not told.is_set()
-        signal.raise_signal(signal.SIGTERM)
-        await told.wait()
-        assert heard == [signal.SIGTERM]
-        probe.end.set()
-        await lifespan
-        assert signal.getsignal(signal.SIGTERM) is own
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -72,7 +72,7 @@ class Served:
         assert process.stderr is not None
         self.process = process
         self.greeting, self.before = process.stderr.readline(), ""
-        while not (found := re.search(r"on http://127\.0\.0\.1:(\d+) ", self.greeting)):
+        while not (found := re.search(r"on https?://127\.0\.0\.1:(\d+) ", self.greeting)):
             self.before += self.greeting  # at debug the server's own steps
             assert self.greeting, f"no greeting: {self.before}"
             self.greeting = process.stderr.readline()

@@ -114,8 +114,8 @@ def test_a_file_that_holds_itself_is_refused(tmp_path: Path) -> None:
     """An alias to the mapping that it stands in ends as an unknown key and not in a recursion."""
     assert problems("serve: &again\n  host: h\n  within: *again\n", tmp_path) == [
         "serve.within (callfuse.yaml, line 3): unknown key; the keys here are upstream, routes, host,"
-        " hosts, port, workers, log_level, log_format, access_log, read_timeout_s, connect_timeout_s,"
-        " first_byte_timeout_s, idle_timeout_s, shutdown_timeout_s, max_connections"
+        " hosts, port, workers, tls_certificate, tls_key, log_level, log_format, access_log, read_timeout_s,"
+        " connect_timeout_s, first_byte_timeout_s, idle_timeout_s, drain_s, shutdown_timeout_s, max_connections"
     ]
 
 

@@ -43,6 +43,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "webhook": ("http://file.example", "http://env.example/a", "https://keyword.example/b"),
     "secret": ("from the file....", "from the environment", "from the keyword."),
     "kinds": (["finding"], "blown,repeat", ["action"]),
+    "tls_certificate": ("file.pem", "env.pem", "keyword.pem"),
+    "tls_key": ("file.pem", "env.pem", "keyword.pem"),
     "path": ("/file", "/env/", "/keyword"),
     "host": ("10.0.0.1", "10.0.0.2", "10.0.0.3"),
     "log_level": ("debug", "warning", "error"),
@@ -55,6 +57,8 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "runaway_finish": ("off", "observe", "warn"),
     "blown": ("from the file", "from the environment", "from the keyword"),
 }
+NEEDED = {"money": "    prices: {gpt: {input: 1, output: 1}}\n", "tls_key": "  tls_certificate: cert.pem\n"}
+"""The lines of a file without which a key means nothing."""
 NUMBERS = (21, "22", 23)
 TYPES = {path: field.annotation for path, field in leaves()}
 SWITCHES = {path for path, annotation in TYPES.items() if annotation is bool}
@@ -125,8 +129,7 @@ def yaml_file(folder: Path, path: KeyPath, value: Any) -> Path:
     """A file that sets one key."""
     file = folder / "callfuse.yaml"
     lines = [f"{'  ' * depth}{name}:" for depth, name in enumerate(path)]
-    priced = "    prices: {gpt: {input: 1, output: 1}}\n" if path[-1] == "money" else ""
-    file.write_text("\n".join(lines) + f" {json.dumps(value)}\n{priced}")
+    file.write_text("\n".join(lines) + f" {json.dumps(value)}\n{NEEDED.get(path[-1], '')}")
     return file
 
 

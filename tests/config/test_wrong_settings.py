@@ -138,6 +138,9 @@ SERVE = [
     ("log_format", "xml", "'xml'", "use one of text, json"),
     ("max_connections", -1, "-1", "use a whole number from 0"),
     ("shutdown_timeout_s", 0, "0", "use a number above 0"),
+    ("drain_s", -1, "-1", "use a number from 0"),
+    ("tls_certificate", "", "''", "use text that is not empty"),
+    ("tls_key", "k.pem", "'k.pem'", "set serve.tls_certificate, too"),
 ]
 ADMIN = [
     ("enabled", "maybe", "'maybe'", "use true or false"),

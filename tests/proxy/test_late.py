@@ -2,7 +2,6 @@
 
 import asyncio
 import pickle
-from typing import Any
 
 import pytest
 
@@ -125,6 +124,6 @@ async def test_a_long_answer_is_not_cut() -> None:
 
 def test_serve_has_the_limit() -> None:
     """`callfuse serve` runs uvicorn with it, and so do its workers, to which the configuration is pickled."""
-    options: dict[str, Any] = uvicorn_options(ServeSettings(upstream="http://h", read_timeout_s=7))
+    options = uvicorn_options(ServeSettings(upstream="http://h", read_timeout_s=7))
     config = pickle.loads(pickle.dumps(PatientConfig("app:app", **options)))
     assert (config.http, config.head_timeout_s) == (PatientProtocol, 7)

@@ -1,9 +1,7 @@
 """A store behind TLS: it is used like any other, and one that falls silent does not keep a process from ending."""
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from callfuse.observe.log import LogSink
 from callfuse.stores import open_ledger
 from callfuse.stores.redis import RedisLedger
 from tests.stores.gate import Gate
+from tests.support.certificates import make_certificate
 from tests.support.kept import lane, rounds_of, state
 from tests.support.redis import RedisServer
 
@@ -21,15 +20,10 @@ from tests.support.redis import RedisServer
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for 127.0.0.1 that signs itself, with its key in the same file."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("a certificate is made with the openssl command, which is not here")
     folder = tmp_path_factory.mktemp("certificate")
-    making = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    making += ["-days", "2", "-subj", "/CN=cache.test", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*making, "-keyout", "key.pem", "-out", "cert.pem"], cwd=folder, check=True, capture_output=True)
+    certificate, key = make_certificate(folder)
     both = folder / "both.pem"
-    both.write_text((folder / "key.pem").read_text() + (folder / "cert.pem").read_text())
+    both.write_text(key.read_text() + certificate.read_text())
     return both
 
 

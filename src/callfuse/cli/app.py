@@ -158,8 +158,8 @@ def serve(
 
 
 def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> "Resolved":
-    """Load the configuration from every source. Raises ConfigError, also if there is no upstream, or if the store
-    cannot be used."""
+    """Load the configuration from every source. Raises ConfigError, also if there is no upstream, or if the store or
+    the certificate cannot be used."""
     from callfuse.config import resolve
     from callfuse.config.serve import UPSTREAM_HINT
     from callfuse.stores import require
@@ -169,6 +169,10 @@ def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> "Res
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
         raise ConfigError(f"serve.upstream = null (not given): give {places}; {UPSTREAM_HINT}")
     require(resolved.config.store)
+    if resolved.config.serve.tls_certificate is not None:
+        from callfuse.cli.certificate import load_context
+
+        load_context(resolved.config.serve.tls_certificate, resolved.config.serve.tls_key)
     if resolved.config.admin.enabled and resolved.config.admin.feedback_file is not None:
         from callfuse.admin.feedback import check_file
 

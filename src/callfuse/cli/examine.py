@@ -17,6 +17,7 @@ from yarl import URL
 from callfuse import __version__
 from callfuse.boundary import Boundary
 from callfuse.cli.agents import VENDORS, Vendor
+from callfuse.cli.certificate import load_context
 from callfuse.cli.diagnosis import Check, failed, note, ok, warning
 from callfuse.cli.greeting import base_url
 from callfuse.cli.holder import holder_of
@@ -73,7 +74,8 @@ KEYS: Final = {
 async def examine(resolved: Resolved, *, request: bool) -> list[Check]:
     """Examine everything outside the settings. `request`: also ask each vendor with the user's key."""
     serve = resolved.config.serve
-    checks = [*await _examine_port(serve, resolved.config.admin.path), *_examine_variables(serve)]
+    checks = [*_examine_certificate(serve), *await _examine_port(serve, resolved.config.admin.path)]
+    checks += _examine_variables(serve)
     places = [("", serve.upstream)] if serve.upstream else []
     for path, upstream in [*places, *((route.path, route.upstream) for route in serve.routes)]:
         checks += await _examine_upstream(path, upstream, serve, request=request)
@@ -139,6 +141,19 @@ def _packages(extra: str) -> list[str]:
     return [match[1] for match in found if match[2] == extra]
 
 
+def _examine_certificate(serve: ServeSettings) -> Iterator[Check]:
+    """Whether the certificate can be used, if there is one."""
+    area, file = "certificate", serve.tls_certificate
+    if file is None:
+        return
+    try:
+        load_context(file, serve.tls_key)
+    except ConfigError as error:
+        yield failed(area, str(error), "use files in PEM format, with the certificate and its own key")
+    else:
+        yield ok(area, f"{file} has a certificate, and its key fits")
+
+
 async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
     """Check that callfuse can listen on the address; otherwise say which process listens there."""
     area = "port"
@@ -153,7 +168,7 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
         async with (
             asyncio.timeout(PATIENCE_S),
             aiohttp.ClientSession() as http,
-            http.get(url, allow_redirects=False) as answer,
+            http.get(url, allow_redirects=False, ssl=False) as answer,
         ):
             said = loads(await answer.content.read(MOST_READ))
             version = plain(str(said["version"]), LONGEST_VERSION)

@@ -67,7 +67,7 @@ def _client_lines(base: str, upstream: str) -> list[str]:
 def base_url(serve: ServeSettings, port: int) -> str:
     """The URL under which callfuse listens."""
     host = f"[{serve.host}]" if ":" in serve.host else serve.host
-    return f"http://{host}:{port}"
+    return f"{serve.scheme}://{host}:{port}"
 
 
 def _mode_text(settings: LoopSettings) -> str:

@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import uvicorn
 
+from callfuse.cli.certificate import Certificate
+from callfuse.config.serve import ServeSettings
+
 _make_inner: Callable[..., asyncio.Protocol]
 try:
     from callfuse.cli.whole_requests import WholeRequests
@@ -96,8 +99,16 @@ class PatientProtocol(asyncio.Protocol):
 
 
 class PatientConfig(uvicorn.Config):
-    """uvicorn's configuration with `PatientProtocol`. It is pickled for workers, so the limit is an attribute of it."""
+    """uvicorn's configuration with `PatientProtocol`, and with HTTPS if the settings name a certificate. It is pickled
+    for workers, so all that it takes are values."""
 
-    def __init__(self, app: Any, *, head_timeout_s: float, **options: Any) -> None:
+    def __init__(self, app: Any, settings: ServeSettings, **options: Any) -> None:
         super().__init__(app, http=PatientProtocol, **options)
-        self.head_timeout_s = head_timeout_s
+        self.head_timeout_s = settings.read_timeout_s
+        self._settings = settings
+
+    def load(self) -> None:
+        """Make what the server needs, in its own process. Raises ConfigError if the certificate is wrong."""
+        super().load()
+        if (certificate := self._settings.tls_certificate) is not None:
+            self.ssl = Certificate(certificate, self._settings.tls_key).context

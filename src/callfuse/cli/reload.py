@@ -29,10 +29,8 @@ FIXED: Final = frozenset(
     {
         ("tool_call_loop", "max_sessions"),
         ("tool_call_loop", "max_ledger_bytes"),
-        *(
-            ("serve", key)
-            for key in ("host", "port", "workers", "log_level", "log_format", "access_log", "shutdown_timeout_s")
-        ),
+        *(("serve", key) for key in ("host", "port", "workers", "log_level", "log_format", "access_log")),
+        *(("serve", key) for key in ("drain_s", "shutdown_timeout_s", "tls_certificate", "tls_key")),
     }
 )
 """Keys that cannot change while serving."""

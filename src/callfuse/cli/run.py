@@ -111,7 +111,8 @@ def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wi
             routes.append(Route(path=path, upstream=upstream))
         except ValueError:
             raise ConfigError(f"the base URL of {path[1:]}, {without_credentials(upstream)}, cannot be used") from None
-    own = {"host": LOCAL, "port": 0, "workers": 1, "routes": tuple(routes), "shutdown_timeout_s": CLOSE_S}
+    own = {"host": LOCAL, "port": 0, "workers": 1, "routes": tuple(routes)}
+    own |= {"tls_certificate": None, "tls_key": None, "drain_s": 0, "shutdown_timeout_s": CLOSE_S}
     serve = config.serve.model_copy(update=own)
     admin = config.admin.model_copy(update={"enabled": False})  # nobody knows its port
     return replace(resolved, config=config.model_copy(update={"serve": serve, "admin": admin})), wiring

@@ -46,4 +46,4 @@ def _own_url() -> str:
     """The address of the admin page of a `callfuse serve` with the settings of this environment."""
     config = load_config()
     host = _EVERY_ADDRESS.get(config.serve.host, config.serve.host)
-    return f"http://{host}:{config.serve.port}{config.admin.path}"
+    return f"{config.serve.scheme}://{host}:{config.serve.port}{config.admin.path}"

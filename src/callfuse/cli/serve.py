@@ -1,7 +1,7 @@
 """`callfuse serve`: serve the guarded reverse proxy with a resolved configuration until a signal ends it.
 
-uvicorn adds no header to an answer: `server` and `date` are the upstream's own. SIGTERM and SIGINT stop listening at
-once, let open streams end within `shutdown_timeout_s`, and exit with 0.
+uvicorn adds no header to an answer: `server` and `date` are the upstream's own. SIGTERM, after `drain_s`, and SIGINT
+stop listening, let open streams end within `shutdown_timeout_s`, and exit with 0.
 
 Logs are one line a record on stderr, as text or JSON: callfuse at the chosen level, everything else from WARNING on. No
 query of a request is logged: some vendors take their key there.
@@ -29,6 +29,7 @@ from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
 from callfuse.admin.app import AdminMount
 from callfuse.admin.readiness import Readiness
+from callfuse.cli.drain import Drain
 from callfuse.cli.greeting import admin_notice, greeting, hints
 from callfuse.cli.heap import settle_heap, trim_heap
 from callfuse.cli.patience import PatientConfig
@@ -80,13 +81,18 @@ def build_app(setup: ServeSetup, *sinks: Sink, replaces: bool = False) -> App:
         fuse.bus.add(sink)
     app = CrossSiteGate(ReloadingApp(fuse, proxy, setup.resolved, origin) if origin else fuse, proxy)
     if not config.admin.enabled:
-        return FrontGate(app, proxy)
+        return Drain(FrontGate(app, proxy), config.serve.drain_s, _nothing)
     metrics, readiness = Metrics(), Readiness(lambda: proxy.reachable)
     metrics.watch(fuse)
     if replaces:
         fuse.bus.emit(WorkerReplaced())
     page = AdminApp(fuse, token=setup.token, metrics=metrics, readiness=readiness)
-    return FrontGate(AdminMount(Upkeep(app, metrics, page.stop), page, config.admin), proxy)
+    gate = FrontGate(AdminMount(Upkeep(app, metrics), page, config.admin), proxy)
+    return Drain(gate, config.serve.drain_s, page.stop)
+
+
+def _nothing() -> None:
+    """Without the admin page nobody asks whether the process is ready."""
 
 
 def create_app() -> App:
@@ -202,7 +208,7 @@ def uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
         "backlog": BACKLOG,
         # A WebSocket upgrade reaches the proxy as a plain HTTP request, and is answered as one.
         "ws": "none",
-        "head_timeout_s": settings.read_timeout_s,
+        "settings": settings,
         "server_header": False,
         "date_header": False,
         # Nothing depends on the client's address, so no forwarded header needs to be trusted.

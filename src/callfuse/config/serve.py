@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
-from callfuse.policy.fields import Seconds, Strict, Whole, lower, lower_or_none
+from callfuse.policy.fields import Pause, Seconds, Strict, Whole, lower, lower_or_none
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -144,6 +144,11 @@ class ServeSettings(Strict):
     """The port to listen on; 0 chooses a free port and prints it."""
     workers: Annotated[Whole, Field(ge=1)] = 1
     """The number of worker processes. Each keeps its own sessions in memory, unless they share a `store`."""
+    tls_certificate: Annotated[str, Field(min_length=1)] | None = None
+    """A file in PEM format with the certificate for HTTPS and those that lead to its root. It is read again when it has
+    changed, for new connections. Without it, callfuse serves plain HTTP."""
+    tls_key: Annotated[str, Field(min_length=1)] | None = None
+    """The file with the key of the certificate, without a passphrase. By default it is in `tls_certificate`."""
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = "info"
     """The lowest level that callfuse logs. At debug, the server also logs a line for each request."""
     log_format: Annotated[Literal["text", "json"], BeforeValidator(lower)] = "text"
@@ -158,8 +163,11 @@ class ServeSettings(Strict):
     """The longest wait for the upstream's answer to begin. The default is long because models think first."""
     idle_timeout_s: Seconds = 300
     """The longest pause within an upstream's answer."""
+    drain_s: Pause = 0
+    """How long requests are still served after SIGTERM, while `ready` answers 503: longer than a load balancer needs to
+    see that. 0 stops listening at once."""
     shutdown_timeout_s: Seconds = 30
-    """How long open streams may continue after the signal to stop."""
+    """How long open streams may continue after callfuse has stopped listening."""
     max_connections: Annotated[Whole, Field(ge=0)] = 1000
     """The most simultaneous connections to an upstream, in each worker; 0 is unlimited."""
 
@@ -168,6 +176,18 @@ class ServeSettings(Strict):
         if not self.routes:
             return None
         return max((one for one in self.routes if one.holds(path)), key=lambda one: len(one.path), default=None)
+
+    @field_validator("tls_key")
+    @classmethod
+    def _has_a_certificate(cls, key: str | None, others: ValidationInfo) -> str | None:
+        if key is not None and others.data.get("tls_certificate", key) is None:
+            raise ValueError("set serve.tls_certificate, too")
+        return key
+
+    @property
+    def scheme(self) -> str:
+        """That of the URLs under which callfuse serves."""
+        return "http" if self.tls_certificate is None else "https"
 
     @cached_property
     def own_names(self) -> frozenset[str]:
