@@ -6,9 +6,8 @@ of settings stand in the help texts as they are in the settings' classes; a test
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,9 +15,6 @@ from callfuse import __version__
 from callfuse.cli.config import app as config_app
 from callfuse.cli.help import NAMES, Group, SwitchCommand
 from callfuse.errors import ConfigError
-
-if TYPE_CHECKING:
-    from callfuse.config import Resolved
 
 app = typer.Typer(
     name="callfuse",
@@ -140,10 +136,11 @@ def serve(
     of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers}
     of_serve |= {"log_level": log_level, "log_format": log_format, "access_log": access_log}
     options = {"store": store, "serve": of_serve}
-    from callfuse.config.environment import CONFIG_FILE, admin_token, guardrail_key
+    from callfuse.cli.startup import file_of, resolve_to_serve
+    from callfuse.config.environment import admin_token, guardrail_key
 
     try:
-        resolved = _resolve_for_serve(config, options)
+        resolved = resolve_to_serve(config, options)
         token = admin_token(os.environ)
         guardrail_key(os.environ)  # the admin page reads it, too late to be told so
     except ConfigError as error:
@@ -153,35 +150,7 @@ def serve(
     from callfuse.cli.reload import Origin
     from callfuse.cli.serve import run
 
-    file = str(config) if config else os.environ.get(CONFIG_FILE, "").strip()
-    raise typer.Exit(run(resolved, Origin.of(file, options), token))
-
-
-def _resolve_for_serve(file: Path | None, options: Mapping[str, object]) -> "Resolved":
-    """Load the configuration from every source. Raises ConfigError, also if there is no upstream, or if the store or
-    the certificate cannot be used."""
-    from callfuse.config import resolve
-    from callfuse.config.serve import UPSTREAM_HINT
-    from callfuse.stores import require
-
-    resolved = resolve(file, options=options)
-    if resolved.config.serve.upstream is None and not resolved.config.serve.routes:
-        places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
-        raise ConfigError(f"serve.upstream = null (not given): give {places}; {UPSTREAM_HINT}")
-    require(resolved.config.store)
-    if resolved.config.serve.tls_certificate is not None:
-        from callfuse.cli.certificate import load_context
-
-        load_context(resolved.config.serve.tls_certificate, resolved.config.serve.tls_key)
-    if resolved.config.admin.enabled and resolved.config.admin.feedback_file is not None:
-        from callfuse.admin.feedback import check_file
-
-        check_file(resolved.config.admin.feedback_file)
-    if resolved.config.admin.enabled:
-        from callfuse.findings import check_path
-
-        check_path(resolved.config.findings.path)
-    return resolved
+    raise typer.Exit(run(resolved, Origin.of(file_of(config), options), token))
 
 
 @app.command(cls=SwitchCommand, context_settings={"allow_interspersed_args": False})

@@ -270,8 +270,26 @@ class NoiseFilter(logging.Filter):
 
 def log_config(settings: ServeSettings) -> dict[str, Any]:
     """Make the `logging` configuration; at debug with uvicorn's own steps and each request."""
+    detail = "INFO" if settings.log_level == "debug" else "WARNING"
+    own = own_log_config(settings)
+    loggers = {name: {"level": one["level"]} for name, one in own["loggers"].items()}
+    return own | {
+        "filters": {
+            "without_query": {"()": QueryFilter},
+            "without_noise": {"()": NoiseFilter},
+        },
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {
+            **loggers,
+            "uvicorn.error": {"level": detail, "filters": ["without_noise"]},
+            "uvicorn.access": {"level": detail, "filters": ["without_query"]},
+        },
+    }
+
+
+def own_log_config(settings: ServeSettings) -> dict[str, Any]:
+    """Make the `logging` configuration of callfuse alone, beside that of a server."""
     level = settings.log_level.upper()
-    detail = "INFO" if level == "DEBUG" else "WARNING"
     is_json = settings.log_format == "json"
     line = {"()": JsonFormatter} if is_json else {"format": LOG_LINE}
     handler = {"()": JsonHandler} if is_json else {"class": "logging.StreamHandler"}
@@ -279,16 +297,9 @@ def log_config(settings: ServeSettings) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": line},
-        "filters": {
-            "without_query": {"()": QueryFilter},
-            "without_noise": {"()": NoiseFilter},
-        },
         "handlers": {"stderr": handler | {"formatter": "line", "stream": "ext://sys.stderr"}},
-        "root": {"handlers": ["stderr"], "level": "WARNING"},
         "loggers": {
-            "callfuse": {"level": level},
+            "callfuse": {"level": level, "handlers": ["stderr"], "propagate": False},
             ACCESS: {"level": level if settings.access_log else "WARNING"},
-            "uvicorn.error": {"level": detail, "filters": ["without_noise"]},
-            "uvicorn.access": {"level": detail, "filters": ["without_query"]},
         },
     }
