@@ -49,7 +49,7 @@ def settings(env: Mapping[str, str], text: str = "") -> Config:
 def least_grace_s(config: Config, before_s: float = 0) -> float:
     """How long whoever stops `callfuse serve` has to wait before killing it: until its streams have ended and what
     waits for the webhook is sent; `before_s` is spent before the signal."""
-    return before_s + config.serve.shutdown_timeout_s + DRAIN_S
+    return before_s + config.serve.drain_s + config.serve.shutdown_timeout_s + DRAIN_S
 
 
 @cache

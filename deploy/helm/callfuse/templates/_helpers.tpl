@@ -22,6 +22,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- .Values.secret.existing | default (include "callfuse.fullname" .) -}}
 {{- end -}}
 
+{{- define "callfuse.maxProcesses" -}}
+{{- $pods := .Values.replicas -}}
+{{- if .Values.autoscaling.enabled -}}{{- $pods = .Values.autoscaling.maxReplicas -}}{{- end -}}
+{{- mul $pods (.Values.settings.serve.workers | default 1) -}}
+{{- end -}}
+
 {{- define "callfuse.image" -}}
 {{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
 {{- end -}}
