@@ -181,6 +181,10 @@ ELSEWHERE: Mapping[Key, str] = {
     ("docs/frameworks.md", "from google.adk"): FRAMEWORKS,
     ("docs/frameworks.md", "from callfuse import GuardedTools"): LOOPS,
     ("docs/frameworks.md", "const messages"): LOOPS,
+    ("docs/deploy.md", "export CALLFUSE_SERVE_UPSTREAM=https"): (
+        "tests/hosts/test_servers.py::test_a_loop_is_blocked_and_a_stream_goes_on"
+    ),
+    ("docs/fleet.md", "# values.yaml of callfuse"): "tests/deploy/test_helm.py::test_the_values_of_the_page_fit_it",
     ("docs/tasks/nginx.md", "# guard.conf"): "tests/docs/test_nginx_task.py::test_the_page_s_server",
     ("docs/mount/mcp.md", "from fastmcp"): "tests/hosts/test_mcp.py::test_the_page",
     **dict.fromkeys(
@@ -204,6 +208,7 @@ NO_SETTINGS = frozenset({"store: false", 'models: {"openai:gpt-4o": {...}}'})
 
 EXCEPTIONS: Mapping[Key, str] = {
     ("docs/architecture.md", "bytes in -> framing"): "a drawing",
+    ("docs/fleet.md", "# values.yaml of prometheus-adapter"): "another program's, which no test starts",
     ("docs/observing.md", "(guarded changed"): "a formula, for people",
 }
 """Blocks that nobody runs, and why."""
