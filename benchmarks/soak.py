@@ -53,7 +53,7 @@ FAULTY: Final[tuple[Kind, ...]] = ("loops", "dies", "dies in hold", "leaves", "l
 PATHS: Final = {"openai-chat": "/v1/chat/completions", "anthropic": "/v1/messages"}
 ROOT: Final = Path(__file__).parents[1]
 MOST_STREAMS: Final = 2000
-MOST_SECONDS: Final = 600.0
+MOST_SECONDS: Final = 7200.0
 WARM_SHARE: Final = 0.4
 """Of the seconds, for the load before: caches, pools and the store's lanes are full then."""
 RAMP_S: Final = 2.0

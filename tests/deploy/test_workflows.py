@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from benchmarks.soak import MOST_SECONDS, MOST_STREAMS
 
 from tests.hosts.environments import CACHE, asked_for, environment
 from tests.project.sources import PROJECT, document
@@ -86,10 +87,25 @@ def test_the_pages_are_where_they_are_built() -> None:
 
 
 def test_each_job_may_do_what_it_needs_only() -> None:
-    """Nothing but reading, beside those that are named; and none runs for hours."""
+    """Nothing but reading, beside those that are named; and only the soak runs for hours."""
     assert [workflow["permissions"] for workflow in WORKFLOWS.values()] == [{"contents": "read"}] * len(WORKFLOWS)
     assert {(name, job): content["permissions"] for name, job, content in jobs() if "permissions" in content} == RIGHTS
-    assert [(name, job) for name, job, content in jobs() if not 0 < content["timeout-minutes"] <= 120] == []
+    assert {(name, job) for name, job, content in jobs() if not 0 < content["timeout-minutes"] <= 120} == {
+        ("weekly", "soak")
+    }
+
+
+def test_what_runs_for_hours_ends_before_it_is_cut() -> None:
+    """So that it says what it has found. The soak loads for two hours."""
+    weekly = WORKFLOWS["weekly"]
+    assert set(weekly[True]) == {"schedule", "workflow_dispatch"}
+    [soak, fuzz] = [job["steps"][-1]["run"] for job in weekly["jobs"].values()]
+    number = {name: int(value) for name, value in re.findall(r"--(\w+) (\d+)", soak)}
+    assert number["seconds"] * number["waves"] == MOST_SECONDS == 7200
+    assert weekly["jobs"]["soak"]["timeout-minutes"] * 60 * 0.8 > MOST_SECONDS
+    assert number["streams"] <= MOST_STREAMS
+    [seconds] = map(int, re.findall(r"--seconds (\d+)", fuzz))
+    assert seconds < weekly["jobs"]["fuzz"]["timeout-minutes"] * 60 * 0.8
 
 
 PINNED = re.compile(r"([\w-]+/[\w-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)")
