@@ -93,14 +93,15 @@ def test_prometheus_finds_the_pods() -> None:
 
 def run_commands(block: str, folder: Path) -> list[str]:
     """Run a block in a copy of the files, with `/opt` and `/etc` below the folder too; returns what is asked of Docker,
-    of a cluster, of systemd and of pip, which are not here."""
+    of a cluster, of systemd and of pip, which are not here, and of servers, which would not end."""
     for name in ("deploy", "opt", "etc/systemd/system", "programs"):
         (folder / name).mkdir(parents=True)
     shutil.copytree(PROJECT / "deploy", folder / "deploy", dirs_exist_ok=True)
     shutil.copy(PROJECT / "deploy/compose/config/callfuse.yaml", folder)
     asked = folder / "asked"
     programs = dict.fromkeys(
-        ("docker", "kubectl", "helm", "systemctl", "pip"), f'echo "$(basename "$0") $*" >> {asked}'
+        ("docker", "kubectl", "helm", "systemctl", "pip", "granian", "hypercorn", "uvicorn"),
+        f'echo "$(basename "$0") $*" >> {asked}',
     )
     for name, script in {**programs, "python3": f'exec {sys.executable} "$@"'}.items():
         (folder / "programs" / name).write_text(f"#!/bin/sh\n{script}\n")
