@@ -29,7 +29,7 @@ def test_each_text_by_itself() -> None:
                 SaidPiece(REASONING, 0, f"{at * at} and {at**3 % 997}: "),
             ]
         )
-    [(part, found)] = texts.take()
+    [(part, found, _)] = texts.take()
     assert part == TEXT
     assert found.unit in 2 * LAP
     assert texts.take() == []
@@ -41,7 +41,7 @@ def test_what_is_off_is_not_found() -> None:
     feed(texts, TEXT, 0, LAP * 400)
     assert texts.take() == []
     feed(texts, REASONING, 0, LAP * 400)
-    assert [part for part, _ in texts.take()] == [REASONING]
+    assert [one.part for one in texts.take()] == [REASONING]
     texts = growing(text="off", reasoning="off")
     texts.room = -1
     feed(texts, REASONING, 0, LAP * 400)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from callfuse.detect.kind import REASONING, TEXT
+from callfuse.detect.runaway import Runaway
 from callfuse.dialects.ask_again import AskOptions
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding
@@ -138,3 +140,12 @@ def test_a_call_is_judged_with_what_came_beside_it() -> None:
     assert found.finding(call("b"), news=False) is None
     assert found.is_news(call("c"))
     assert not found.is_news(call("b"))
+
+
+def test_a_text_that_runs_away() -> None:
+    """Reasoning is only told where later requests cannot leave it out."""
+    found = Runaway(100, 6_244, "Stir it until it is thick. ", True)
+    cut = {"detectors": {"runaway": {"text": "block", "reasoning": "block"}}}
+    for may_change, rungs in ((True, [Rung.BLOCK, Rung.BLOCK]), (False, [Rung.BLOCK, Rung.OBSERVE])):
+        own = Judge(timeline(), LoopSettings.model_validate(cut), model="m", may_change=may_change)
+        assert [own.text_verdict(part, found).rung for part in (TEXT, REASONING)] == rungs

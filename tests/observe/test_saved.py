@@ -1,8 +1,11 @@
 """The estimate of saved calls: never less than what was withheld, and rather too low."""
 
+from dataclasses import replace
+
 import pytest
 
 from callfuse.model import Finding, ToolCall
+from callfuse.model.finding import Stretch
 from callfuse.observe.events import FindingSeen, Where
 from callfuse.observe.saved import FOLLOW, MOST_LOOPS, Saved, following, tokens_of
 from callfuse.policy.ladder import Verdict
@@ -29,6 +32,13 @@ def seen(
 def test_a_call_that_went_out_is_not_saved(rung: Rung | None) -> None:
     """Whatever it was told."""
     assert Saved().by(seen(rung=rung)) == 0
+
+
+def test_a_text_that_is_cut_off_is_no_call() -> None:
+    """The rest of its answer is saved, which nobody can count."""
+    event = seen(kind="runaway")
+    finding = replace(event.verdict.finding, stretch=Stretch(part="text"))
+    assert Saved().by(replace(event, verdict=replace(event.verdict, finding=finding))) == 0
 
 
 def test_the_first_of_a_loop_saves_those_that_follow() -> None:

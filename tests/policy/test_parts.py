@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from callfuse.detect.kind import ARGUMENTS, FINISH, REASONING, TEXT
 from callfuse.detect.runaway import Runaway
 from callfuse.policy.explain import seen
-from callfuse.policy.rungs import Rung
-from callfuse.policy.said import verdict_on_text
+from callfuse.policy.ladder import restrict_ladder
+from callfuse.policy.rungs import Ladder, Rung
+from callfuse.policy.said import verdict_on_growing_text, verdict_on_text
 from callfuse.policy.settings import LoopSettings
 
 PARTS = (ARGUMENTS, TEXT, REASONING, FINISH)
@@ -39,6 +40,8 @@ def caps(value: Any) -> list[str]:
         ({"text": "off"}, ["block", "off", "warn", "warn"]),
         ({"text": False, "reasoning": "Observe"}, ["block", "off", "observe", "warn"]),
         ({"arguments": "steer"}, ["steer", "warn", "warn", "warn"]),
+        ({"text": "block", "reasoning": "steer"}, ["block", "block", "steer", "warn"]),
+        ({"text": "none", "most": "steer"}, ["steer", "steer", "warn", "warn"]),
         ({"arguments": "off"}, ["off", "warn", "warn", "warn"]),
         ({"most": "observe"}, ["observe", "observe", "observe", "observe"]),
         ({"arguments": "none", "most": "warn"}, ["warn", "warn", "warn", "warn"]),
@@ -53,8 +56,11 @@ def test_each_part_by_itself(value: Any, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"text": "block"}, "detectors.runaway_text\n  Value error, use off, observe, warn"),
-        ({"reasoning": True}, "detectors.runaway_reasoning\n  Value error, use off, observe, warn"),
+        (
+            {"text": "blok"},
+            "detectors.runaway_text\n  Value error, use off, observe, warn, steer, force_text, escalate,",
+        ),
+        ({"reasoning": True}, "detectors.runaway_reasoning\n  Value error, use off, observe, warn, steer"),
         ({"arguments": "blok"}, "use off, observe, warn, steer, force_text, escalate, block; did you mean block?"),
         ({"texts": "warn"}, "unknown key 'texts' of runaway; use arguments, text, reasoning, finish, most, most_hard"),
         (7, "use false, true, or a mapping (arguments, text, reasoning, finish, most, most_hard)"),
@@ -93,6 +99,35 @@ def test_the_verdict_on_a_text(value: Any, more: dict[str, Any], rung: Rung) -> 
     assert (verdict.call.full_name, verdict.call.text, verdict.finding.part) == ("(text)", FOUND.unit, TEXT)
     assert (verdict.finding.count, verdict.finding_id) == (FOUND.laps, "1")
     assert seen(verdict.finding) == f"a text that repeats itself ({FOUND.laps} times)"
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "rung"),
+    [
+        (True, "block", Rung.WARN),
+        ({"text": "block"}, "block", Rung.BLOCK),
+        ({"text": "block"}, "chance_then_block", Rung.BLOCK),
+        ({"text": "steer"}, "block", Rung.STEER),
+        ({"text": "steer"}, "warn", Rung.WARN),
+        ({"text": "block"}, "observe", Rung.OBSERVE),
+    ],
+)
+def test_the_verdict_while_it_grows(value: Any, mode: str, rung: Rung) -> None:
+    """The last rung of the ladder, as its cap allows it."""
+    own = settings(value, mode=mode)
+    verdict = verdict_on_growing_text(TEXT, FOUND, own, lambda ladder: ladder)
+    assert verdict.rung is rung
+    assert own.cuts_texts is rung.withholds
+
+
+def test_a_model_that_cannot_be_asked_again() -> None:
+    """Then a rung that asks is a warning: nothing harder than the cap is taken."""
+
+    def usable(ladder: Ladder) -> Ladder:
+        return restrict_ladder(ladder, may_change=True, may_ask=False)
+
+    verdict = verdict_on_growing_text(TEXT, FOUND, settings({"text": "steer"}, mode="chance"), usable)
+    assert verdict.rung is Rung.WARN
 
 
 def test_a_request_that_may_not_be_changed() -> None:

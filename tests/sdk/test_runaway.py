@@ -1,7 +1,9 @@
-"""Official SDKs read an answer that is ended in the middle of a call: it ends properly, as at the length limit.
+"""Official SDKs read an answer that is ended in the middle of a call, a text or its reasoning: it ends properly.
 
 The vendor is left, so that what it would still have written is not paid for.
 """
+
+from typing import Any
 
 import anthropic
 import openai
@@ -106,3 +108,81 @@ async def test_a_text_is_only_told(caplog: pytest.LogCaptureFixture) -> None:
         pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
     assert "".join(pieces) == text
     assert ["tool=(text)" in line for line in caplog.messages if "kind=runaway" in line] == [True]
+
+
+REPEATED = "The sauce must be stirred. " * LAPS
+GOES_ON = "Then serve it."
+
+
+def caps(rung: str) -> dict[str, Any]:
+    """What the model says may be acted on up to this rung."""
+    return {"runaway": {"text": rung, "reasoning": rung}}
+
+
+@pytest.mark.parametrize("rung", ["block", "steer"])
+async def test_a_text_of_a_chat_is_cut_off(rung: str) -> None:
+    """The client has what had come, and a sentence or what the model says next; the usage is that of both answers."""
+    model = ScriptedVendor([Answer(REPEATED), Answer(GOES_ON)], piece_chars=500)
+    async with (
+        wired(model, "block", detectors=caps(rung)) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client,
+    ):
+        stream = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": QUESTION}],
+            tools=[{"type": "function", "function": {"name": "write_file"}}],
+            stream=True,
+        )
+        choices = [choice async for chunk in stream for choice in chunk.choices]
+    text = "".join(one.delta.content or "" for one in choices)
+    assert choices[-1].finish_reason == "stop"
+    assert len(text) < len(REPEATED) / 1.5
+    assert (MARK in text) is (rung == "block")
+    assert text.endswith(GOES_ON) is (rung == "steer")
+    assert len(model.requests) == (1 if rung == "block" else 2)
+
+
+@pytest.mark.parametrize("rung", ["block", "steer"])
+async def test_a_text_of_a_response_is_cut_off(rung: str) -> None:
+    """The terminal event has the same text as the stream, and the next request takes it as its input."""
+    model = ScriptedVendor([Answer(REPEATED), Answer(GOES_ON), Answer("Yes.")], piece_chars=500)
+    async with (
+        wired(model, "block", detectors=caps(rung)) as url,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client,
+    ):
+        tools: Any = [{"type": "function", "name": "write_file", "parameters": {}, "strict": False}]
+        async with client.responses.stream(model=MODEL, input=QUESTION, tools=tools, store=False) as stream:
+            pieces = [event.delta async for event in stream if event.type == "response.output_text.delta"]
+            response = await stream.get_final_response()
+        assert response.status == "completed"
+        assert response.output_text == "".join(pieces)
+        said: Any = [{"role": "user", "content": QUESTION}, *[one.to_dict() for one in response.output]]
+        again = await client.responses.create(model=MODEL, input=said, tools=tools, store=False)
+    assert (MARK in response.output_text) is (rung == "block")
+    assert response.output_text.endswith(GOES_ON) is (rung == "steer")
+    assert again.status == "completed"
+
+
+@pytest.mark.parametrize("rung", ["block", "steer"])
+@pytest.mark.parametrize("part", ["text", "thinking"])
+async def test_a_block_of_a_message_is_cut_off(rung: str, part: str) -> None:
+    """Its block ends where it is, thinking with a signature of callfuse's, and is left out of the next request."""
+    first = Answer(REPEATED) if part == "text" else Answer(thinking=REPEATED)
+    model = ScriptedVendor([first, Answer(GOES_ON), Answer("Yes.")], piece_chars=500)
+    async with (
+        wired(model, "block", detectors=caps(rung)) as url,
+        anthropic.AsyncAnthropic(base_url=url, api_key="none") as client,
+    ):
+        tools: Any = [{"name": "write_file", "input_schema": {"type": "object"}}]
+        asked: Any = [{"role": "user", "content": QUESTION}]
+        async with client.messages.stream(model=MODEL, max_tokens=100_000, messages=asked, tools=tools) as stream:
+            message = await stream.get_final_message()
+        asked += [{"role": "assistant", "content": message.content}, {"role": "user", "content": "Sure?"}]
+        await client.messages.create(model=MODEL, max_tokens=100, messages=asked, tools=tools)
+    assert message.stop_reason == "end_turn"
+    begun, last = message.content
+    assert last.type == "text"
+    assert begun.type == part
+    assert last.text.startswith(MARK) if rung == "block" else last.text == GOES_ON
+    sent = model.requests[-1].body["messages"][1]["content"]
+    assert [one["type"] for one in sent] == (["text", "text"] if part == "text" else ["text"])

@@ -243,16 +243,16 @@ class GuardedExchange:
         await self._driver.take(message)
 
     def after_message(self) -> None:
-        """Start the timer if a hold began, and leave the call if the model is to be asked again, or if its answer has
-        been cut short."""
+        """Start the timer if a hold began, and leave the call if the model is to be asked again. Hang up on it if its
+        answer has been cut short, be it asked again or not."""
         delivery = self._delivery
         if delivery.hold_began() and self._tasks is not None and delivery.timer is not None:
             self._tasks.start_soon(delivery.timer.run, self._cancel_call)
         if self._call is None:
             return
-        if delivery.ask is not None:
+        if delivery.ask is not None and not delivery.ask.cuts:
             self._call.leave()
-        elif delivery.client.is_cut:
+        elif delivery.ask is not None or delivery.client.is_cut:
             self._call.hang_up()
 
     async def drop(self) -> None:

@@ -15,6 +15,7 @@ from callfuse.conversations.timeline import Conversation, read_conversation
 from callfuse.detect.spending import SpentTokens, near_limit
 from callfuse.dialects.base import Dialect, Request
 from callfuse.guard.judge import Judge
+from callfuse.guard.steer_loop import may_cut
 from callfuse.model import PastCall, ToolCall
 from callfuse.model.spent import Spent
 from callfuse.observe.events import new_finding_id
@@ -88,8 +89,9 @@ class ExchangeEvidence:
     """The conversation of one exchange and its judge, each built on first use.
 
     `kept`: what the ledger needs of the conversation after the answer. `is_healthy`: no call of the answer can have a
-    finding if it comes alone. `holds`: such a call may have to be withheld. `room`: how many calls the answer may have
-    before one could have a finding because of the others; `may_hold`: then it may have to be withheld.
+    finding if it comes alone. `holds`: such a call may have to be withheld, or a text cut off. `room`: how many calls
+    the answer may have before one could have a finding because of the others; `may_hold`: then it may have to be
+    withheld.
     `brings_results`: the request shows results of the newest round for the first time. `hindsight`: a verdict on the
     newest round by its results, to be reported with the answer.
     """
@@ -136,6 +138,8 @@ class ExchangeEvidence:
         judge = self.judge
         self.is_healthy = not judge.any_finding
         self.holds = not self.is_healthy and judge.any_hold
+        if settings.cuts_texts and may_withhold and may_cut(request.get()):
+            self.holds = True
         self.room = judge.room
         self.may_hold = judge.may_withhold_any and request.choices == 1
         self.brings_results = bool(conversation.timeline.rounds) and conversation.brings_results

@@ -27,6 +27,7 @@ from callfuse.conversations.hints import with_hints
 from callfuse.conversations.monologue import NO_MONOLOGUE, ShownMonologue, read_monologue
 from callfuse.conversations.notes import notes_for
 from callfuse.conversations.timeline import LaneEvidence
+from callfuse.dialects.cut_reasoning import CUT_MARK, leave_out
 from callfuse.policy import texts
 from callfuse.policy.holdout import HOLDOUT
 from callfuse.policy.ladder import Verdict
@@ -235,11 +236,24 @@ class Exchange:
                 request.body = request.chain.resume(prepared.state.continuation)
         return request.body if prepared.request.is_changed or request.body != prepared.request.body else None
 
+    def _leave_out_cut(self) -> None:
+        """Leave out reasoning that callfuse has cut off, which the vendor would refuse."""
+        kept = self._prepared.request
+        with FailOpen(self._host.bus, self._prepared.where.session).stage("while adding texts"):
+            body = leave_out(kept.body)
+            if body != kept.body:
+                kept.replace(body)
+                kept.drop()
+
     def _add_hints(self) -> None:
-        """Add what `tool_hint` and `tool_names` ask for, by the settings of server and model. What is only observed
-        stays as it came."""
+        """Leave out what was cut off, and add what `tool_hint` and `tool_names` ask for, by the settings of server and
+        model. What is only observed gets no hints."""
         prepared, settings = self._prepared, self._host.settings
-        if prepared.signed or prepared.arm.name == HOLDOUT or not (settings.tool_hint or settings.tool_names):
+        if prepared.signed:
+            return
+        if CUT_MARK in prepared.request.body:
+            self._leave_out_cut()
+        if prepared.arm.name == HOLDOUT or not (settings.tool_hint or settings.tool_names):
             return
         where, kept = prepared.where, prepared.request
         with FailOpen(self._host.bus, where.session).stage("while adding texts"):

@@ -120,7 +120,9 @@ class Keeper:
     def verdict_on_text(self, found: FoundText) -> Verdict:
         """The verdict on what the model says that runs away."""
         prepared = self._prepared
-        return verdict_on_text(*found, prepared.settings, may_change=not prepared.signed, finding_id=new_finding_id())
+        part, runaway, _ = found
+        may_change = not prepared.signed
+        return verdict_on_text(part, runaway, prepared.settings, may_change=may_change, finding_id=new_finding_id())
 
     def _note_texts(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> None:
         """Warn the model of what it has said that runs away, in the result of the first call of the same answer; an
@@ -209,7 +211,7 @@ class Keeper:
         where, tally, id_ = self._prepared.where, self.tally, verdict.finding_id
         blocks = self._evidence.kept.blocks.count + verdict.blocks
         tally.action = action_of(verdict)
-        tally.withheld += verdict.withholds
+        tally.withheld += verdict.withholds and not verdict.finding.stretch.part
         arm = self._prepared.arm.name
         would, prepared = "", self._prepared
         if not prepared.observed:

@@ -37,14 +37,13 @@ class AnswerPart:
     """A part of an answer in which a kind may be found, with a key of its own: the strictest rung for what is found
     there, or `off`.
 
-    `default`: the default, by its name. `about` is its text in the documentation. `rungs`: the names of those that it
-    may take; empty: all. `seen`: as in `Kind`, of what is found there; empty: the same.
+    `default`: the default, by its name. `about` is its text in the documentation. `seen`: as in `Kind`, of what is
+    found there; empty: the same.
     """
 
     name: str
     default: str
     about: str
-    rungs: tuple[str, ...] = ()
     seen: str = ""
 
 

@@ -17,8 +17,6 @@ from callfuse.model import Timeline, ToolCall
 _REMEMBERED_LENGTH: Final = 64 * 1024
 """Characters of arguments: a history shows them again in each request."""
 
-_WATCHING: Final = ("observe", "warn")
-
 
 class RunawayCall(Detector):
     """A model that writes the same again and again into one call."""
@@ -35,22 +33,19 @@ class RunawayCall(Detector):
         AnswerPart(
             TEXT,
             "warn",
-            "The same for the text of an answer: `off`, `observe` or `warn`.",
-            _WATCHING,
+            "The same for the text of an answer.",
             "a text that repeats itself ({count} times)",
         ),
         AnswerPart(
             REASONING,
             "warn",
-            "The same for the reasoning of an answer: `off`, `observe` or `warn`.",
-            _WATCHING,
+            "The same for the reasoning of an answer.",
             "reasoning that repeats itself ({count} times)",
         ),
         AnswerPart(
             FINISH,
             "warn",
             "The same for an answer that the vendor has ended for it: `off`, `observe` or `warn`.",
-            _WATCHING,
             "an answer that the vendor has ended because it repeats itself",
         ),
     )

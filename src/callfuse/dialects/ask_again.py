@@ -1,10 +1,10 @@
-"""What it takes to ask a model again after an answer that lost all its calls (`Request.ask_again`)."""
+"""What it takes to ask a model again after an answer that lost all its calls, or was cut off (`Request.ask_again`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from callfuse.model import ToolCall
+from callfuse.model import MARKER, ToolCall
 
 
 class CannotReplay(ValueError):
@@ -23,13 +23,25 @@ class Reply(NamedTuple):
     text: str
 
 
+LEFT_OUT: Final = f"{MARKER} What was said here is left out: it repeated itself."
+"""Stands for a turn of which nothing can be sent again."""
+
+
 class Attempt(NamedTuple):
     """An answer that lost all its calls: the model's turn, a reply to each call, and the model that gave it (empty: the
-    client's)."""
+    client's). `said`: the text of one that was cut off in the middle, without calls, which is all that goes back of it;
+    then the reply is to that text."""
 
     turn: bytes
     replies: Sequence[Reply]
     model: str = ""
+    said: str | None = None
+
+    @property
+    def spoken(self) -> tuple[str, str]:
+        """What goes back of an answer that was cut off, and the user's message behind it."""
+        said = (self.said or "").rstrip()
+        return said if said.strip() else LEFT_OUT, "\n\n".join([reply.text for reply in self.replies])
 
 
 @dataclass(frozen=True, slots=True)

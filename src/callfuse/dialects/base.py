@@ -212,6 +212,11 @@ class Writer(Protocol):
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
         """The part of the held frames that leaves before the next answer comes: no withheld call, no finish, no end."""
 
+    def break_off(self) -> bytes:
+        """The ends of texts and reasoning that the client has seen begin, where nothing more comes of them; empty where
+        these need no end."""
+        return b""
+
     def next_answer(self, *, foreign: bool) -> None:
         """Begin to splice another answer. May be called again if nothing of the last one has left.
 

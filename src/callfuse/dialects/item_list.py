@@ -123,6 +123,10 @@ class ItemList(RequestWithHistory):
         """A user's item with this content (JSON text), equivalent to an input that is no list of items."""
 
     @abstractmethod
+    def _said_item(self, text: str) -> Payload:
+        """An item in which the model says a text."""
+
+    @abstractmethod
     def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterable[bytes]:
         """The items of a turn in a form that the asked model accepts. Raises CannotReplay."""
 
@@ -330,11 +334,18 @@ class ItemList(RequestWithHistory):
             if self._chain_key in self._payload:
                 edits.append(Edit((self._chain_key,), dumps(str(loads(attempts[-1].turn).get("id") or ""))))
             return apply(self.body, edits)
-        new = b",".join(raw for one in attempts for raw in (*self._turn_items(one, options), *self._replies(one)))
+        new = b",".join(raw for one in attempts for raw in self._items_of(one, options))
         if not self._is_listed:
             return apply(self.body, [*edits, Edit(("input",), partial(self._put_last, new))])
         edits.append(Edit(("input", END), new))
         return apply(self.body, [*edits, *(self._without_reasoning() if options.model else ())])
+
+    def _items_of(self, attempt: Attempt, options: AskOptions) -> Iterable[bytes]:
+        """The items of a turn, and what is replied to it."""
+        if attempt.said is None:
+            return (*self._turn_items(attempt, options), *self._replies(attempt))
+        said, reply = attempt.spoken
+        return (dumps(self._said_item(said)), self._user_item(dumps(reply)))
 
     @property
     def _is_listed(self) -> bool:

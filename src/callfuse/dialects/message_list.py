@@ -331,7 +331,11 @@ class MessageList(RequestWithHistory):
         reader = options.model or self.model
         edits = [*(self._forbid_calls() if options.text_only else self._loosen_choice())]
         new: list[bytes] = []
-        for turn, replies, model in attempts:
+        for attempt in attempts:
+            turn, replies, model, said = attempt
+            if said is not None:
+                new += map(self._plain_message, ("assistant", "user"), attempt.spoken)
+                continue
             own = model == options.model
             turn = turn if own else apply(turn, self._without_reasoning(loads(turn), (), reader))
             new.append(self._in_clients_hand(turn))
@@ -344,6 +348,10 @@ class MessageList(RequestWithHistory):
             for at, message in enumerate(self._messages):
                 edits += self._without_reasoning(message, ("messages", at), reader)
         return apply(self.body, edits)
+
+    def _plain_message(self, role: str, text: str) -> bytes:
+        """A message with nothing but a text."""
+        return dumps({"role": role, "content": text if self._text_type else [{"text": text}]})
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
         """An answer of callfuse's own, whole or as a stream."""

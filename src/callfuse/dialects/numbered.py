@@ -26,7 +26,8 @@ BLOCKS: Final = "blocks"
 class NumberedPart(NamedTuple):
     """An event of a numbered part.
 
-    `written`: the number as it stands in the event, of any type. `path`: where. `begins`: it may be the part's first.
+    `written`: the number as it stands in the event, of any type. `path`: where. `begins`: it may be the part's first;
+    `ends`: it is the last. `is_call`: of a call for the client.
     """
 
     written: Any
@@ -35,6 +36,8 @@ class NumberedPart(NamedTuple):
     begins: bool = True
     is_text: bool = False
     is_reasoning: bool = False
+    ends: bool = False
+    is_call: bool = False
 
     @property
     def number(self) -> int:
@@ -92,7 +95,8 @@ class NumberedWriter(AnswerWriter, ABC):
 
     `_next`: by series, the number of the next part that the client gets. `_allotted`: the same with the parts of the
     next answer, of which some may still wait. `_numbers`: those parts by their own series and number, mapped to their
-    number in the client's stream; None for a part that is left out.
+    number in the client's stream; None for a part that is left out. `_open`: parts, but calls, that the client has seen
+    begin and not end, by series and number, and whether each is reasoning. `_cut`: how many have been cut off.
     """
 
     finish: ClassVar[FinishReasons]
@@ -112,6 +116,8 @@ class NumberedWriter(AnswerWriter, ABC):
         self._allotted = Counter[str]()
         self._numbers: dict[tuple[str, int], int | None] = {}
         self._may_reason = True
+        self._cut = 0
+        self._open: dict[tuple[str, int], bool] = {}
 
     @abstractmethod
     def _part_of(self, payload: Payload) -> NumberedPart | None:
@@ -145,6 +151,14 @@ class NumberedWriter(AnswerWriter, ABC):
     def _stop(self, number: int) -> bytes:
         """The event that ends the call with this number."""
 
+    def _sign(self, number: int) -> bytes:
+        """The event that gives reasoning with this number the signature `CUT`; empty if the vendor signs none."""
+        return b""
+
+    def _stop_said(self, series: str, number: int) -> bytes:
+        """The event that ends a part that is no call."""
+        return self._stop(number)
+
     @property
     def may_continue(self) -> bool:
         """False once text has left that must fit a schema: a second text would break it."""
@@ -163,6 +177,20 @@ class NumberedWriter(AnswerWriter, ABC):
         """Note the number with which a part leaves."""
         if part.begins:
             self._next[part.series] = max(self._next[part.series], number + 1)
+        if part.ends:
+            self._open.pop((part.series, number), None)
+        elif not part.is_call:
+            self._open[part.series, number] = part.is_reasoning or self._open.get((part.series, number), False)
+
+    def break_off(self) -> bytes:
+        """The ends of the parts, but calls, that the client has seen begin; for reasoning a signature before it, by
+        which later requests leave it out."""
+        pieces: list[bytes] = []
+        for (series, number), is_reasoning in reversed(self._open.items()):
+            self._cut += is_reasoning
+            pieces += [self._sign(number) if is_reasoning else b"", self._stop_said(series, number)]
+        self._open.clear()
+        return b"".join(pieces)
 
     def _take_number(self, series: str = BLOCKS) -> int:
         """The number of a part of callfuse's own."""
@@ -243,7 +271,7 @@ class NumberedWriter(AnswerWriter, ABC):
         """Begin to splice another answer."""
         self._numbers = {}
         self._allotted = self._next.copy()
-        self._may_reason = not (foreign or (self.reasons_once and self._next[self.calls]))
+        self._may_reason = not (foreign or (self.reasons_once and self._next[self.calls] > self._cut))
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
         """An event of the next answer, rewritten for this stream; empty if it must not be seen."""

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from callfuse.dialects.base import Block, OpenCall
 from callfuse.dialects.codec import Codec
 from callfuse.guard.calls import AnswerCalls
+from callfuse.guard.cut_text import without_repetition
+from callfuse.guard.growing_texts import FoundText, GrowingTexts
 from callfuse.guard.queue import HoldQueue, KeptBytes
 from callfuse.guard.rewriter import Rewriter
 from callfuse.guard.state import Mode
@@ -20,11 +22,20 @@ from callfuse.guard.step import Step
 from callfuse.model import ToolCall
 from callfuse.policy import texts
 from callfuse.policy.ladder import Verdict
+from callfuse.policy.rungs import Rung
+from callfuse.wire import Payload
 
 _NO_NAME = ""
 """The tool's name in a block's text if no call is known."""
 Blocks = Callable[[], Mapping[int, Block]]
 """The blocks that end an answer, by choice."""
+
+
+class CutText(NamedTuple):
+    """A text that runs away and may be cut off: what was found, and the verdict on it."""
+
+    found: FoundText
+    verdict: Verdict
 
 
 class Plan(NamedTuple):
@@ -37,10 +48,11 @@ class Plan(NamedTuple):
 class VerdictActions:
     """Acts on the verdicts over one answer, and records its round. Any method may raise what a dialect's writer raises.
 
-    `recorded`: the round is on record. `unjudged`: judging has failed, so that no verdict can be told.
+    `recorded`: the round is on record. `unjudged`: judging has failed, so that no verdict can be told. `cut`: a text
+    that runs away, because of which the answer may have to end.
     """
 
-    __slots__ = ("_calls", "_codec", "_kept", "_loop", "_queue", "_rewriter", "recorded", "unjudged")
+    __slots__ = ("_calls", "_codec", "_kept", "_loop", "_queue", "_rewriter", "cut", "recorded", "unjudged")
 
     def __init__(
         self,
@@ -58,6 +70,34 @@ class VerdictActions:
         self._calls = calls
         self._kept = kept
         self.recorded = self.unjudged = False
+        self.cut: CutText | None = None
+
+    def look(self, texts: GrowingTexts, payload: Payload) -> None:
+        """Look at what the model says in a frame. What is found is told, but for the first text because of which the
+        answer may have to end."""
+        texts.read_frame(self._codec.dialect, payload)
+        for one in texts.take() if texts.found else ():
+            verdict = self._loop.judge.text_verdict(one.part, one.found)
+            if self.cut is None and verdict.withholds and self._loop.may_cut:
+                self.cut = CutText(one, verdict)
+            else:
+                self._loop.record.texts.append(one)
+
+    def _observe(self, said: Iterable[Verdict]) -> None:
+        """Tell of a text that was not cut off."""
+        self._loop.record.verdicts += [replace(one, rung=Rung.OBSERVE) if one.withholds else one for one in said]
+        self.cut = None
+
+    def observe_cut(self) -> None:
+        """The answer is over, and nothing was done about its text."""
+        if self.cut is not None:
+            self._observe([self.cut.verdict])
+
+    def spare(self) -> None:
+        """The answer cannot end here: the text is only told."""
+        if self.cut is not None:
+            self._loop.record.texts.append(self.cut.found)
+        self.cut = None
 
     def verdicts(self, choices: Iterable[int]) -> list[Verdict]:
         """The verdicts on choices, without those that would withhold a call that has left already; one whose arguments
@@ -71,7 +111,7 @@ class VerdictActions:
                     found.append(verdict)
                 elif gone[verdict.call] in self._calls.finder.growing.found:
                     found.append(verdict.observed())
-        return found
+        return found if self.cut is None else [*found, self.cut.verdict]
 
     def plan(self, verdicts: Sequence[Verdict]) -> Plan:
         """Record the round; whether the answer is released, asked for again, or thinned."""
@@ -97,6 +137,55 @@ class VerdictActions:
             return self._ask(verdicts, withheld, lost)
         ends = self._calls.is_cut
         return Plan(Mode.SILENT if ends else Mode.CLOSED, partial(self._thin, calls, verdicts, withheld, lost))
+
+    def plan_cut(self, verdicts: Sequence[Verdict]) -> Plan:
+        """As `plan`, for an answer whose text runs away. If that may pass, a whole one is judged by its calls alone,
+        and the rest of a stream passes."""
+        calls, of_calls = self._calls.complete_calls(), [one for one in verdicts if not one.finding.part]
+        said = next((one for one in verdicts if one.finding.part), None)
+        if self.cut and said and said.withholds and not self._codec.is_unfinished(self._kept.chunks):
+            return self._cut_off(self.cut.found, said, calls, of_calls)
+        self._observe([said] if said is not None else [])
+        if self._codec.whole and of_calls:
+            return self.plan(of_calls)
+        self.recorded = True
+        self._keep(calls.values(), [one.observed() if one.withholds else one for one in of_calls])
+        return Plan(None, self._release)
+
+    def _cut_off(
+        self, found: FoundText, said: Verdict, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]
+    ) -> Plan:
+        """End the answer in the middle of a text, or after its first lap if it is whole. Complete calls stay, but
+        for those that loop; then it ends as with calls. Without any call the model may be asked to go on."""
+        guilty = {verdict.call for verdict in verdicts if verdict.withholds}
+        withheld = {call for call, whole in calls.items() if whole in guilty} | self._never_judged(calls, verdicts)
+        withheld |= self._nameless(self._queue.to_judge)
+        [said] = self._loop.apply_hardest_rung([said])
+        asks = all_ask([said]) and self._loop.may_ask and not self._calls.any
+        said, *verdicts = [said, *verdicts] if asks else self._as_blocks([said, *verdicts])
+        self.cut, self.recorded = None, True
+        self._keep(calls.values(), verdicts)
+        self._loop.record.verdicts.append(said)
+        if self._codec.whole:
+            self._rewriter.trim(partial(without_repetition, found, said=self._codec.dialect.said))
+        before = partial(self._rewriter.said_before, found)
+        if asks and (ask := self._loop.ask([said], self._rewriter.model_turn, before)):
+            write = self._rewriter.before_asking if self._codec.whole else self._rewriter.stop_saying
+            return Plan(Mode.SILENT, lambda: Step(write(withheld), ask._replace(cuts=not self._codec.whole)))
+        verdicts = [*(self._loop.stop_asking() if asks else [said]), *verdicts]
+        return self._end_cut(calls, withheld, verdicts)
+
+    def _end_cut(
+        self, calls: Mapping[OpenCall, ToolCall], withheld: set[OpenCall], verdicts: Sequence[Verdict]
+    ) -> Plan:
+        """End such an answer with a block's text, or as with calls if some are left."""
+        left = [whole for call, whole in calls.items() if call not in withheld]
+        self._loop.note(left, verdicts)
+        block = self._loop.block(verdicts)
+        blocks = {} if left else dict.fromkeys(sorted(self._queue.to_judge), block)
+        if self._codec.whole:
+            return Plan(Mode.CLOSED, lambda: Step(self._rewriter.thin(withheld, blocks)))
+        return Plan(Mode.SILENT, lambda: Step(self._rewriter.end_saying(withheld, blocks), ends=True))
 
     def _release(self) -> Step:
         self._queue.release_all()
@@ -172,7 +261,9 @@ class VerdictActions:
             self._loop.record.replace_last(blocked)
         else:
             self.recorded = True
-            self._keep(self._calls.complete_calls().values(), blocked)
+            self._loop.record.verdicts += [one for one in blocked if one.finding.part]
+            of_calls = [one for one in blocked if not one.finding.part]
+            self._keep(self._calls.complete_calls().values(), of_calls)
 
     def keep_delivered(self, verdicts: Sequence[Verdict]) -> None:
         """Record the round of an answer that was delivered."""

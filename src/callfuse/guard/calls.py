@@ -118,7 +118,14 @@ class AnswerCalls:
     def is_flooded(self) -> bool:
         """Whether the rest of the answer is not worth waiting for; not while a call grows that the client has seen
         begin."""
-        return self._flooded and not self._is_finished and all(map(self._queue.holds_call, self._growing))
+        return (
+            self._flooded and not (self.over or self._is_finished) and all(map(self._queue.holds_call, self._growing))
+        )
+
+    @property
+    def may_cut_text(self) -> bool:
+        """Whether the answer may end here, in the middle of a text: no call grows that the client has seen begin."""
+        return not self.over and all(call.closed or self._queue.holds_call(call) for call in self._reader.calls)
 
     @property
     def would_complete(self) -> bool:
@@ -280,6 +287,19 @@ class AnswerCalls:
         self.is_cut = True
         self.finder.growing.endless = endless
         self.end(complete=True)
+
+    def cut_text(self, raw: bytes, entries: Sequence[Entry], choices: Sequence[int], *, whole: bool) -> bool:
+        """End the answer with this frame, in the middle of a text: it waits for the verdict. False if it is `whole`,
+        and comes to its end by itself."""
+        choice = choices[0] if choices else 0
+        self._queue.step(choice, Input.SUSPECT)
+        self._queue.step(choice, Input.LOOPING)
+        if whole:
+            return False
+        if raw:
+            self._queue.put(raw, choices or (choice,), entries)
+        self.cut_short()
+        return True
 
     def end(self, *, complete: bool | None = None) -> None:
         """End the answer. `complete=None` (the default) means: complete if every choice has finished."""

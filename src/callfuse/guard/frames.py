@@ -354,6 +354,8 @@ class AnswerFrames:
         payload_of = self._codec.form.payload
         try:
             payload = payload_of(raw)
+            if payload is not None and self._says_more(raw):
+                self.acts.look(self.texts, payload)
             if not self._continues:
                 return raw, payload, ""
             raw = self._rewriter.splice(raw, payload)
@@ -365,6 +367,11 @@ class AnswerFrames:
         except NotJSON:
             return raw, None, _BROKEN_FRAME
 
+    def _says_more(self, raw: bytes) -> bool:
+        """Whether a frame is read for what it says beside calls."""
+        mark = self._codec.repeat_mark
+        return self.mode is Mode.FOLLOWING and (self.texts.room < 0 or (bool(mark) and mark in raw))
+
     def _follow(self, raw: bytes, payload: Payload | None, broken: str) -> None:
         """Process the events of a frame, then send, queue or drop it."""
         queue, calls, codec = self.queue, self.calls, self._codec
@@ -375,10 +382,9 @@ class AnswerFrames:
                 queue.send((raw,))
         elif not raw or codec.is_keep_alive(raw, payload):
             queue.keep_alive(raw)
+            if self.acts.cut:  # by what the client is not shown
+                self._ends_text(b"", (), ())
         elif payload is not None:
-            if self.texts.room < 0 or (codec.repeat_mark and codec.repeat_mark in raw):
-                self.texts.read_frame(codec.dialect, payload)
-                self._record.texts += self.texts.take()
             events, entries = calls.read(raw, payload)
             self._parts = entries, codec.choices_of(payload)
             self._process(raw, events, *self._parts)
@@ -396,19 +402,24 @@ class AnswerFrames:
             if cause := self._end_of_hold(event):
                 self._fail_before_verdict(raw, cause)
                 return
-        if self.calls.finder.growing.found and self._ends_endless(raw, events, entries, choices):
+        if (self.acts.cut or self.calls.finder.growing.found) and self._ends_here(raw, events, entries, choices):
             return
         self.calls.prefixes.compare(choices)
         queue.put(raw, choices, entries)
         if not events:
             return
-        if self.calls.is_flooded and not self.calls.over and not self._codec.whole and self._loop.may_cut:
+        if self.calls.is_flooded and not self._codec.whole and self._loop.may_cut:
             self.calls.cut_short()
             return
         if self._may_end and What.ENDED in [event.what for event in events]:
             self.calls.end()
             if not self.queue.to_judge:
                 self.pass_rest()
+
+    def _ends_here(self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry], choices: Sequence[int]) -> bool:
+        """Whether a stream ends with this frame, by which a text or the arguments of a call run away."""
+        ends_text = self.acts.cut is not None and self._ends_text(raw, entries, choices)
+        return ends_text or self._ends_endless(raw, events, entries, choices)
 
     def _ends_endless(
         self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry], choices: Sequence[int]
@@ -427,6 +438,13 @@ class AnswerFrames:
             queue.put(raw, choices or (call.choice,), entries)
         self.calls.cut_short(call)
         return True
+
+    def _ends_text(self, raw: bytes, entries: Sequence[Entry], choices: Sequence[int]) -> bool:
+        """As `_ends_here`, by a text: the frame waits for the verdict."""
+        if self.calls.may_cut_text:
+            return self.calls.cut_text(raw, entries, choices, whole=self._codec.whole)
+        self.acts.spare()
+        return False
 
     @property
     def _may_end(self) -> bool:

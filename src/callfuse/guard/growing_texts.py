@@ -6,7 +6,7 @@ before that, or soon behind it. From the frame on that passes this place, wherev
 A vendor may see it, too, and end the answer for it. Frames that may say so are read by their mark, in any answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple
 
 from callfuse.detect.kind import FINISH, REASONING, TEXT
@@ -27,10 +27,11 @@ MOST: Final = 8
 
 class FoundText(NamedTuple):
     """A text that runs away. `part`: `TEXT` or `REASONING`; `FINISH`, if the vendor says so of the answer: then the
-    reason that it gives stands in place of a lap."""
+    reason that it gives stands in place of a lap. `place`: as in `SaidPiece`."""
 
     part: str
     found: Runaway
+    place: Hashable = ""
 
 
 class GrowingTexts:
@@ -68,11 +69,11 @@ class GrowingTexts:
                 if len(growing) > MOST:
                     del growing[next(iter(growing))]
             if text is not None and text.found is None and (found := text.add(piece)) and self._told < MOST:
-                self._tell(part, found)
+                self._tell(part, found, place)
 
-    def _tell(self, part: str, found: Runaway) -> None:
+    def _tell(self, part: str, found: Runaway, place: Hashable = None) -> None:
         self._told += 1
-        self.found.append(FoundText(part, found))
+        self.found.append(FoundText(part, found, place))
 
     def _finds(self, part: str) -> bool:
         return self._detectors.finds(RunawayCall.kind.name, part)

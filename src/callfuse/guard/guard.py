@@ -47,13 +47,14 @@ things:
   client's answer;
 - thin: some calls are withheld, or all are blocked. The writer sends the queue without them, with the block's text.
   CLOSED;
-- cut short: the answer was `flooded`, or the arguments of a call run away, and it has not ended. As thin, and the
-  writer ends the stream. The step says that it `ends`: the driver leaves the model. SILENT. Where part of the endless
-  call has left, it stays as it is, and the stream ends as at the vendor's length limit.
+- cut short: the answer was `flooded`, or the arguments of a call or a text run away, and it has not ended. As thin, and
+  the writer ends the stream. The step says that it `ends`: the driver leaves the model. SILENT. Where part of the
+  endless call has left, it stays as it is, and the stream ends as at the vendor's length limit. After a text in an
+  answer without calls, the model may be asked to go on instead (ask); the step says that this `cuts` its answer.
 
 A verdict is also due before the end, once an answer is flooded (so many calls are too many whatever comes), and once
-the arguments of a call run away, be it held or not. Not if it has several choices, which would lose theirs, nor if the
-vendor stores it, for a request may continue it by its id.
+the arguments of a call or a text run away, be they held or not. Not if it has several choices, which would lose theirs,
+nor if the vendor stores it, for a request may continue it by its id.
 
 While an asked answer is `pending` (nothing of it has left), an error or a limit drops it (SILENT) and `escalate` takes
 the next rung. Once part of it has left, rule 1 holds again.
@@ -217,6 +218,8 @@ class Guard:
         so."""
         answer = self._answer
         calls, acts = answer.calls, answer.acts
+        if acts.cut is not None:
+            acts.observe_cut()
         if not acts.recorded:
             self.record.is_incomplete = calls.broke or (calls.any and not calls.complete)
         if not calls.complete or acts.recorded:
@@ -239,7 +242,7 @@ class Guard:
         self._loop.stop_asking()
         if answer.acts.unjudged and self._loop.judge.settings.fail_closed:
             return Step(answer.end_unjudged())
-        mode, carry_out = answer.acts.plan(verdicts)
+        mode, carry_out = (answer.acts.plan if answer.acts.cut is None else answer.acts.plan_cut)(verdicts)
         if mode is None:
             answer.pass_rest()
         else:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from callfuse.detect import Engine
 from callfuse.detect.comparison import Comparison
 from callfuse.detect.detector import Hit
+from callfuse.detect.kind import REASONING
 from callfuse.detect.known_calls import KnownCalls, read_calls
+from callfuse.detect.runaway import Runaway
 from callfuse.detect.siblings import Room, Siblings
 from callfuse.detect.spending import Near, SpentTokens
 from callfuse.dialects.ask_again import AskOptions
@@ -37,6 +39,7 @@ from callfuse.policy.ladder import (
     would_withhold,
 )
 from callfuse.policy.rungs import Ladder, Rung
+from callfuse.policy.said import verdict_on_growing_text, verdict_on_text
 from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
 
@@ -267,6 +270,13 @@ class Judge:
         call = next(one.call for one in round_.calls if one.signature == finding.signature)
         return self._warning_of(call, finding, first=first, begins=begins)
 
+    def text_verdict(self, part: str, found: Runaway) -> Verdict:
+        """The verdict on a text, or reasoning, that runs away while it grows."""
+        may_change = self._permits.may_change
+        if part == REASONING and not may_change:  # later requests have to leave it out
+            return self._named(verdict_on_text(part, found, self.settings, may_change=may_change), begins=True)
+        return self._named(verdict_on_growing_text(part, found, self.settings, self._usable), begins=True)
+
     def near_budget(self, call: ToolCall, near: Near) -> Verdict:
         """The verdict on an executed call where a limit of the budget is near: a warning at most."""
         finding = Finding(
@@ -291,7 +301,9 @@ class Judge:
 
     def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
         """Append a round whose calls were all withheld by these verdicts, and judge the next answer from now on."""
-        calls = [verdict.call for verdict in verdicts]
+        calls = [verdict.call for verdict in verdicts if not verdict.finding.stretch.part]
+        if not calls:  # what was cut off is no call
+            return
         self._refused.update([call.signature for call in calls])
         self.timeline = self.timeline.after(past_round(calls, verdicts))
         self._begin_round()

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 
 from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.base import Block, Frame, OpenCall, Request, Writer
-from callfuse.dialects.codec import Codec
+from callfuse.dialects.codec import Codec, replaying
+from callfuse.guard.cut_text import said_before
+from callfuse.guard.growing_texts import FoundText
 from callfuse.guard.queue import HoldQueue, KeptBytes
 from callfuse.wire import BOM, Payload
-from callfuse.wire.jsontext import NotJSON
+from callfuse.wire.jsontext import NotJSON, as_utf8
 
 
 class Rewriter:
@@ -26,6 +28,7 @@ class Rewriter:
         self._request = request
         self._usage = usage
         self._writer: Writer | None = None
+        self._edit: Callable[[bytes], bytes] | None = None
         self._queue = HoldQueue(ordered=codec.form.ordered)
         self._kept = KeptBytes(0, spliced=False)
 
@@ -38,6 +41,7 @@ class Rewriter:
         """Write from this answer's queue and bytes from now on."""
         self._queue = queue
         self._kept = kept
+        self._edit = None
 
     def tell(self, frame: bytes) -> None:
         """Tell the writer about a frame that leaves unchanged."""
@@ -62,6 +66,20 @@ class Rewriter:
         out = writer.thin(self._frames(), withheld, {})
         self._queue.clear()
         return out + writer.close(blocks, called=not blocks)
+
+    def trim(self, edit: Callable[[bytes], bytes]) -> None:
+        """Write from what waits, once it is edited so: of a whole answer."""
+        self._edit = edit
+
+    def stop_saying(self, withheld: set[OpenCall]) -> bytes:
+        """What waits without the withheld calls, and the ends of the text and the reasoning that the model was in."""
+        writer, frames = self._get_writer(), self._frames()
+        self._queue.clear()
+        return writer.before_asking(frames, withheld) + writer.break_off()
+
+    def end_saying(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
+        """As `stop_saying`, and the end of the client's answer."""
+        return self.stop_saying(withheld) + self._get_writer().close(blocks, called=not blocks)
 
     def break_off(self, call: OpenCall, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """The end of the client's answer in the middle of a call, as at a length limit. Of what waits nothing leaves
@@ -90,6 +108,14 @@ class Rewriter:
             raise CannotReplay("length")
         return self._codec.model_turn(self._kept.chunks)
 
+    def said_before(self, found: FoundText) -> str:
+        """What the model has said before a repetition. Raises CannotReplay as `model_turn` does."""
+        may_continue = self._get_writer().may_continue
+        if not (may_continue and self._kept.is_all):
+            raise CannotReplay("length" if may_continue else "structured text")
+        with replaying():
+            return said_before(found, self._codec.payloads(self._kept.chunks), self._codec.dialect.said)
+
     def end(self, blocks: Callable[[], Mapping[int, Block]]) -> bytes:
         """End the client's answer with blocks, after the held parts that are no calls. The queue is cleared first, so
         that a second try is without them."""
@@ -98,7 +124,7 @@ class Rewriter:
         held = set(self._queue.held)
         self._queue.clear()
         out = writer.before_asking(frames, held) if frames else b""
-        return out + writer.close(blocks())
+        return out + writer.break_off() + writer.close(blocks())
 
     def close(self) -> None:
         """Drop the writer, and with it what it knows of the client's answer."""
@@ -114,7 +140,8 @@ class Rewriter:
 
     def _frames(self) -> list[Frame]:
         """The frames that wait, parsed for the writer."""
-        return [Frame(raw, self._payload(raw), entries) for raw, entries in self._queue.frames()]
+        frames = [Frame(raw, self._payload(raw), entries) for raw, entries in self._queue.frames()]
+        return [frame._replace(raw=self._edit(as_utf8(frame.raw))) for frame in frames] if self._edit else frames
 
     def _payload(self, frame: bytes) -> Payload | None:
         """The payload of a frame; None if it has none or is broken."""

@@ -53,10 +53,8 @@ class SteerLoop:
 
     @property
     def may_cut(self) -> bool:
-        """Whether an answer may be cut short: it has no other choice that would lose its own, and no request can
-        continue it by the id under which its vendor stores it."""
-        chain = self._request.chain
-        return self._request.choices == 1 and not (chain is not None and (chain.stored or chain.chained))
+        """Whether an answer may be cut short."""
+        return may_cut(self._request)
 
     def apply_hardest_rung(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """The verdicts for a round that loses all its calls: each gets the hardest of their rungs. If that rung asks
@@ -89,12 +87,15 @@ class SteerLoop:
         finish = self.judge.settings.finish_reason
         return Block("\n\n".join(said), finish if finish != "stop" else None)
 
-    def ask(self, verdicts: Sequence[Verdict], turn: Callable[[], bytes]) -> Ask | None:
+    def ask(
+        self, verdicts: Sequence[Verdict], turn: Callable[[], bytes], said: Callable[[], str] | None = None
+    ) -> Ask | None:
         """The request that asks a model again after an answer. `turn` rebuilds the model's turn; it may raise
-        CannotReplay. None if only a block is left: `stop_asking` returns its verdicts."""
-        self.asked = list(verdicts)
+        CannotReplay. `said`: the same of an answer that is cut off in the middle. None if only a block is left:
+        `stop_asking` returns its verdicts."""
+        self.asked, model = list(verdicts), self._options.model
         try:
-            self._attempts.append(Attempt(turn(), (), self._options.model))
+            self._attempts.append(Attempt(turn(), (), model) if said is None else Attempt(b"", (), model, said()))
         except CannotReplay as error:
             self._skip_rung(error, [self.judge.to_block(verdict) for verdict in verdicts])
         return self._next_ask()
@@ -149,6 +150,13 @@ class SteerLoop:
     def _replace(self, verdicts: list[Verdict]) -> None:
         self.record.replace_last(verdicts)
         self.asked = verdicts
+
+
+def may_cut(request: Request) -> bool:
+    """Whether the answer to a request may be cut short: it has no other choice that would lose its own, and no request
+    can continue it by the id under which its vendor stores it."""
+    chain = request.chain
+    return request.choices == 1 and not (chain is not None and (chain.stored or chain.chained))
 
 
 def _one_each(verdicts: Iterable[Verdict]) -> list[Verdict]:

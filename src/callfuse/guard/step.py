@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 
 class Ask(NamedTuple):
-    """A request for another answer: its body, and the model that it goes to (empty: the client's own)."""
+    """A request for another answer: its body, and the model that it goes to (empty: the client's own). `cuts`: the
+    model is still in the middle of its last answer."""
 
     body: bytes
     model: str = ""
+    cuts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -330,8 +330,8 @@ class NotAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class AskedAgain(Event):
-    """The model is asked again: a call of its answer was withheld. `model`: the one that is asked; empty if it is the
-    client's own."""
+    """The model is asked again: its answer has lost its calls, or was cut off. `model`: the one that is asked; empty if
+    it is the client's own."""
 
     name: ClassVar[str] = "asked"
     where: Where

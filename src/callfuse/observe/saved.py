@@ -48,9 +48,9 @@ class Saved:
         """Return how many calls this finding adds to the saved ones.
 
         A lane's loops of one kind share what was counted in advance, so that the estimate is rather too low."""
-        if event.again or not event.verdict.withholds:
-            return 0.0
         finding = event.verdict.finding
+        if event.again or finding.stretch.part or not event.verdict.withholds:  # what is cut off of a text is no call
+            return 0.0
         loop = event.where.session, event.where.lane, finding.kind
         ahead = self._ahead.pop(loop, None)
         if ahead is None:

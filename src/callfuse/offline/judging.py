@@ -63,7 +63,7 @@ def judge_texts(run: RecordedRun, settings: LoopSettings) -> list[Judged]:
     """What runs away in the run's answers and is no call, each as a call `(text)`, `(reasoning)` or `(finish)` behind
     all others."""
     found = [one for one in run.texts if settings.enabled and settings.detectors.finds(RunawayCall.kind.name, one.part)]
-    verdicts = [verdict_on_text(*one, settings) for one in found]
+    verdicts = [verdict_on_text(one.part, one.found, settings) for one in found]
     turn = max(len(run.turns) - 1, 0)
     at = len(run.turns[-1]) if run.turns else 0
     return [Judged(turn, at + n, PastCall(one.call), one.finding, one) for n, one in enumerate(verdicts)]

@@ -146,7 +146,7 @@ class Switch:
     found, further keys of the long form."""
 
     limited_by: str
-    parts: tuple[tuple[str, "PartCap"], ...] = ()
+    parts: tuple[str, ...] = ()
 
     def __call__(self, value: Any) -> Any:
         """On or off."""
@@ -155,7 +155,7 @@ class Switch:
             return known
         limit = f"; the limit is {self.limited_by}" if self.limited_by else ""
         hint = value_hint(value, SWITCH_NAMES)
-        keys = ", ".join((*dict(self.parts), "most", "most_hard"))
+        keys = ", ".join((*self.parts, "most", "most_hard"))
         raise ValueError(f"use false, true, or a mapping ({keys}){limit}{hint}")
 
 
@@ -170,25 +170,14 @@ def cap(value: Any) -> Any:
     raise ValueError(f"use {', '.join(Rung)}, or {NO_CAP}{value_hint(value, [*Rung, NO_CAP])}")
 
 
-@dataclass(frozen=True, slots=True)
-class PartCap:
-    """Reads the strictest rung for a part of an answer, or `off`. `rungs`: those that it may take; empty: all."""
-
-    rungs: tuple[str, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What may be set."""
-        return (OFF, *(self.rungs or Rung))
-
-    def __call__(self, value: Any) -> Any:
-        """The rung, or `off`. YAML reads `off` as false."""
-        name = _name(value) if isinstance(value, str) else OFF if value is False else ""
-        if name == OFF or (name == NO_CAP and not self.rungs):
-            return OFF if name == OFF else HARDEST
-        if name in (self.rungs or RUNG_NAMES):
-            return RUNG_NAMES[name]
-        raise ValueError(f"use {', '.join(self.names)}{value_hint(value, self.names)}")
+def part_cap(value: Any) -> Any:
+    """The strictest rung for a part of an answer, or `off`, which YAML reads as false."""
+    if value is False or (isinstance(value, str) and _name(value) == OFF):
+        return OFF
+    if isinstance(value, str) and (name := _name(value)) in (*RUNG_NAMES, NO_CAP):
+        return cap(name)
+    names = (OFF, *Rung)
+    raise ValueError(f"use {', '.join(names)}{value_hint(value, names)}")
 
 
 def _header_names(values: tuple[str, ...]) -> tuple[str, ...]:

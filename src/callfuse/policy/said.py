@@ -1,23 +1,45 @@
-"""What is done about a text or a reasoning that runs away: it leaves as it came, and is told."""
+"""What is done about a text or a reasoning that runs away: it is told, or the answer is cut off there."""
+
+from collections.abc import Callable
 
 from callfuse.detect.runaway import LEAST_LAPS, Runaway
 from callfuse.detect.runaway_call import RunawayCall
 from callfuse.model import Finding, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.policy.ladder import Verdict, lower, restrict_ladder
-from callfuse.policy.rungs import Rung
+from callfuse.policy.rungs import Ladder, Rung
 from callfuse.policy.settings import LoopSettings
+
+_KIND = RunawayCall.kind.name
 
 
 def verdict_on_text(
     part: str, found: Runaway, settings: LoopSettings, *, may_change: bool = True, finding_id: str = ""
 ) -> Verdict:
-    """The verdict on a part of an answer: `text`, `reasoning` or `finish`. It uses up no rung. In place of a call it
-    names the part, as `(text)`, which no tool can be called, with the text that is repeated. `may_change`: whether
-    requests may be changed, so that the model can be told."""
-    call, kind = ToolCall("", f"({part})", found.unit), RunawayCall.kind.name
+    """The verdict on a part of an answer, `text`, `reasoning` or `finish`, that has left: a warning at most. It uses
+    up no rung. `may_change`: whether requests may be changed, so that the model can be told."""
+    rung = Rung.OBSERVE if settings.observes else Rung.WARN
+    ladder = lower((rung,), settings.detectors.cap(_KIND, hard=True, waits=False, part=part))
+    (rung,) = restrict_ladder(ladder, may_change=may_change, may_ask=False)
+    return _verdict(part, found, settings, rung, finding_id)
+
+
+def verdict_on_growing_text(
+    part: str, found: Runaway, settings: LoopSettings, usable: Callable[[Ladder], Ladder], *, finding_id: str = ""
+) -> Verdict:
+    """As `verdict_on_text`, while it grows: the last rung, as for any finding beyond its hard limit. `usable`: a ladder
+    as the exchange permits it."""
+    cap = settings.detectors.cap(_KIND, hard=True, waits=False, part=part)
+    rung = lower(usable(settings.ladder), cap, lambda one: usable((one,)) == (one,))[-1]
+    return _verdict(part, found, settings, rung, finding_id)
+
+
+def _verdict(part: str, found: Runaway, settings: LoopSettings, rung: Rung, finding_id: str) -> Verdict:
+    """The verdict with this rung. In place of a call it names the part, as `(text)`, which no tool can be called, with
+    the text that is repeated."""
+    call = ToolCall("", f"({part})", found.unit)
     finding = Finding(
-        kind,
+        _KIND,
         call.name,
         call.signature,
         found.laps,
@@ -26,7 +48,4 @@ def verdict_on_text(
         True,
         stretch=Stretch(part=part),
     )
-    rung = Rung.OBSERVE if settings.observes else Rung.WARN
-    ladder = lower((rung,), settings.detectors.cap(kind, hard=True, waits=False, part=part))
-    (rung,) = restrict_ladder(ladder, may_change=may_change, may_ask=False)
-    return Verdict(call, finding, rung, 0, finding_id=finding_id, begins=True)
+    return Verdict(call, finding, rung, 0, lowered=rung.withholds, finding_id=finding_id, begins=True)

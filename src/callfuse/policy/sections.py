@@ -10,7 +10,6 @@ from callfuse.detect.registry import KINDS, PARTS
 from callfuse.policy.fields import (
     OFF,
     Mode,
-    PartCap,
     Repeats,
     Seconds,
     Strict,
@@ -19,6 +18,7 @@ from callfuse.policy.fields import (
     Threshold,
     Whole,
     limit,
+    part_cap,
     preset_of,
 )
 from callfuse.policy.fields import cap as to_cap
@@ -165,6 +165,13 @@ class Detectors(Strict):
             return most
         return milder(most, of_part) if isinstance(of_part, Rung) else Rung.OBSERVE
 
+    @property
+    def cuts_texts(self) -> bool:
+        """Whether the caps of any kind let what the model says be cut off."""
+        said = [(kind, part) for kind, parts in PARTS.items() for part in parts if part != ARGUMENTS]
+        caps = [self.cap(kind, hard=True, waits=False, part=part) for kind, part in said if self.finds(kind, part)]
+        return any(cap.withholds for cap in caps)
+
     def may_withhold(self, kind: str) -> bool:
         """Whether the caps of a kind let its findings keep a call from the client."""
         return self.cap(kind, hard=True, waits=False).withholds  # never milder than below the hard limit
@@ -211,7 +218,7 @@ def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
         value: Any = Annotated[int, limit(own.unit, own.default)] if own else _switch(kind)
         keys[name] = (value | None, None) if optional else (value, own.default * own.on if own else True)
         for part in PARTS[name].values():
-            of_part: Any = Annotated[Rung | Literal["off"], BeforeValidator(PartCap(part.rungs))]
+            of_part: Any = Annotated[Rung | Literal["off"], BeforeValidator(part_cap)]
             default = to_cap(part.default)
             keys[cap_key(name, part.name)] = (of_part | None, None) if optional else (of_part, default)
         most = None if optional else to_cap(kind.most or NO_CAP)
@@ -223,8 +230,7 @@ def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
 
 
 def _switch(kind: Kind) -> Any:
-    parts = tuple((part.name, PartCap(part.rungs)) for part in PARTS[kind.name].values())
-    return Annotated[bool, BeforeValidator(Switch(kind.limited_by, parts))]
+    return Annotated[bool, BeforeValidator(Switch(kind.limited_by, tuple(PARTS[kind.name])))]
 
 
 if not TYPE_CHECKING:  # a type checker knows no class that is made of a table

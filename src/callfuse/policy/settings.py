@@ -437,6 +437,11 @@ class LoopSettings(Strict):
         return any(rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
 
     @cached_property
+    def cuts_texts(self) -> bool:
+        """Whether text or reasoning that runs away may be cut off, so that an answer is followed from its start."""
+        return self.detectors.cuts_texts and any(rung.withholds for rung in self.ladder)
+
+    @cached_property
     def warns(self) -> bool:
         """Whether any tool may be warned of: by its ladder, or where a cap lowers that to a warning."""
         return any(rung.warns or rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
@@ -469,18 +474,10 @@ class LoopSettings(Strict):
 
 
 _DERIVED: Final = tuple(name for name, value in vars(LoopSettings).items() if isinstance(value, cached_property))
-_OF_ANY_TOOL: Final = frozenset(
-    {
-        "enabled",
-        "mode",
-        "max_repeats",
-        "max_repeats_changing",
-        "ttl_seconds",
-        "similarity_threshold",
-        "max_calls_of_tool",
-        "detectors",
-    }
-)
+_OF_ANY_TOOL: Final = frozenset({
+    "enabled", "mode", "max_repeats", "max_repeats_changing", "ttl_seconds", "similarity_threshold",
+    "max_calls_of_tool", "detectors",
+})  # fmt: skip
 """What of a tool's own settings matters where it is not known which tool is called."""
 
 

@@ -33,6 +33,12 @@ STOPPED: Final = (
     "{suggestion}"
 )
 
+CUT_OFF: Final = "The answer was cut off here: this was {finding}. {suggestion}"
+GO_ON: Final = (
+    "Your answer was cut off, because it was {finding}. What you had said before the repetition stands above. "
+    "Go on from there without the repetition, or do something else."
+)
+"""What is said of a text that was cut off, to the client and to the model."""
 SAME_AGAIN: Final = "This is {finding} (limit {max_repeats}). {suggestion}"
 NOT_ASKED: Final = "Stopped a loop: this was {finding} (limit {max_repeats}). The model was not asked. {suggestion}"
 """What is said of a request that shows a loop, to the model and to the client."""
@@ -43,6 +49,7 @@ def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
     rung = verdict.rung if verdict.rung is not None and verdict.rung.blocks else Rung.BLOCK
     text = NOT_ASKED if verdict.finding.kind in OF_REQUESTS else rung.text
     text = BEYOND_BUDGET if verdict.finding.stretch.unit else text
+    text = CUT_OFF if verdict.finding.stretch.part else text
     return _fill(_custom_messages(verdict.call, settings).block or text, verdict.call, verdict.finding, model)
 
 
@@ -65,7 +72,7 @@ def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bo
     rung = verdict.rung
     if rung is None or not rung.asks or (rung.text_only and not asking):
         rung = Rung.STEER
-    text = _custom_messages(verdict.call, settings).guidance or rung.text
+    text = _custom_messages(verdict.call, settings).guidance or (GO_ON if verdict.finding.stretch.part else rung.text)
     return _fill(text, verdict.call, verdict.finding, model)
 
 

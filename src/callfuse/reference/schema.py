@@ -40,6 +40,7 @@ MODE: JSONSchema = {"anyOf": [{"enum": _spellings(MODES)}, {"type": "array", "it
 
 
 CAP: JSONSchema = {"enum": _spellings([*RUNG_NAMES, NO_CAP])}
+OF_PART: JSONSchema = {"enum": [False, *_spellings([fields.OFF, *RUNG_NAMES, NO_CAP])]}
 ON_OR_OFF: list[JSONSchema] = [{"type": "boolean"}, {"enum": _spellings(fields.SWITCHES)}]
 LIMIT: list[JSONSchema] = [*ON_OR_OFF, NUMBER, {"enum": [0]}, {"type": "integer", "minimum": 2}]
 
@@ -49,12 +50,6 @@ def _long_form(limits: Mapping[str, list[JSONSchema]]) -> JSONSchema:
     keys: JSONSchema = {name: {"anyOf": limit} for name, limit in limits.items()}
     caps: JSONSchema = {name: {"anyOf": [CAP, NULL]} if name == "most_hard" else CAP for name in CAPS}
     return {"type": "object", "properties": keys | caps, "additionalProperties": False}
-
-
-def _of_part(cap: fields.PartCap) -> JSONSchema:
-    """Describe what may be set for a part of an answer. YAML reads `off` as false."""
-    names = cap.names if cap.rungs else (*cap.names, *RUNG_NAMES, NO_CAP)
-    return {"enum": [False, *_spellings(names)]}
 
 
 def json_schema() -> JSONSchema:
@@ -102,9 +97,9 @@ class _Generator(GenerateJsonSchema):
         if isinstance(read, fields.Limit):
             return {"anyOf": [*LIMIT, _long_form({read.unit: LIMIT, "limit": LIMIT})]}
         if isinstance(read, fields.Switch):
-            return {"anyOf": [*ON_OR_OFF, _long_form({name: [_of_part(cap)] for name, cap in read.parts})]}
-        if isinstance(read, fields.PartCap):
-            return _of_part(read)
+            return {"anyOf": [*ON_OR_OFF, _long_form({name: [OF_PART] for name in read.parts})]}
+        if read is fields.part_cap:
+            return OF_PART
         return super().function_before_schema(schema)
 
     def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JSONSchema:

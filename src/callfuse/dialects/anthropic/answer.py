@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeGuard
 
 from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.base import NO_EVENTS, Event, Frame, What, WholeChoice
+from callfuse.dialects.cut_reasoning import CUT
 from callfuse.dialects.edits import encoded, raw_elements, raw_list, raw_object
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart, NumberedReader
 from callfuse.dialects.pieces import grow, joined
@@ -189,9 +190,14 @@ class MessagesWriter(BlocksWriter):
         if not is_one_of(kind, _BLOCK_EVENTS):
             return None
         block = payload.get("content_block")
-        begins = kind == "content_block_start"
         return NumberedPart(
-            payload.get("index"), _INDEX, begins=begins, is_text=is_text(block), is_reasoning=thinks(block)
+            payload.get("index"),
+            _INDEX,
+            begins=kind == "content_block_start",
+            is_text=is_text(block),
+            is_reasoning=thinks(block),
+            ends=kind == "content_block_stop",
+            is_call=is_client_call(block) or object_of(payload.get("delta")).get("type") == "input_json_delta",
         )
 
     def _counts_in(self, payload: Payload) -> Any:
@@ -222,6 +228,10 @@ class MessagesWriter(BlocksWriter):
 
     def _end(self, reason: str) -> bytes:
         return self._delta(reason) + self._write({"type": "message_stop"})
+
+    def _sign(self, number: int) -> bytes:
+        delta = {"type": "signature_delta", "signature": CUT}
+        return self._write({"type": "content_block_delta", "index": number, "delta": delta})
 
     def _stop(self, number: int) -> bytes:
         return self._write({"type": "content_block_stop", "index": number})

@@ -9,7 +9,9 @@ from typing import Any
 
 from callfuse.dialects.base import Frame
 from callfuse.dialects.bedrock.answer import CONTENT, event_in, is_client_use, reasons
+from callfuse.dialects.cut_reasoning import CUT
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart
+from callfuse.dialects.shapes import object_of
 from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import AWS_EVENTS, Payload
 from callfuse.wire.aws_events import event
@@ -44,7 +46,14 @@ class ConverseWriter(BlocksWriter):
         if kind not in _BLOCK_EVENTS:
             return None
         delta = said.get("delta")
-        return NumberedPart(said.get(_INDEX), (kind, _INDEX), is_text=self.is_text(delta), is_reasoning=reasons(delta))
+        return NumberedPart(
+            said.get(_INDEX),
+            (kind, _INDEX),
+            is_text=self.is_text(delta),
+            is_reasoning=reasons(delta),
+            ends=kind == "contentBlockStop",
+            is_call="toolUse" in object_of(delta or said.get("start")),
+        )
 
     def _counts_in(self, payload: Payload) -> Any:
         kind, said = event_in(payload)
@@ -67,6 +76,9 @@ class ConverseWriter(BlocksWriter):
         finish = event({"messageStop": {"stopReason": reason}})
         usage = _NO_TOKENS | self._usage.total()
         return finish + event({"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}})
+
+    def _sign(self, number: int) -> bytes:
+        return event({"contentBlockDelta": {_INDEX: number, "delta": {"reasoningContent": {"signature": CUT}}}})
 
     def _stop(self, number: int) -> bytes:
         return event({"contentBlockStop": {_INDEX: number}})

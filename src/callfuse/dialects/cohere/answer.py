@@ -184,7 +184,13 @@ class CohereWriter(NumberedWriter):
             return None
         thinks = series == _CONTENT and is_thinking(message_of(payload).get("content"))
         return NumberedPart(
-            payload.get("index"), ("index",), series, begins=kind.endswith("start"), is_reasoning=thinks
+            payload.get("index"),
+            ("index",),
+            series,
+            begins=kind.endswith("start"),
+            is_reasoning=thinks,
+            ends=kind.endswith("end"),
+            is_call=series == _CALLS,
         )
 
     def _counts_in(self, payload: Payload) -> Any:
@@ -245,6 +251,10 @@ class CohereWriter(NumberedWriter):
 
     def _stop(self, number: int) -> bytes:
         return typed_event({"type": "tool-call-end", "index": number})
+
+    def _stop_said(self, series: str, number: int) -> bytes:
+        kind = "content-end" if series == _CONTENT else "citation-end"
+        return typed_event({"type": kind, "index": number})
 
     def _text(self, text: str) -> bytes:
         index = self._take_number(_CONTENT)

@@ -291,7 +291,12 @@ class GeminiRequest(RequestWithHistory):
             raise CannotReplay("cachedContent")
         reader = options.model or self.model
         new: list[bytes] = []
-        for turn, replies, model in attempts:
+        for attempt in attempts:
+            turn, replies, model, text = attempt
+            if text is not None:
+                spoken = zip(("model", "user"), attempt.spoken, strict=True)
+                new += [dumps({"role": role, "parts": [{"text": one}]}) for role, one in spoken]
+                continue
             own = model == options.model
             new.append(turn if own else apply(turn, remove_thoughts(list_of(loads(turn).get("parts")), (), reader)))
             parts = []

@@ -147,6 +147,9 @@ class InteractionsRequest(ItemList):
         steps = raw_elements(attempt.turn, ("steps",))
         return steps if attempt.model == options.model else [raw for raw in steps if not is_of(loads(raw), THOUGHT)]
 
+    def _said_item(self, text: str) -> Payload:
+        return own_step(text)
+
     def _reply_item(self, reply: Reply) -> Payload:
         return answer_to(reply.call, reply.text)
 

@@ -7,6 +7,7 @@ first answer's id; of an answer that loses all its calls the status is `complete
 from typing import Any
 
 from callfuse.dialects.base import Block, Frame
+from callfuse.dialects.cut_reasoning import CUT
 from callfuse.dialects.interactions.answer import CALLED, COMPLETED, STEP_EVENTS
 from callfuse.dialects.interactions.steps import CALL, OUTPUT, THOUGHT, is_of, own_step
 from callfuse.dialects.numbered import BlocksWriter, FinishReasons, NumberedPart
@@ -47,8 +48,14 @@ class InteractionsWriter(BlocksWriter):
         if not is_one_of(payload.get("event_type"), STEP_EVENTS):
             return None
         step = payload.get("step")
-        index = payload.get("index")
-        return NumberedPart(index, ("index",), is_text=self.is_text(step), is_reasoning=self.is_reasoning(step))
+        return NumberedPart(
+            payload.get("index"),
+            ("index",),
+            is_text=self.is_text(step),
+            is_reasoning=self.is_reasoning(step),
+            ends=payload.get("event_type") == "step.stop",
+            is_call=is_of(step, CALL) or object_of(payload.get("delta")).get("type") == "arguments_delta",
+        )
 
     def _counts_in(self, payload: Payload) -> Any:
         return object_of(payload.get("interaction")).get("usage")
@@ -86,6 +93,10 @@ class InteractionsWriter(BlocksWriter):
         usage = self._usage.total()
         interaction = self._head | {"status": reason} | ({"usage": usage} if usage else {})
         return event({"event_type": _END, "interaction": interaction})
+
+    def _sign(self, number: int) -> bytes:
+        delta = {"type": "thought_signature", "signature": CUT}
+        return event({"event_type": "step.delta", "index": number, "delta": delta})
 
     def _stop(self, number: int) -> bytes:
         return event({"event_type": "step.stop", "index": number})

@@ -179,6 +179,9 @@ class ResponsesRequest(ItemList):
     def _user_item(self, content: bytes) -> bytes:
         return user_item(content)
 
+    def _said_item(self, text: str) -> Payload:
+        return {"role": "assistant", "content": text}
+
     def _reply_item(self, reply: Reply) -> Payload:
         return answer_to(reply.call, reply.text)
 

@@ -14,6 +14,7 @@ from callfuse.dialects.base import AnswerWriter, Block, Frame, OpenCall
 from callfuse.dialects.edits import index_without, raw_elements, raw_list
 from callfuse.dialects.openai_responses.answer import TERMINAL
 from callfuse.dialects.openai_responses.items import OWN_ID, call_id, is_client_call, is_reasoning
+from callfuse.dialects.openai_responses.open_items import OpenItems
 from callfuse.dialects.openai_responses.stored import Trail
 from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, text_of
 from callfuse.dialects.usage import TokenUsage
@@ -105,6 +106,7 @@ class ResponsesWriter(AnswerWriter):
         self._items: dict[int, Payload] = {}
         self._begun: dict[int, Payload] = {}
         self._spoke = False
+        self._open = OpenItems()
         self._splice = _Splice()
 
     @property
@@ -117,6 +119,7 @@ class ResponsesWriter(AnswerWriter):
         kind = payload.get("type")
         number = payload.get("sequence_number")
         self._number = (number if isinstance(number, int) else self._number) + 1
+        self._open.note(kind, payload)
         if kind == "response.output_item.added":
             self._begun[index_of(payload.get("output_index"))] = object_of(payload.get("item"))
             self._next = max(self._next, index_of(payload.get("output_index")) + 1)
@@ -215,6 +218,10 @@ class ResponsesWriter(AnswerWriter):
         out = self._thin(kept, withheld, sorted(gone), {})
         self._usage.next_answer()
         return out
+
+    def break_off(self) -> bytes:
+        """The events that end the messages and the reasoning that the client has seen begin, with what they say."""
+        return b"".join([self._write(event) for event in self._open.end()])
 
     def next_answer(self, *, foreign: bool) -> None:
         """Begin to splice another answer."""

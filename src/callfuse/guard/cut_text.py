@@ -1,0 +1,84 @@
+"""What is left of a text that runs away: all up to the end of its first lap.
+
+The guard has looked at a text from some place on, and perhaps at that of a spliced answer; here it is looked for among
+all that the model has said in its own answer.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from callfuse.detect.kind import TEXT
+from callfuse.detect.runaway import GrowingText, Runaway, end_of_first_lap
+from callfuse.dialects.said import SaidPiece
+from callfuse.guard.growing_texts import FoundText
+from callfuse.wire import Payload
+from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
+
+_Texts = Mapping[tuple[str, object], list[str]]
+Said = Callable[[Payload], Iterable[SaidPiece]]
+"""A dialect's `said`."""
+
+
+def said_before(found: FoundText, payloads: Iterable[Payload], said: Said) -> str:
+    """The text of an answer before the repetition; all of it, if its reasoning repeats."""
+    texts = _texts(payloads, said)
+    cut = _place(found, texts) if found.part == TEXT else None
+    whole = [(key, "".join(pieces)) for key, pieces in texts.items() if key[0] == TEXT]
+    kept = [text[: _end(text, found.found)] if key == cut else text for key, text in whole]
+    return "\n\n".join([text for text in kept if text.strip()])
+
+
+def without_repetition(found: FoundText, body: bytes, said: Said) -> bytes:
+    """A whole answer whose text ends with the first lap. Reasoning stays, for it may be signed."""
+    payload = loads(body)
+    texts = _texts((payload,), said)
+    place = _place(found, texts) if found.part == TEXT else None
+    if place is None:
+        return body
+    left, shorter = _end("".join(texts[place]), found.found), dict[str, str]()
+    for piece in texts[place]:
+        shorter[piece] = piece[:left]
+        left = max(0, left - len(piece))
+    changed = [(path, shorter[text]) for path, text in _strings(payload) if text in shorter]
+    return apply(body, [Edit(path, dumps(text)) for path, text in changed])
+
+
+def _texts(payloads: Iterable[Payload], said: Said) -> _Texts:
+    """The pieces of each text, by part and place."""
+    texts: dict[tuple[str, object], list[str]] = {}
+    for payload in payloads:
+        for part, place, piece in said(payload):
+            texts.setdefault((part, place), []).append(piece)
+    return texts
+
+
+def _place(found: FoundText, texts: _Texts) -> tuple[str, object] | None:
+    """Where the repetition stands: in the text that was looked at, else, as a spliced answer is numbered anew, in the
+    newest that has it; None if in none."""
+    own = found.part, found.place
+    others = [key for key in reversed([*texts]) if key[0] == found.part and key != own]
+    for key in (own, *others):
+        if found.found.unit in "".join(texts.get(key, ())):
+            return key
+    return None
+
+
+def _end(text: str, found: Runaway) -> int:
+    """Where the first lap ends in all of a text, in which the repetition may stand at another place."""
+    known = GrowingText().add(text)
+    if known is None:  # it is not long enough without what stood before it, or at other looks
+        begin = text.rfind(found.unit) + len(found.unit) - (found.end - found.begin)
+        known = found._replace(begin=max(0, begin))
+    return min(len(text), end_of_first_lap(text, known))
+
+
+def _strings(value: Any) -> Iterator[tuple[Path, str]]:
+    """The strings in a value, with their paths."""
+    left: list[tuple[Path, Any]] = [((), value)]
+    while left:
+        path, holder = left.pop()
+        for key, one in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(one, str):
+                yield (*path, key), one
+            elif isinstance(one, dict | list):
+                left.append(((*path, key), one))
