@@ -35,7 +35,7 @@ settings.register_profile("thorough", parent=settings.get_profile("dev"), max_ex
 _DEFAULT = "ci" if os.environ.get("CI") == "true" else "dev"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
 
-_ROOMS = ("admin", "cli", "faults", "frameworks", "node", "proxy", "sdk", "stores")
+_ROOMS = ("admin", "cli", "envoy", "faults", "frameworks", "node", "proxy", "sdk", "stores")
 _HERE = Path(__file__).parent
 SLOW_ROOMS = {_HERE / name for name in _ROOMS}
 """The rooms whose tests start processes, go through SDKs and sockets, or weigh memory; each test is marked `slow`."""

@@ -1,5 +1,5 @@
-"""Define the command line: `callfuse serve`, `run`, `doctor`, `demo`, `replay`, `tune`, `report`, `feedback`, `allow`,
-`top`, `explain`, `config`.
+"""Define the command line: `callfuse serve`, `ext-proc`, `run`, `doctor`, `demo`, `replay`, `tune`, `report`,
+`feedback`, `allow`, `top`, `explain`, `config`.
 
 Each command imports what it needs when it runs, so that help, version and completion answer at once. Defaults and words
 of settings stand in the help texts as they are in the settings' classes; a test compares them.
@@ -7,7 +7,7 @@ of settings stand in the help texts as they are in the settings' classes; a test
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -144,13 +144,64 @@ def serve(
         token = admin_token(os.environ)
         guardrail_key(os.environ)  # the admin page reads it, too late to be told so
     except ConfigError as error:
-        typer.echo("callfuse: cannot start with these settings:", err=True)
-        typer.echo("\n".join(f"  {line}" for line in str(error).splitlines()), err=True)
-        raise typer.Exit(2) from None
+        _refuse(error)
     from callfuse.cli.reload import Origin
     from callfuse.cli.serve import run
 
     raise typer.Exit(run(resolved, Origin.of(file_of(config), options), token))
+
+
+@app.command("ext-proc", cls=SwitchCommand)
+def ext_proc(
+    listen: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on: HOST:PORT, or unix:PATH.")
+    ] = "127.0.0.1:8102",
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The vendor's base URL, to ask the model again; default: it is not asked."),
+    ] = None,
+    config: ConfigFile = None,
+    store: Store = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    access_log: AccessLog = None,
+) -> None:
+    """Guard the traffic of an Envoy, as its external processor (needs the extra envoy).
+
+    Envoy sends requests and answers here (envoy.service.ext_proc.v3), as docs/envoy.md sets it up: the request's body
+    BUFFERED, the answer's FULL_DUPLEX_STREAMED.
+
+    Options and settings are those of `callfuse serve`. Without an upstream, a call is blocked where the model would be
+    asked again.
+    """
+    from callfuse.cli.startup import file_of
+    from callfuse.config import resolve
+    from callfuse.errors import install_hint
+    from callfuse.stores import require
+
+    of_serve = {"upstream": upstream, "log_level": log_level, "log_format": log_format, "access_log": access_log}
+    options = {"store": store, "serve": of_serve}
+    try:
+        resolved = resolve(config, options=options)
+        require(resolved.config.store)
+    except ConfigError as error:
+        _refuse(error)
+    try:
+        from callfuse.cli.ext_proc import run as run_ext_proc
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("grpc", "envoy", "google"):
+            raise
+        _refuse(ConfigError(f"ext-proc needs the packages grpcio and xds-protos: {install_hint('envoy')}"))
+    from callfuse.cli.reload import Origin
+
+    raise typer.Exit(run_ext_proc(resolved, Origin.of(file_of(config), options), listen))
+
+
+def _refuse(error: ConfigError) -> NoReturn:
+    """End the command, as its settings are wrong."""
+    typer.echo("callfuse: cannot start with these settings:", err=True)
+    typer.echo("\n".join(f"  {line}" for line in str(error).splitlines()), err=True)
+    raise typer.Exit(2) from None
 
 
 @app.command(cls=SwitchCommand, context_settings={"allow_interspersed_args": False})

@@ -25,10 +25,15 @@ for them has in its name."""
 def greeting(config: Config, port: int) -> str:
     """The first line: where callfuse listens and what it guards."""
     serve = config.serve
+    guarded, mode = upstreams_of(serve), mode_text(config.tool_call_loop)
+    return f"callfuse {__version__} on {base_url(serve, port)} guards {guarded} ({mode})"
+
+
+def upstreams_of(serve: ServeSettings) -> str:
+    """The upstreams, without credentials."""
     upstreams = [serve.upstream] if serve.upstream else []
     upstreams += [f"{route.path} -> {route.upstream}" for route in serve.routes]
-    guarded = ", ".join(map(without_credentials, upstreams))
-    return f"callfuse {__version__} on {base_url(serve, port)} guards {guarded} ({_mode_text(config.tool_call_loop)})"
+    return ", ".join(map(without_credentials, upstreams))
 
 
 def admin_notice(config: Config, port: int, token: str) -> str:
@@ -70,7 +75,8 @@ def base_url(serve: ServeSettings, port: int) -> str:
     return f"{serve.scheme}://{host}:{port}"
 
 
-def _mode_text(settings: LoopSettings) -> str:
+def mode_text(settings: LoopSettings) -> str:
+    """What the guard does about loops."""
     if not settings.enabled:
         return "off: tool_call_loop.enabled is false"
     return f"mode={mode_name(settings.ladder) or ', '.join(settings.ladder)}, max_repeats={settings.max_repeats}"

@@ -1,4 +1,4 @@
-"""Reload the settings while `callfuse serve` runs: on SIGHUP, and when their file has changed.
+"""Reload the settings while `callfuse serve` or `ext-proc` runs: on SIGHUP, and when their file has changed.
 
 Valid settings apply to exchanges that begin from then on; wrong ones are refused with an error in the log, and the old
 ones stay. Every worker process does this by itself.
@@ -11,13 +11,13 @@ import signal
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from callfuse import CallFuseMiddleware, ConfigError
 from callfuse.boundary import Boundary
 from callfuse.config import Config, Resolved, resolve
 from callfuse.config.model import KeyPath, differences, dotted_name
-from callfuse.proxy.app import ReverseProxy
+from callfuse.config.serve import ServeSettings
 from callfuse.proxy.asgi import Receive, Scope, Send
 
 logger = logging.getLogger("callfuse.serve")
@@ -67,10 +67,18 @@ def file_version(file: str) -> str | None:
     return None
 
 
-class ReloadingApp:
-    """Wraps the guarded proxy, and reloads its settings when their file changes, during its lifespan."""
+class Configurable(Protocol):
+    """The app behind the middleware, which has upstreams."""
 
-    def __init__(self, app: CallFuseMiddleware, proxy: ReverseProxy, resolved: Resolved, origin: Origin) -> None:
+    def configure(self, settings: ServeSettings) -> None:
+        """Use these settings from now on. Raises ConfigError for wrong ones."""
+        ...
+
+
+class ReloadingApp:
+    """Wraps the guarded app, and reloads its settings when their file changes, during its lifespan."""
+
+    def __init__(self, app: CallFuseMiddleware, proxy: Configurable, resolved: Resolved, origin: Origin) -> None:
         self._app = app
         self._proxy = proxy
         self._start = resolved

@@ -1,0 +1,154 @@
+"""The gRPC server that Envoy calls, with one stream for each HTTP request.
+
+An error of callfuse's own lets the rest of an exchange pass as it comes. What cannot be guarded, because Envoy does not
+send what is needed, passes too, and is told once.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
+
+from callfuse.asgi.fail_open import FailOpen
+from callfuse.asgi.types import ASGIApp, Message, Scope
+from callfuse.envoy import messages
+from callfuse.envoy.exchange import EnvoyExchange
+from callfuse.envoy.waiting import StreamOverError, Write
+
+logger: Final = logging.getLogger("callfuse.envoy")
+
+SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+HEALTH_SERVICE: Final = "grpc.health.v1.Health"
+SERVING: Final = b"\x08\x01"
+"""A `HealthCheckResponse` with the status SERVING."""
+USUAL_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # gRPC's default
+BESIDE_BODY_BYTES: Final = 1024 * 1024  # headers and attributes, of which Envoy takes 60 KiB by default
+
+
+class ExternalProcessor:
+    """Serves Envoy's streams with `app`, the middleware around an `EnvoyApp`. `fail_open` tells of errors."""
+
+    def __init__(self, app: ASGIApp, fail_open: FailOpen) -> None:
+        self._app = app
+        self._fail_open = fail_open
+        self._running: set[asyncio.Task[None]] = set()
+        self._refused: set[str] = set()
+
+    async def process(self, _requests: Any, context: Any) -> None:
+        """Serve one stream."""
+        first = await context.read()
+        if first is grpc.aio.EOF:
+            return
+        write = _writer(context)
+        if unguardable := messages.why_unguardable(first):
+            self._tell(unguardable)
+            await _pass_all(first, context, write)
+            return
+        exchange = EnvoyExchange(first, write)
+        running = asyncio.create_task(self._run(exchange))
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        try:
+            while (message := await context.read()) is not grpc.aio.EOF:
+                await exchange.take(message)
+        finally:  # also if Envoy cancels the stream: the middleware is told, and ends in its own time
+            exchange.end()
+        await running
+
+    async def finish(self) -> None:
+        """Wait until all exchanges have ended."""
+        if self._running:
+            await asyncio.wait(self._running)
+
+    async def _run(self, exchange: EnvoyExchange) -> None:
+        try:
+            stage = self._fail_open.stage("in a stream of Envoy")
+            with stage:
+                await exchange.serve(self._app)
+            if stage.failed:
+                await exchange.pass_unguarded()
+        except StreamOverError:
+            exchange.end()
+
+    def _tell(self, unguardable: str) -> None:
+        if unguardable not in self._refused:
+            self._refused.add(unguardable)
+            logger.warning("requests pass without a guard: %s", unguardable)
+
+
+async def _pass_all(message: Any, context: Any, write: Write) -> None:
+    """Have everything in a stream pass as it comes."""
+    modes = messages.modes_of(message)
+    while message is not grpc.aio.EOF:
+        for reply in messages.unchanged(message, modes):
+            await write(reply)
+        message = await context.read()
+
+
+def _writer(context: Any) -> Write:
+    async def write(reply: Any) -> None:
+        try:
+            await context.write(reply)
+        except grpc.aio.BaseError:
+            raise StreamOverError from None
+
+    return write
+
+
+async def _check_health(_request: bytes, _context: Any) -> bytes:
+    return SERVING
+
+
+@asynccontextmanager
+async def listening(
+    processor: ExternalProcessor, address: str, *, most_body_bytes: int, grace_s: float
+) -> AsyncIterator[str]:
+    """Listen on an address, `unix:PATH` or `HOST:PORT`, and give the one that is bound: port 0 stands for a free one.
+    Raises OSError if it cannot be bound. At the end open streams have `grace_s` seconds to end."""
+    options = [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", max(USUAL_MESSAGE_BYTES, most_body_bytes + BESIDE_BODY_BYTES)),
+        ("grpc.max_send_message_length", -1),
+    ]
+    server = grpc.aio.server(options=options)
+    process = grpc.stream_stream_rpc_method_handler(
+        processor.process, ext_proc.ProcessingRequest.FromString, ext_proc.ProcessingResponse.SerializeToString
+    )
+    check = grpc.unary_unary_rpc_method_handler(_check_health)
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(SERVICE, {"Process": process}),
+            grpc.method_handlers_generic_handler(HEALTH_SERVICE, {"Check": check}),
+        )
+    )
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise OSError(str(error)) from None
+    await server.start()
+    try:
+        yield address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+    finally:
+        await server.stop(grace_s)
+        await processor.finish()
+
+
+@asynccontextmanager
+async def lifespan(app: ASGIApp) -> AsyncIterator[None]:
+    """Run the lifespan of an app around the block."""
+    said: asyncio.Queue[Message] = asyncio.Queue()
+    asked: asyncio.Queue[Message] = asyncio.Queue()
+    scope: Scope = {"type": "lifespan", "asgi": {"version": "3.0"}}
+    running = asyncio.ensure_future(app(scope, asked.get, said.put))
+    try:
+        asked.put_nowait({"type": "lifespan.startup"})
+        await said.get()
+        yield
+    finally:
+        asked.put_nowait({"type": "lifespan.shutdown"})
+        await running

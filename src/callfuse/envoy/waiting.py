@@ -1,0 +1,95 @@
+"""What passes between the task that reads Envoy's stream and the one that runs the middleware."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from callfuse.envoy import messages
+
+MOST_WAITING: Final = 64
+"""Messages that wait to be read; the next ones wait in Envoy, which reads the vendor's answer no faster then. Each has
+what Envoy has read at once, 16 KB or so."""
+
+Write = Callable[[Any], Awaitable[None]]
+
+
+class StreamOverError(OSError):
+    """Envoy's stream is over, so nothing reaches the client any more."""
+
+
+class Waiting:
+    """Messages of Envoy's that wait to be read, in their order."""
+
+    __slots__ = ("_changed", "_is_over", "_messages")
+
+    def __init__(self) -> None:
+        self._messages: deque[Any] = deque()
+        self._changed = asyncio.Event()
+        self._is_over = False
+
+    async def put(self, message: Any) -> bool:
+        """Add a message as soon as there is room. False if nobody reads any more."""
+        while len(self._messages) >= MOST_WAITING and not self._is_over:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._is_over:
+            self._messages.append(message)
+            self._changed.set()
+        return not self._is_over
+
+    async def get(self) -> Any | None:
+        """The next message; None if there is none any more."""
+        while not self._messages:
+            if self._is_over:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        if len(self._messages) == MOST_WAITING:
+            self._changed.set()
+        return self._messages.popleft()
+
+    def end(self) -> list[Any]:
+        """Take no more messages; returns those that were not read."""
+        left = list(self._messages)
+        self._is_over = True
+        self._messages.clear()
+        self._changed.set()
+        return left
+
+
+class Replies:
+    """The replies to Envoy, and the messages that were read and have none so far. `write` sends one reply, and raises
+    StreamOverError if it cannot."""
+
+    __slots__ = ("_lock", "_unanswered", "_write", "modes")
+
+    def __init__(self, first: Any, write: Write) -> None:
+        self.modes = messages.modes_of(first)
+        self._lock = asyncio.Lock()
+        self._unanswered = [first]
+        self._write = write
+
+    @property
+    def buffers(self) -> bool:
+        """Whether Envoy waits for the reply to the request's headers, and then sends the body as a whole."""
+        return bool(self.modes[0] == messages.BUFFERED)
+
+    def owe(self, message: Any) -> None:
+        """Note a message that was read, and is to have a reply."""
+        self._unanswered.append(message)
+
+    async def send(self, replies: Iterable[Any]) -> None:
+        """Send replies, after which nothing that was read is without one."""
+        async with self._lock:
+            for reply in replies:
+                await self._write(reply)
+            self._unanswered.clear()
+
+    async def send_unchanged(self, unread: Iterable[Any]) -> None:
+        """Send what was read and has no reply on as it came, and then what was not read."""
+        async with self._lock:
+            passing, self._unanswered = [*self._unanswered, *unread], []
+            for message in passing:
+                for reply in messages.unchanged(message, self.modes):
+                    await self._write(reply)
