@@ -38,6 +38,8 @@ WHOLE = (
     "tests/cli/test_demo.py",
     "tests/cli/test_doctor.py",
     "tests/cli/test_serve.py",
+    "tests/envoy/test_messages.py",
+    "tests/envoy/test_processor.py",
     "tests/mcp",
     "tests/offline",
     "tests/observe/test_webhook.py",
@@ -59,7 +61,7 @@ class Case:
 
 CASES = {
     "plain": Case((), TOOLS, PLAIN),
-    "all extras": Case(("serve", "demo", "otel", "redis"), (*TOOLS, *OF_EXTRAS), WHOLE),
+    "all extras": Case(("serve", "demo", "envoy", "otel", "redis"), (*TOOLS, *OF_EXTRAS), WHOLE),
 }
 
 

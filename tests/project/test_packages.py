@@ -147,7 +147,7 @@ def test_the_metadata_says_what_there_is(metadata: Message) -> None:
     assert (metadata["Name"], metadata["Version"]) == ("callfuse", callfuse.__version__)
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("MIT", ">=3.11")
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_all("Provides-Extra") == ["demo", "otel", "redis", "serve"]
+    assert metadata.get_all("Provides-Extra") == ["demo", "envoy", "otel", "redis", "serve"]
     links = dict(one.split(", ") for one in metadata.get_all("Project-URL", []))
     assert set(links) == {"Documentation", "Source", "Changelog", "Issues"}
     assert all(link.startswith(links["Source"]) for link in links.values())

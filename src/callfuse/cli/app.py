@@ -176,7 +176,6 @@ def ext_proc(
     """
     from callfuse.cli.startup import file_of
     from callfuse.config import resolve
-    from callfuse.errors import install_hint
     from callfuse.stores import require
 
     of_serve = {"upstream": upstream, "log_level": log_level, "log_format": log_format, "access_log": access_log}
@@ -186,12 +185,7 @@ def ext_proc(
         require(resolved.config.store)
     except ConfigError as error:
         _refuse(error)
-    try:
-        from callfuse.cli.ext_proc import run as run_ext_proc
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("grpc", "envoy", "google"):
-            raise
-        _refuse(ConfigError(f"ext-proc needs the packages grpcio and xds-protos: {install_hint('envoy')}"))
+    from callfuse.cli.ext_proc import run as run_ext_proc
     from callfuse.cli.reload import Origin
 
     raise typer.Exit(run_ext_proc(resolved, Origin.of(file_of(config), options), listen))

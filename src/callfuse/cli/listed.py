@@ -11,6 +11,7 @@ from callfuse.errors import install_hint
 
 COMMANDS: Final = {
     "serve": "Run a reverse proxy between agents and a vendor that stops tool-call loops.",
+    "ext-proc": "Guard the traffic of an Envoy, as its external processor (needs the extra envoy).",
     "run": 'Run a command behind its own guard, and report the loops at the end: `callfuse run -- claude -p "..."`.',
     "doctor": "Check settings, packages, port, upstream and store, and say how to fix what is wrong.",
     "demo": "Show how callfuse stops a loop: a scripted model and an agent on this machine, without an API key.",
@@ -25,14 +26,27 @@ COMMANDS: Final = {
 }
 """Every command of `callfuse.cli.app`, in its order, with the first sentence of its help text."""
 _PACKAGES: Final = frozenset(
-    {"aiohttp", "openai", "prometheus_client", "rich", "sse_starlette", "starlette", "typer", "uvicorn", "yarl"}
+    {
+        "aiohttp",
+        "envoy",
+        "google",
+        "grpc",
+        "openai",
+        "prometheus_client",
+        "rich",
+        "sse_starlette",
+        "starlette",
+        "typer",
+        "uvicorn",
+        "yarl",
+    }
 )
 """Modules of packages that commands cannot do without."""
 
 
 def extra_of(command: str) -> str:
     """The extra that a command needs."""
-    return "demo" if command == "demo" else "serve"
+    return {"demo": "demo", "ext-proc": "envoy"}.get(command, "serve")
 
 
 def is_of_an_extra(error: ModuleNotFoundError) -> bool:
@@ -84,7 +98,8 @@ def _help() -> str:
             *(line_of(f"{name:9} {line.replace('`', '')}") for name, line in COMMANDS.items()),
             "",
             "The commands need extras that are not installed: `demo` needs the extra demo,",
-            "the others need serve. The middleware and the classes for agents need neither.",
+            "`ext-proc` the extra envoy, the others need serve. The middleware and the",
+            "classes for agents need none.",
             'In a checkout, without an installation: uvx --from ".[demo]" callfuse demo',
             *(f"  {install_hint(extra)}" for extra in ("serve", "demo")),
         ]

@@ -5,19 +5,19 @@ from typing import Any
 
 from callfuse.asgi.types import Headers, Message, Send
 from callfuse.envoy import messages
-from callfuse.envoy.waiting import Replies, Waiting
+from callfuse.envoy.channel import Inbox, Replies
 
 
 class EnvoyAnswer:
-    """The answer of one exchange. `waiting`: what comes of the vendor's.
+    """The answer of one exchange. `inbox`: what comes of the vendor's.
 
     An answer that the middleware sends before there is one of the vendor's is its own: Envoy gives it to the client.
     """
 
-    __slots__ = ("_came", "_ends_with", "_own", "_replies", "waiting")
+    __slots__ = ("_came", "_ends_with", "_own", "_replies", "inbox")
 
     def __init__(self, replies: Replies) -> None:
-        self.waiting = Waiting()
+        self.inbox = Inbox()
         self._replies = replies
         self._came: Headers | None = None
         self._ends_with = "body"
@@ -25,11 +25,11 @@ class EnvoyAnswer:
 
     def take(self, message: Any) -> Awaitable[bool]:
         """Take a message of the vendor's answer. False if nobody reads it."""
-        return self.waiting.put(message)
+        return self.inbox.put(message)
 
     async def pass_to(self, send: Send) -> None:
         """Give the vendor's answer to the middleware."""
-        message = await self.waiting.get()
+        message = await self.inbox.get()
         if message is None:
             return
         self._replies.owe(message)
@@ -40,7 +40,7 @@ class EnvoyAnswer:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         more = True
-        while more and (message := await self.waiting.get()) is not None:
+        while more and (message := await self.inbox.get()) is not None:
             body = message.response_body
             if message.HasField("response_trailers"):
                 self._ends_with = "trailers"

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from callfuse.asgi.types import ASGIApp, Message, Receive, Scope, Send
 from callfuse.envoy.answer import EnvoyAnswer
+from callfuse.envoy.channel import Replies, StreamOverError, Write
 from callfuse.envoy.request import EnvoyRequest
-from callfuse.envoy.waiting import Replies, StreamOverError, Write
 
 STATE: Final = "callfuse.envoy"
 """The key of an exchange in the `state` of its scope."""
@@ -42,8 +42,8 @@ class EnvoyExchange:
     def end(self) -> None:
         """The stream is over: the client has its answer, or has gone."""
         self._over.set()
-        self._request.waiting.end()
-        self._answer.waiting.end()
+        self._request.inbox.end()
+        self._answer.inbox.end()
 
     async def serve(self, app: ASGIApp) -> None:
         """Call the middleware. Raises what it raises, but not for a stream that is over."""
@@ -70,7 +70,7 @@ class EnvoyExchange:
         """Whether the middleware calls its app for the first time. From a later call on Envoy's answer is not read."""
         is_first, self._is_asked = not self._is_asked, True
         if not is_first:
-            self._answer.waiting.end()
+            self._answer.inbox.end()
         return is_first
 
     async def vendor(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,4 +81,4 @@ class EnvoyExchange:
     async def pass_unguarded(self) -> None:
         """Have all that was not replied to pass as it came, and what comes from now on."""
         self._is_unguarded = True
-        await self._replies.send_unchanged([*self._request.waiting.end(), *self._answer.waiting.end()])
+        await self._replies.send_unchanged([*self._request.inbox.end(), *self._answer.inbox.end()])

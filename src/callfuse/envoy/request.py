@@ -5,17 +5,17 @@ from typing import Any
 
 from callfuse.asgi.types import Message, Receive, Scope
 from callfuse.envoy import messages
-from callfuse.envoy.waiting import Replies, Waiting
+from callfuse.envoy.channel import Inbox, Replies
 
 
 class EnvoyRequest:
-    """The request of one exchange. `first`: the stream's first message, with its headers. `waiting`: what comes of its
+    """The request of one exchange. `first`: the stream's first message, with its headers. `inbox`: what comes of its
     body."""
 
-    __slots__ = ("_body", "_came", "_ends_with_trailers", "_has_body", "_is_read", "_replies", "waiting")
+    __slots__ = ("_body", "_came", "_ends_with_trailers", "_has_body", "_is_read", "_replies", "inbox")
 
     def __init__(self, first: Any, replies: Replies) -> None:
-        self.waiting = Waiting()
+        self.inbox = Inbox()
         self._replies = replies
         self._came = messages.headers_of(first.request_headers)
         self._has_body = not first.request_headers.end_of_stream
@@ -38,18 +38,18 @@ class EnvoyRequest:
         if self._replies.buffers and message.HasField("request_trailers"):
             await self._replies.send([messages.trailers_reply("request")])
             return True
-        return await self.waiting.put(message)
+        return await self.inbox.put(message)
 
     async def receive(self) -> Message | None:
         """The next part of the body; None if there is none."""
-        message = None if self._is_read else await self.waiting.get()
+        message = None if self._is_read else await self.inbox.get()
         if message is None:
             return None
         self._replies.owe(message)
         self._ends_with_trailers = message.HasField("request_trailers")
         self._is_read = self._ends_with_trailers or self._replies.buffers or message.request_body.end_of_stream
         if self._is_read:  # Envoy may send the end of a long body twice
-            self.waiting.end()
+            self.inbox.end()
         self._body = message.request_body.body
         return {"type": "http.request", "body": self._body, "more_body": not self._is_read}
 

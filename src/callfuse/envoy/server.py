@@ -17,8 +17,8 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from callfuse.asgi.fail_open import FailOpen
 from callfuse.asgi.types import ASGIApp, Message, Scope
 from callfuse.envoy import messages
+from callfuse.envoy.channel import StreamOverError, Write
 from callfuse.envoy.exchange import EnvoyExchange
-from callfuse.envoy.waiting import StreamOverError, Write
 
 logger: Final = logging.getLogger("callfuse.envoy")
 

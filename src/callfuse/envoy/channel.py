@@ -18,7 +18,7 @@ class StreamOverError(OSError):
     """Envoy's stream is over, so nothing reaches the client any more."""
 
 
-class Waiting:
+class Inbox:
     """Messages of Envoy's that wait to be read, in their order."""
 
     __slots__ = ("_changed", "_is_over", "_messages")
