@@ -287,17 +287,22 @@ class Figures(NamedTuple):
     cpu_us: float
 
 
-def measure(server: Server, row: str, options: argparse.Namespace, core: int | None) -> Figures:
-    """Requests a second, and the server's CPU time for each request."""
-    arguments = ("--load", server.url, "--row", row, "--clients", str(options.clients), "--seconds")
-    began_s = cpu_s(server.pid)
+def put_load(url: str, row: str, options: argparse.Namespace, core: int | None) -> dict[str, Any]:
+    """Have another process ask a server: how many answers came in all (`every`), and how many a second (`per_s`)."""
+    arguments = ("--load", url, "--row", row, "--clients", str(options.clients), "--seconds")
     command = itself(*arguments, str(options.seconds), core=core, life_s=options.seconds + GRACE_S)
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=options.seconds + 60)
-    used_s = cpu_s(server.pid) - began_s
-    result = json.loads(done.stdout)
+    result: dict[str, Any] = json.loads(done.stdout)
     if result["failures"] or not result["per_s"]:
         raise RuntimeError(f"{row}: {result['failures']} of {result['every']} requests failed")
-    return Figures(result["per_s"], used_s / result["every"] * 1e6)
+    return result
+
+
+def measure(server: Server, row: str, options: argparse.Namespace, core: int | None) -> Figures:
+    """Requests a second, and the server's CPU time for each request."""
+    began_s = cpu_s(server.pid)
+    result = put_load(server.url, row, options, core)
+    return Figures(result["per_s"], (cpu_s(server.pid) - began_s) / result["every"] * 1e6)
 
 
 def compare(row: str, options: argparse.Namespace) -> dict[str, list[Figures]]:
