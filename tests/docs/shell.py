@@ -275,6 +275,7 @@ MACHINES = frozenset(
         "cd",
         "cp",
         "docker",
+        "envoy",
         "gh",
         "git",
         "helm",

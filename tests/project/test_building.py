@@ -181,7 +181,7 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 @pytest.mark.slow
 def test_every_import_is_a_requirement() -> None:
     """What the middleware imports is in the core's requirements, the rest in an extra."""
-    shell = ("proxy", "admin", "cli", "demo", "offline", "testing", "integrations", "__main__")
+    shell = ("proxy", "admin", "cli", "demo", "envoy", "offline", "testing", "integrations", "__main__")
     lazy = {"aiohttp", "opentelemetry", "redis", "prometheus_client"}
     core = [module for module in modules() if module.package not in shell]
     assert undeclared(core, requirements()) <= lazy
