@@ -239,7 +239,7 @@ def test_help_and_version_need_no_extra(arguments: list[str]) -> None:
     if arguments == ["--version"]:
         assert ended.stdout == callfuse("--version").stdout
         return
-    assert set(re.findall(r"^  (\w+) ", ended.stdout, re.MULTILINE)) >= set(listed.COMMANDS)
+    assert set(re.findall(r"^  ([\w-]+) ", ended.stdout, re.MULTILINE)) >= set(listed.COMMANDS)
     assert install_hint("serve") in ended.stdout
     assert install_hint("demo") in ended.stdout
     assert max(map(len, ended.stdout.splitlines()[:-2])) <= 80

@@ -44,7 +44,9 @@ def chunks(*, text: str = "", call: bool = True) -> tuple[bytes, ...]:
     """A streamed answer of a chat model, a frame each."""
     deltas: list[dict[str, Any]] = [{"content": text}] if text else []
     deltas += [{"tool_calls": [{"index": 0, **LOOP}]}] if call else []
-    frames = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    frames: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas
+    ]
     frames.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if call else "stop"}]})
     same: dict[str, Any] = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     return (*(b"data: " + json.dumps(same | frame).encode() + b"\n\n" for frame in frames), b"data: [DONE]\n\n")

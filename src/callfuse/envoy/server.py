@@ -27,6 +27,7 @@ HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 SERVING: Final = b"\x08\x01"
 """A `HealthCheckResponse` with the status SERVING."""
 USUAL_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # gRPC's default
+LAST_S: Final = 5.0
 BESIDE_BODY_BYTES: Final = 1024 * 1024  # headers and attributes, of which Envoy takes 60 KiB by default
 
 
@@ -37,7 +38,7 @@ class ExternalProcessor:
         self._app = app
         self._fail_open = fail_open
         self._running: set[asyncio.Task[None]] = set()
-        self._refused: set[str] = set()
+        self._told: set[str] = set()
 
     async def process(self, _requests: Any, context: Any) -> None:
         """Serve one stream."""
@@ -61,9 +62,9 @@ class ExternalProcessor:
         await running
 
     async def finish(self) -> None:
-        """Wait until all exchanges have ended."""
+        """Wait a little until all exchanges have ended: they know that their streams are over."""
         if self._running:
-            await asyncio.wait(self._running)
+            await asyncio.wait(self._running, timeout=LAST_S)
 
     async def _run(self, exchange: EnvoyExchange) -> None:
         try:
@@ -76,8 +77,8 @@ class ExternalProcessor:
             exchange.end()
 
     def _tell(self, unguardable: str) -> None:
-        if unguardable not in self._refused:
-            self._refused.add(unguardable)
+        if unguardable not in self._told:
+            self._told.add(unguardable)
             logger.warning("requests pass without a guard: %s", unguardable)
 
 
