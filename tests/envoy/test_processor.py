@@ -292,6 +292,20 @@ async def test_a_client_that_goes_is_told_to_the_middleware() -> None:
     assert log == []
 
 
+@pytest.mark.parametrize("modes", [*BOTH, (BUFFERED, 1)], ids=["buffered", "full duplex", "unguarded"])
+async def test_a_client_that_goes_at_once_is_no_error(modes: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever reply is on its way: neither callfuse nor gRPC logs one."""
+    async with processor(mode="block") as (address, fuse):
+        for sent in range(3):
+            async with playing(address, modes) as stream:
+                await stream.begin(CHAT)
+                for _ in range(sent):
+                    await stream.send(request_body=ext_proc.HttpBody(body=history(2), end_of_stream=True))
+                stream.cancel()
+        await idle(fuse)
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def test_it_is_healthy() -> None:
     """For the probes of Kubernetes and of Envoy."""
     async with processor() as (address, _):

@@ -47,8 +47,8 @@ class EnvoyExchange:
 
     async def serve(self, app: ASGIApp) -> None:
         """Call the middleware. Raises what it raises, but not for a stream that is over."""
-        await self._request.begin()
         with suppress(StreamOverError):
+            await self._request.begin()
             await app({**self._request.scope, "state": {STATE: self}}, self.receive, self.send)
 
     async def receive(self) -> Message:

@@ -7,7 +7,7 @@ send what is needed, passes too, and is told once.
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import grpc
@@ -48,15 +48,17 @@ class ExternalProcessor:
         write = _writer(context)
         if unguardable := messages.why_unguardable(first):
             self._tell(unguardable)
-            await _pass_all(first, context, write)
+            with suppress(StreamOverError):
+                await _pass_all(first, context, write)
             return
         exchange = EnvoyExchange(first, write)
         running = asyncio.create_task(self._run(exchange))
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         try:
-            while (message := await context.read()) is not grpc.aio.EOF:
-                await exchange.take(message)
+            with suppress(StreamOverError):
+                while (message := await context.read()) is not grpc.aio.EOF:
+                    await exchange.take(message)
         finally:  # also if Envoy cancels the stream: the middleware is told, and ends in its own time
             exchange.end()
         await running
