@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.support.config import LADDERS
 from tests.support.hosted import HOSTING, hosting_frames, hosting_whole
 from tests.support.kits import KITS, DialectKit, stream_of
-from tests.support.meeting import Meeting, ask, every_dialect, meet, reply
+from tests.support.meeting import Meeting, ask, every_dialect, framewise, meet, reply
 from tests.support.model import Answer, History, Text, User
-from tests.support.plain import again, elsewhere, same_call, spin
+from tests.support.plain import again, elsewhere, known_call, same_call, spin
 from tests.support.scripted import Reply, whole
 from tests.support.streams import KNOWN, answers, chunkings, fresh, looping
 from tests.support.wire import frames as frames_of
@@ -169,3 +169,18 @@ def test_blank_lines_between_frames(kit: DialectKit) -> None:
         for cut in range(len(blanks) + 1):
             chunks = (first + blanks[:cut], blanks[cut:] + rest[:-20], rest[-20:])
             assert meet(request, [Reply(chunks)], "block").body == first + blanks + rest
+
+
+@every_dialect
+def test_a_later_answer_with_text_that_is_longer_than_what_is_read(kit: DialectKit) -> None:
+    """A frame over `max_response_bytes` in the answer to the second request, in one piece and in many."""
+    first = framewise(kit, again())
+    for said in (["x" * 3000], ["So.", "x" * 3000, "Then."], ["x" * 900] * 4):
+        body = stream_of(kit, Answer(((Text(tuple(said)), known_call("call_b")),)))
+        request = ask(kit, spin(), stream=True)
+        ways = [(body,), tuple(frames_of(body)), every(700, body), every(1999, body), every(2001, body)]
+        found = [
+            outcome(meet(request, [first, Reply(chunks)], "chance_then_block", max_response_bytes=2000))
+            for chunks in ways
+        ]
+        assert [one for one in found if one != found[0]] == []

@@ -21,7 +21,7 @@ OWN_KEYS = {
     "callfuse.observe.json_lines._moment": "one entry, a number",
     "callfuse.observe.otel._gauges": "the host's providers, eight at most",
     "callfuse.offline.conformal.trial": "lives as long as one trial of `tune`",
-    "callfuse.observe.prometheus._shared_instruments": "no key",
+    "callfuse.observe.prometheus._in_files": "no key",
 }
 """Caches whose keys are callfuse's or the host's own, and what they are."""
 
@@ -37,6 +37,7 @@ OWN_CONTAINERS = {
     "dialects.session_ids.NOTHING": "an empty object, never changed",
     "mcp.messages._NOTHING": "an empty object, never changed",
     "memo.BOUNDS": "functions of callfuse",
+    "model.timeline.NONE_CUT_OFF": "an empty mapping, never changed",
     "observe.fields._names": "classes of events",
 }
 """Containers of modules that begin empty, and what is put into them."""

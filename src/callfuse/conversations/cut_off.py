@@ -9,7 +9,7 @@ from typing import Final
 
 from callfuse.conversations.ledger import CutOff, LaneState, is_same_id
 from callfuse.detect.truncated import cut_off_key
-from callfuse.model import PastCall, Round, ToolCall
+from callfuse.model import Round, ToolCall
 from callfuse.model.ids import bounded_id
 from callfuse.model.timeline import CutOffKey
 
@@ -60,11 +60,9 @@ def carriers(known: Sequence[CutOff], timelines: Sequence[Sequence[Round]]) -> I
     """The calls of a history whose results carry the text of one that was cut off, with their positions."""
     noted = {one.position: one for one in known if one.note}
     for round_ in (round_ for rounds in timelines for round_ in rounds) if noted else ():
-        one = noted.get(round_.position)
-        past = next((past for past in round_.calls if one is not None and _is_of(one, past)), None)
-        if one is not None and past is not None:
-            yield round_.position, past.call, one.note
-
-
-def _is_of(one: CutOff, past: PastCall) -> bool:
-    return bounded_id(past.full_name) == one.tool and is_same_id(bounded_id(past.id), one.id)
+        if (one := noted.get(round_.position)) is None:
+            continue
+        for past in round_.calls:
+            if bounded_id(past.full_name) == one.tool and is_same_id(bounded_id(past.id), one.id):
+                yield round_.position, past.call, one.note
+                break

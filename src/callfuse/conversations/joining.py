@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from callfuse.conversations.cut_off import MOST as MOST_CUT_OFF
-from callfuse.conversations.ledger import BlockMemory, CutOff, KeptRound, LaneState, SessionState, StormEntry
+from callfuse.conversations.ledger import CutOff, KeptRound, LaneState, SessionState
 from callfuse.conversations.matching import LEFT
 from callfuse.conversations.storms import MOST as MOST_COUNTED
 from callfuse.model.spent import Spent
@@ -26,6 +26,7 @@ def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> Lane
     """The state of a lane that two have gone on with. `before`: what was spent when they parted, None if that is not
     known. It keeps the revision of what is `there`, over which it may be written."""
     newer = here if _last_time(here.rounds) >= _last_time(there.rounds) else there
+    blocks = here.blocks if here.blocks.time >= there.blocks.time else there.blocks
     told = {one.finding_id: one for one in (*there.told, *here.told)}
     return LaneState(
         _joined_rounds(there.rounds, here.rounds),
@@ -33,9 +34,9 @@ def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> Lane
         newer.length,
         continuation=newer.continuation,
         session=here.session or there.session,
-        blocks=_joined_blocks(there.blocks, here.blocks),
+        blocks=replace(blocks, count=max(there.blocks.count, here.blocks.count)),
         told=tuple(told.values()),
-        storm=_joined_storm(there.storm, here.storm),
+        storm=tuple(sorted({*there.storm, *here.storm}, key=lambda one: one.time))[-MOST_COUNTED:],
         cut_off=_joined_cut_off(there.cut_off, here.cut_off),
         spent=_joined_spent(there.spent, here.spent, before),
         revision=there.revision,
@@ -71,15 +72,6 @@ def _joined_rounds(there: Sequence[KeptRound], here: Sequence[KeptRound]) -> tup
 
 def _last_time(rounds: Sequence[KeptRound]) -> float:
     return max([one.time or 0.0 for one in rounds], default=0.0)
-
-
-def _joined_blocks(there: BlockMemory, here: BlockMemory) -> BlockMemory:
-    newer = here if here.time >= there.time else there
-    return replace(newer, count=max(there.count, here.count))
-
-
-def _joined_storm(there: Sequence[StormEntry], here: Sequence[StormEntry]) -> tuple[StormEntry, ...]:
-    return tuple(sorted({*there, *here}, key=lambda one: one.time))[-MOST_COUNTED:]
 
 
 def _joined_cut_off(there: Sequence[CutOff], here: Sequence[CutOff]) -> tuple[CutOff, ...]:

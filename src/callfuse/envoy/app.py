@@ -44,7 +44,8 @@ class EnvoyApp:
         if exchange.is_first_call():
             await exchange.vendor(scope, receive, send)
         elif self._proxy is not None:
-            await self._proxy(_without_envoys(scope), receive, send)
+            headers = [(name, value) for name, value in scope["headers"] if not name.startswith(ENVOYS_OWN)]
+            await self._proxy({**scope, "headers": headers}, receive, send)
         else:
             await self._refuse(scope, send)
 
@@ -66,8 +67,3 @@ class EnvoyApp:
 def can_ask(settings: ServeSettings) -> bool:
     """Whether any vendor can be asked by callfuse itself."""
     return settings.upstream is not None or bool(settings.routes)
-
-
-def _without_envoys(scope: Scope) -> Scope:
-    headers = [(name, value) for name, value in scope["headers"] if not name.startswith(ENVOYS_OWN)]
-    return {**scope, "headers": headers}

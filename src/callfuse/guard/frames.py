@@ -312,7 +312,7 @@ class AnswerFrames:
         """Process a frame within the limits; beyond them everything is released, this frame included. An error ends the
         hold: `_recover` goes on behind the frame at fault, `unread.at_work`."""
         queue = self.queue
-        if cause := self._limit(len(raw)):
+        while self.mode in _READS and (cause := self._limit(len(raw))):  # once for each mode, as in pieces
             self._exceed(cause)
         if self.mode is Mode.PASSING:
             queue.bypass(raw)

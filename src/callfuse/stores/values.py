@@ -170,14 +170,12 @@ def encode_lane(state: LaneState) -> bytes:
         None if state.spent == NOTHING_SPENT else (*state.spent[:6], _encode_bytes(state.spent.turn), state.spent.until)
     )
     storm = [(_encode_bytes(digest), time) for digest, time in state.storm]
-    cut_off = [_encode_cut_off(one) for one in state.cut_off]
+    cut_off = [
+        (one.position, _encode_bytes(one.turn), one.time, one.id, one.tool, _encode_bytes(one.begin), *one[6:])
+        for one in state.cut_off
+    ]
     long = (*shape, spent, storm) if spent or storm or cut_off else shape
     return _join(state.session, state.revision, dumps((*long, *filter(None, [cut_off]))))
-
-
-def _encode_cut_off(one: CutOff) -> tuple[Any, ...]:
-    position, turn, time, id_, tool, begin, count, note = one
-    return position, _encode_bytes(turn), time, id_, tool, _encode_bytes(begin), count, note
 
 
 def _join(session: str, revision: str, text: bytes) -> bytes:
