@@ -1,2 +1,2 @@
-"""Guards one answer of a model: holds suspect calls, gets the verdict at the end and carries it out. Or only
-observes."""
+"""Guard one answer of a model: hold suspect calls, get the verdict when the answer ends, and carry it out. Or only
+observe."""

@@ -1,7 +1,7 @@
-"""Acts on the verdicts over one answer: it leaves as it came, the model is asked again, or it leaves without calls.
+"""Carry out the verdicts on one answer: release it unchanged, ask the model again, or send it without withheld calls.
 
-`VerdictActions.plan` records the round and says what is to be done and what becomes of the rest of the answer: nothing
-has left by then, so that its guard can enter that mode first.
+`VerdictActions.plan` records the round and returns what to do, with the mode for the rest of the answer. It sends
+nothing itself, so that the guard can enter that mode first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ from callfuse.wire import Payload
 _NO_NAME = ""
 """The tool's name in a block's text if no call is known."""
 Blocks = Callable[[], Mapping[int, Block]]
-"""The blocks that end an answer, by choice."""
+"""Returns the blocks that end an answer, by choice."""
 
 
 class CutText(NamedTuple):
@@ -39,16 +39,16 @@ class CutText(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done with an answer. `mode`: what becomes of its rest; None: it passes."""
+    """What to do with an answer. `mode`: how the guard treats the rest of the answer; None: the rest passes."""
 
     mode: Mode | None
     carry_out: Callable[[], Step]
 
 
 class VerdictActions:
-    """Acts on the verdicts over one answer, and records its round. Any method may raise what a dialect's writer raises.
+    """Carries out the verdicts on one answer and records its round. Methods may raise what a dialect's writer raises.
 
-    `recorded`: the round is on record. `unjudged`: judging has failed, so that no verdict can be told. `cut`: a text
+    `recorded`: the round is on record. `unjudged`: judging has failed, so that there are no verdicts. `cut`: a text
     that runs away, because of which the answer may have to end.
     """
 
@@ -73,8 +73,8 @@ class VerdictActions:
         self.cut: CutText | None = None
 
     def look(self, texts: GrowingTexts, payload: Payload) -> None:
-        """Look at what the model says in a frame. What is found is told, but for the first text because of which the
-        answer may have to end."""
+        """Search the text in a frame for repetition. Record each text that is found; the first that may end the answer
+        becomes `cut` instead."""
         texts.read_frame(self._codec.dialect, payload)
         for one in texts.take() if texts.found else ():
             verdict = self._loop.judge.text_verdict(one.part, one.found)
@@ -84,24 +84,24 @@ class VerdictActions:
                 self._loop.record.texts.append(one)
 
     def _observe(self, said: Iterable[Verdict]) -> None:
-        """Tell of a text that was not cut off."""
+        """Record verdicts on a text that was not cut off; one that would withhold is only observed."""
         self._loop.record.verdicts += [replace(one, rung=Rung.OBSERVE) if one.withholds else one for one in said]
         self.cut = None
 
     def observe_cut(self) -> None:
-        """The answer is over, and nothing was done about its text."""
+        """Record the text in `cut` as observed, because the answer is over and nothing was done about the text."""
         if self.cut is not None:
             self._observe([self.cut.verdict])
 
     def spare(self) -> None:
-        """The answer cannot end here: the text is only told."""
+        """Record the text in `cut` without a verdict, because the answer cannot end here."""
         if self.cut is not None:
             self._loop.record.texts.append(self.cut.found)
         self.cut = None
 
     def verdicts(self, choices: Iterable[int]) -> list[Verdict]:
-        """The verdicts on choices, without those that would withhold a call that has left already; one whose arguments
-        run away is observed then, unless the answer ends in the middle of it."""
+        """Return the verdicts on choices, without those that would withhold a call that has left already. If such a
+        call's arguments run away, its verdict is observed, unless the answer ends in the middle of the call."""
         found: list[Verdict] = []
         holds = self._queue.holds_call
         for calls in self._calls.of_choices(sorted(choices)):
@@ -114,7 +114,7 @@ class VerdictActions:
         return found if self.cut is None else [*found, self.cut.verdict]
 
     def plan(self, verdicts: Sequence[Verdict]) -> Plan:
-        """Record the round; whether the answer is released, asked for again, or thinned."""
+        """Record the round, and decide whether the answer is released, asked for again, or thinned."""
         calls = self._calls.complete_calls()
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
@@ -139,7 +139,7 @@ class VerdictActions:
         return Plan(Mode.SILENT if ends else Mode.CLOSED, partial(self._thin, calls, verdicts, withheld, lost))
 
     def plan_cut(self, verdicts: Sequence[Verdict]) -> Plan:
-        """As `plan`, for an answer whose text runs away. If that may pass, a whole one is judged by its calls alone,
+        """Plan for an answer whose text runs away. If the text may pass, a whole answer is judged by its calls alone,
         and the rest of a stream passes."""
         calls, of_calls = self._calls.complete_calls(), [one for one in verdicts if not one.finding.part]
         said = next((one for one in verdicts if one.finding.part), None)
@@ -155,8 +155,8 @@ class VerdictActions:
     def _cut_off(
         self, found: FoundText, said: Verdict, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]
     ) -> Plan:
-        """End the answer in the middle of a text, or after its first lap if it is whole. Complete calls stay, but
-        for those that loop; then it ends as with calls. Without any call the model may be asked to go on."""
+        """End a stream in the middle of a text, or trim a whole answer after the text's first lap. Complete calls that
+        do not loop stay, and then the answer ends as with calls. Without any, the model may be asked to continue."""
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty} | self._never_judged(calls, verdicts)
         withheld |= self._nameless(self._queue.to_judge)
@@ -178,7 +178,7 @@ class VerdictActions:
     def _end_cut(
         self, calls: Mapping[OpenCall, ToolCall], withheld: set[OpenCall], verdicts: Sequence[Verdict]
     ) -> Plan:
-        """End such an answer with a block's text, or as with calls if some are left."""
+        """End an answer whose text is cut off: with a block's text, or as with calls if any are left."""
         left = [whole for call, whole in calls.items() if call not in withheld]
         self._loop.note(left, verdicts)
         block = self._loop.block(verdicts)
@@ -192,8 +192,8 @@ class VerdictActions:
         return Step(self._queue.drain())
 
     def _never_judged(self, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]) -> set[OpenCall]:
-        """The held calls that go with those that are withheld: which stand behind one too many, or, in an answer that
-        is cut short, have not ended."""
+        """Return the calls that are withheld with the judged ones, without a verdict of their own: those behind one too
+        many or, in an answer that is cut short, those that have not ended."""
         if self._calls.is_cut:
             return set(self._queue.held).difference(calls)
         ends = {one.call for one in verdicts if one.withholds and self._loop.judge.ends_round(one.finding)}
@@ -201,16 +201,16 @@ class VerdictActions:
         return {call for call in self._calls.beyond if call.choice in over}
 
     def _hardest(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts for a round that loses all its calls. Nobody is asked again where nobody can be: if the turn was
-        cut short, for it cannot be answered; or if it has several choices that nobody asked for, as another answer goes
-        on with choice 0; or if the model's call has been left to itself."""
+        """Return the verdicts for a round that loses all its calls: blocks if the model cannot be asked again. It
+        cannot if the turn was cut short, as nobody can answer that; if there are several choices that nobody asked for,
+        as another answer continues choice 0; or if the caller does not repeat the model's call."""
         verdicts = self._loop.apply_hardest_rung(verdicts)
         has_more = self._loop.record.choices == 1 and not self._calls.choices_known <= {0}
         is_last = self._calls.is_cut or has_more or not self._loop.may_ask
         return self._as_blocks(verdicts) if is_last else verdicts
 
     def _nameless(self, lost: Collection[int]) -> set[OpenCall]:
-        """The calls without a name in these choices, as far as they can still be withheld."""
+        """Return the calls without a name in these choices that can still be withheld."""
         nameless = self._calls.nameless(lost)
         return nameless if self._codec.whole else nameless.intersection(self._queue.held)
 
@@ -221,7 +221,7 @@ class VerdictActions:
         withheld: set[OpenCall],
         lost: Iterable[int],
     ) -> Step:
-        """Send the queue without the withheld calls; in choices that have `lost` all of theirs, with a block's text."""
+        """Send the queue without the withheld calls. Choices that have `lost` all their calls get a block's text."""
         self._loop.note([whole for call, whole in calls.items() if call not in withheld], verdicts)
         of_choice: dict[int, list[Verdict]] = {choice: [] for choice in lost}
         where = {whole: call.choice for call, whole in calls.items()}
@@ -234,8 +234,8 @@ class VerdictActions:
         return Step(write(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost}), ends=ends)
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall], lost: Iterable[int]) -> Plan:
-        """Ask the model again; block the choices that have `lost` their calls if no rung can, e.g. because the model's
-        turn cannot be rebuilt."""
+        """Ask the model again. If no rung can, e.g. because the model's turn cannot be rebuilt, block the choices that
+        have `lost` their calls."""
         ask = self._loop.ask(verdicts, self._rewriter.model_turn)
         if ask:
             return Plan(Mode.SILENT, lambda: Step(self._rewriter.before_asking(withheld), ask))
@@ -246,8 +246,8 @@ class VerdictActions:
         return Step(self._rewriter.thin(withheld, dict.fromkeys(lost, block)))
 
     def _may_lose(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether an answer may lose all its calls. If a server-side tool in it waits for its result: not to a block,
-        and to another answer only if the client has not seen that tool's call."""
+        """Whether an answer may lose all its calls. If a server-side tool in it waits for its result, a block may not
+        replace the calls, and another answer may only if the client has not seen that tool's call."""
         if not self._codec.is_unfinished(self._kept.chunks):
             return True
         is_unseen = self._kept.spliced and not self._queue.spoke
@@ -270,7 +270,7 @@ class VerdictActions:
         self._keep(self._calls.of_choices((0,))[0].values(), verdicts)
 
     def keep_cut_off(self) -> None:
-        """Record what is found in calls that were cut off."""
+        """Record the findings in calls that were cut off."""
         if calls := self._calls.cut_off():
             self._loop.record.observe(calls, self._loop.judge.cut_off_verdicts(calls))
 
@@ -282,8 +282,8 @@ class VerdictActions:
         self._loop.keep(list(calls), verdicts, lambda: self._codec.payloads(self._kept.chunks))
 
     def last_words(self, choices: set[int], verdicts: Sequence[Verdict]) -> Iterable[Blocks]:
-        """The texts to end with, best first. The first is tried twice: it may fail because of what is held beside it,
-        and the second try is without that."""
+        """Return the blocks to end an answer with, best first. The first is tried twice: it may fail because of what is
+        held beside it, and the second try is without that."""
 
         def reasons() -> Mapping[int, Block]:
             return {choice: self._loop.block(verdicts) for choice in sorted(choices)}
@@ -291,11 +291,11 @@ class VerdictActions:
         return reasons, reasons, partial(_unjudged, dict.fromkeys(sorted(choices), _NO_NAME))
 
     def unjudged_blocks(self) -> Blocks:
-        """A block for each choice that has a held call; for the first one if none has."""
+        """Return a block for each choice that has a held call, or for choice 0 if no call is held."""
         names = {call.choice: call.name for call in self._queue.held}
         return partial(_unjudged, names or {0: _NO_NAME})
 
 
 def _unjudged(names: Mapping[int, str]) -> Mapping[int, Block]:
-    """The blocks, by choice, for calls that could not be judged. `names`: the tool of each choice."""
+    """Return the blocks, by choice, for calls that could not be judged. `names`: the tool of each choice."""
     return {choice: Block(texts.unchecked_call(name)) for choice, name in names.items()}

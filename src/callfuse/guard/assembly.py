@@ -1,7 +1,7 @@
-"""Assembles the calls of an answer of which none need be held so far; its bytes leave as they came.
+"""Assemble the calls of an answer while no call has to be held; the bytes leave unchanged.
 
-They are for the ledger, and for the verdicts of rungs that leave the answer alone. Where a call could be one too many
-of its answer, the frame that opens it is the last one that is read here: the guard follows the answer from there on.
+The calls are for the ledger, and for verdicts that do not change the answer. If a call could be one too many of its
+answer, reading stops here at the frame that opens the call, and the guard follows the answer from there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,8 +31,8 @@ NO_LIMIT: Final = Room()
 
 
 class Opening(NamedTuple):
-    """The frame that opens a call which could be one too many, or by which arguments run away, as the reader has read
-    it."""
+    """The frame at which the guard takes over, as the reader has read it: it opens a call that could be one too many,
+    or shows that arguments run away."""
 
     raw: bytes
     payload: Payload
@@ -41,8 +41,8 @@ class Opening(NamedTuple):
 
 
 class _Judging(NamedTuple):
-    """Who judges the calls at the end of the answer. `judge_of` makes a judge where there is none. `growing`: one whose
-    arguments run away would have been found before."""
+    """Judges the calls when the answer has ended. `judge_of` makes a judge if `judge` is None. `growing`: calls whose
+    arguments run away were already found while they grew."""
 
     choices: int
     settings: LoopSettings
@@ -52,8 +52,8 @@ class _Judging(NamedTuple):
     growing: bool
 
     def verdicts(self, calls: Sequence[ToolCall]) -> Sequence[Verdict]:
-        """The verdicts on a round, none of which withholds: calls that no guard could go on from have left, which uses
-        up no rung."""
+        """Return the verdicts on a round. None of them withholds or uses up a rung, because the calls have already
+        left."""
         judge = self.judge
         if judge is None and self.judge_of is not None:
             is_due = self.room.is_passed_by(calls) or (not self.growing and True in map(is_long, calls))
@@ -62,7 +62,7 @@ class _Judging(NamedTuple):
         return [one.observed() if one.withholds else one for one in found]
 
     def cut_off_verdicts(self, calls: Sequence[ToolCall]) -> Sequence[Verdict]:
-        """The verdicts on calls that were cut off."""
+        """Return the verdicts on calls that were cut off."""
         judge = self.judge
         if judge is None and self.judge_of is not None:
             judge = self.judge_of() if True in map(runs_away, calls) else None
@@ -70,12 +70,11 @@ class _Judging(NamedTuple):
 
 
 class Sent:
-    """What a guard must know of an answer, if it ever has to hold a call of it, and what the client has not got yet.
+    """What a guard must know about an answer to take over, and the bytes that the client has not received yet.
 
-    `before`: the first frame that the client has, those that open and close calls, those with the dialect's mark, and
-    the newest one, by which a writer knows where the stream is. `growing` looks at the arguments of calls. `opening`:
-    the frame that opens a call which could be one too many, or by which arguments run away. `unsent`: the bytes that
-    wait for the end of their frame.
+    `before`: frames that the client has and a writer needs: the first, those that open and close calls, those with the
+    dialect's mark, and the newest, which shows where the stream is. `growing` searches the arguments of calls.
+    `opening`: the frame at which the guard takes over. `unsent`: the bytes that wait for the end of their frame.
     """
 
     __slots__ = ("_mark", "_newest", "before", "foresight", "growing", "opening", "unsent")
@@ -90,13 +89,13 @@ class Sent:
         self._newest: bytes | None = None
 
     def keep(self, frame: bytes) -> None:
-        """Keep a frame that comes before any call, if it is needed."""
+        """Keep a frame that comes before any call, if a writer needs it."""
         if (not self.before or self._marks(frame)) and b"{" in frame:
             self.before.append(frame)
 
     def foresees(self, frame: bytes, payload: Payload | None, events: Sequence[Event], reader: Reader) -> bool:
-        """Whether a call that this frame opens could be one too many, or arguments run away by it; then the guard must
-        follow from it."""
+        """Whether the guard must follow from this frame on: it opens a call that could be one too many, or shows that
+        arguments run away."""
         is_endless = self.growing is not None and self.growing.read(events)
         if not (events or is_endless):
             if self._newest is not None and self._newest is self.before[-1]:
@@ -113,13 +112,13 @@ class Sent:
 
 
 class Assembly:
-    """Reads one answer of `choices` choices, up to `max_response_bytes` bytes from the frame of its first call on: what
-    comes before may pass unread, by its chunks.
+    """Reads one answer of `choices` choices, up to `max_response_bytes` bytes counted from the frame of its first call.
+    Chunks before that frame may pass unread.
 
-    `judge` gives the verdicts; without one, that of `judge_of` does where the calls of the answer make it necessary:
-    where they are more than there is `room` for. `may_hold`: frames leave whole, so that a call which could be one too
-    many can be held. `is_suspect`: there is one, so that the guard must follow the answer from the frame that opens it;
-    `rest` are the frames behind that. `waiting`: bytes that have come and are not read, of a whole answer all.
+    `judge` gives the verdicts; without one, `judge_of` makes a judge if the calls are too many for `room`, or long.
+    `may_hold`: frames leave whole, so that a call which could be one too many can be held. `is_suspect`: there is such
+    a call, and the guard must follow the answer from the frame that opens it; `rest`: the frames behind that one.
+    `waiting`: bytes that have come and are not read; of a whole answer, all.
 
     While `idle` (no call so far, no incomplete frame, and the first frame is kept, if any are), chunks that end in
     `frame_end` and do not contain the dialect's `call_mark`, nor escaped letters, nor its `repeat_mark`, need not be
@@ -176,7 +175,7 @@ class Assembly:
 
     @property
     def may_judge(self) -> bool:
-        """Whether `settle` may have to make a judge, for there are many calls, or long ones."""
+        """Whether `settle` may have to make a judge, because there are many calls, or long ones."""
         calls, judging = self.reader.calls, self._judging
         if judging.judge is not None:
             return False
@@ -184,8 +183,8 @@ class Assembly:
         return len(calls) > min(judging.room) or has_long
 
     def grows(self, chunk: bytes) -> bool:
-        """Read a chunk that only brings more pieces of a call, as most do behind its beginning; False if it has to be
-        fed. Such a chunk changes nothing but the call."""
+        """Append a chunk that only adds pieces to a call, as most chunks do once a call has begun. Return False if the
+        chunk must go to `feed`."""
         template = self._finder.template
         if template is None or self.framer.waiting or len(chunk) > self._left or not template.append(chunk):
             return False
@@ -194,7 +193,7 @@ class Assembly:
         return True
 
     def begin(self, chunk: bytes) -> None:
-        """Read a chunk of whole frames without a call, with nothing before it that waits: it leaves as it came. Blank
+        """Read a chunk of whole frames without a call, while nothing before it waits: the chunk leaves unchanged. Blank
         lines at its end wait for nothing."""
         texts, sent = self.texts, self.sent
         room = texts.room
@@ -204,7 +203,7 @@ class Assembly:
         texts.room = room - len(chunk)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Read a chunk of the answer; returns what may leave. If it raises, all of the chunk is still to leave."""
+        """Read a chunk of the answer; return what may leave. If this raises, the whole chunk is still to be sent."""
         sent, framer = self.sent, self.framer
         if self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
             self.begin(chunk)
@@ -223,7 +222,7 @@ class Assembly:
         return self._leaving(sent, chunk)
 
     def _leaving(self, sent: Sent, chunk: bytes) -> bytes:
-        """What may leave with this chunk, where something waits."""
+        """Return what may leave with this chunk, while some bytes wait."""
         if sent.opening is not None:
             self.waiting += len(sent.opening.raw) + sum(map(len, self.rest))
         sent.unsent += chunk  # in place: a frame may come in any number of pieces
@@ -241,7 +240,7 @@ class Assembly:
         return not (codec.shows_call(chunk) or (codec.other_mark and codec.other_mark in chunk))
 
     def _read(self, frames: Iterable[bytes]) -> None:
-        """Read the frames that may say something about calls, and those whose text is looked at."""
+        """Read the frames that may contain calls, and those whose text is searched for repetition."""
         codec, left, texts = self.codec, iter(frames), self.texts
         for frame in left:
             texts.room -= len(frame)
@@ -264,7 +263,7 @@ class Assembly:
                     self.sent.keep(frame)
 
     def _read_text(self, frame: bytes) -> None:
-        """Look at what a frame says that has no call."""
+        """Search the text of a frame without a call for repetition."""
         try:
             payload = self.codec.form.payload(frame)
         except NotJSON:
@@ -273,8 +272,8 @@ class Assembly:
             self.texts.read_frame(self.codec.dialect, payload)
 
     def _reaches(self, frame: bytes) -> bool:
-        """Read a frame. Whether it is the last one that is read here: the guard must follow, or none behind it can be
-        told."""
+        """Read a frame. Return whether it is the last one to read here: the guard must follow, or no frame behind it
+        can be recognised."""
         codec = self.codec
         self._finder.begin()
         try:
@@ -296,7 +295,7 @@ class Assembly:
         return False
 
     def _events_of(self, frame: bytes, payload: Payload | None) -> Sequence[Event]:
-        """What a frame says."""
+        """Return the events of a frame."""
         codec = self.codec
         if payload is None:
             return self.reader.end() if codec.is_end(frame) else ()
@@ -305,13 +304,13 @@ class Assembly:
         return self.reader.read(payload)
 
     def finish(self) -> bytes:
-        """End of the body: read what has come of an incomplete frame, of a whole answer all; returns what may leave."""
+        """End the body: read the incomplete frame (of a whole answer, everything) and return what may leave."""
         if not self.is_suspect and (rest := self.framer.flush()):
             self._read((rest,))
         return b"" if self.is_suspect else self.release()
 
     def release(self) -> bytes:
-        """What has come and not left, which leaves now."""
+        """Return the bytes that have come and not left, to be sent now."""
         unsent = bytes(self.sent.unsent) if self.sent is not None else b""
         if self.sent is not None:
             self.sent.unsent.clear()
@@ -336,7 +335,7 @@ class Assembly:
             self._observe(record, set(self.reader.calls).difference(whole))
 
     def _observe(self, record: ExchangeRecord, cut_off: Iterable[OpenCall]) -> None:
-        """Record what is found in calls that were cut off."""
+        """Record the findings in calls that were cut off."""
         made = [call.complete() for call in cut_off if call.has_name]
         calls = apply_ignored_arguments(made, self._judging.settings)
         record.observe(calls, self._judging.cut_off_verdicts(calls))

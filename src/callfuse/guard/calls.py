@@ -1,4 +1,4 @@
-"""Assembles the calls of one answer from its reader's events: which are complete, which loop, and how the answer
+"""Assemble the calls of one answer from its reader's events: which are complete, which loop, and how the answer
 ended."""
 
 from collections.abc import Collection, Iterable, Sequence
@@ -40,8 +40,8 @@ class Ending:
             self.broke = True
 
     def forget(self) -> None:
-        """Forget what came before the first call. Frames without a call may have passed unread until then, so that
-        only their chunks would decide what is known of them."""
+        """Forget what came before the first call. Such frames may have passed unread, so that what is known about them
+        would depend on where chunks end."""
         self.finished.clear()
         self.broke = False
 
@@ -51,8 +51,8 @@ class Ending:
 
 
 class _Round:
-    """The calls of one choice so far. `news`: one of them is new. `condemned`: looping ones that a new one would free;
-    `stubborn`: there are others. `is_over`: there are too many, and what still comes is not judged."""
+    """The calls of one choice so far. `news`: a call is new. `condemned`: looping calls that a new call would free;
+    `stubborn`: others would stay. `is_over`: there are too many calls, and later ones are not judged."""
 
     __slots__ = ("condemned", "is_over", "news", "siblings", "stubborn")
 
@@ -67,9 +67,9 @@ class _Round:
 class AnswerCalls:
     """Reads one answer and steps the holds of its choices.
 
-    `over`: the answer has ended. `complete`: it ended properly. `is_cut`: it was ended before its end. `beyond`: calls
-    behind one too many, which are not judged: they share what becomes of that one. `finder`: of frames that only add to
-    a call, whose arguments `growing` looks at; `prefixes`: compares the calls that wait, after the events of each
+    `over`: the answer has ended; `complete`: properly; `is_cut`: before the model's own end. `beyond`: calls behind one
+    too many, which are not judged and get the same treatment as that call. `finder` finds frames that only add to a
+    call, and its `growing` searches the arguments; `prefixes` compares the calls that wait, after the events of each
     frame.
     """
 
@@ -101,7 +101,7 @@ class AnswerCalls:
 
     @property
     def endless(self) -> OpenCall | None:
-        """The call because of which the answer was ended: its arguments run away."""
+        """The call whose arguments run away and for which the answer was ended; None if there is no such call."""
         return self.finder.growing.endless
 
     @property
@@ -111,13 +111,13 @@ class AnswerCalls:
 
     @property
     def choices_known(self) -> set[int]:
-        """The choices that have calls, or have finished behind the first call."""
+        """The choices that have calls, or have finished after the first call."""
         return self._queue.choices | self._ending.finished
 
     @property
     def is_flooded(self) -> bool:
-        """Whether the rest of the answer is not worth waiting for; not while a call grows that the client has seen
-        begin."""
+        """Whether there are so many calls that the rest of the answer is not worth waiting for. False while a call
+        grows whose beginning the client has seen."""
         return (
             self._flooded and not (self.over or self._is_finished) and all(map(self._queue.holds_call, self._growing))
         )
@@ -139,8 +139,8 @@ class AnswerCalls:
         return bool(finished) and finished >= self._queue.choices and not self._ending.broke
 
     def adopt(self, reader: Reader, ending: Ending, unread: Sequence[Event], growing: GrowingCalls | None) -> None:
-        """Go on with a reader whose calls so far have left, except for these events of its last frame. `ending`: what
-        the others have told; some choices may have finished."""
+        """Continue with a reader whose calls have left so far. `unread`: the events of its last frame, which are still
+        to be applied. `ending`: how the answer ended by all earlier events; some choices may have finished."""
         self._reader = reader
         self._ending = ending
         self.finder.growing = growing or self.finder.growing
@@ -160,7 +160,7 @@ class AnswerCalls:
             round_.news |= self._judge.is_news(complete)
 
     def read(self, frame: bytes, payload: Payload) -> tuple[Sequence[Event], Sequence[Entry]]:
-        """The events of a frame with this payload, and where the parts of calls stand in it."""
+        """Return the events of a frame with this payload, and the places of the parts of calls in it."""
         self.finder.begin()
         events = self._reader.read(payload)
         self.finder.growing.read(events)
@@ -168,7 +168,7 @@ class AnswerCalls:
         return events, self._reader.entries
 
     def read_end(self) -> Sequence[Event]:
-        """The events of the frame without payload that ends an answer (`[DONE]`)."""
+        """Return the events of the frame without payload that ends an answer (`[DONE]`)."""
         return self._reader.end()
 
     def apply(self, event: Event) -> None:
@@ -189,7 +189,7 @@ class AnswerCalls:
         return round_
 
     def _open(self, choice: int, call: OpenCall) -> None:
-        """A call begins, and perhaps a hold with it. A dialect may tell of it twice, first without its name."""
+        """Open a call, and start a hold if it is suspect. A dialect may open a call twice, first without its name."""
         if not self._rounds:
             self._ending.forget()
         round_ = self._round_of(choice)
@@ -212,12 +212,12 @@ class AnswerCalls:
         siblings.grow(tool)
 
     def _is_suspect(self, call: OpenCall) -> bool:
-        """Whether a call that opens may have to be withheld, by the timeline."""
+        """Whether a call that opens could be withheld because of earlier rounds."""
         judge = self._judge
         return judge.must_hold(call.name, call.namespace) or (call.name_grows and judge.must_hold_beginning(call.name))
 
     def _is_suspect_beside(self, call: OpenCall, siblings: Siblings) -> bool:
-        """Whether a call that opens may have to be withheld, by what its round has already."""
+        """Whether a call that opens could be withheld because of the other calls of its round."""
         judge = self._judge
         return judge.must_hold_beside(call.name, call.namespace, siblings) or (
             call.name_grows and judge.must_hold_beginning_beside(call.name, siblings)
@@ -228,8 +228,8 @@ class AnswerCalls:
         return call in self.finder.growing.found and call.has_name and self._judge.stops(self._complete(call))
 
     def find_endless(self) -> OpenCall | None:
-        """The call for which the answer is not worth waiting for: its arguments run away, and it grows, or has left in
-        part."""
+        """Return the call that makes the answer not worth waiting for: its arguments run away, and it is growing or has
+        left in part."""
         for call in self.finder.growing.take():
             if not (call.closed and self._queue.holds_call(call)) and self._is_endless(call):
                 return call
@@ -241,8 +241,8 @@ class AnswerCalls:
             siblings.stop(tool)
 
     def _close(self, choice: int, call: OpenCall) -> None:
-        """A call is complete: judge it if it is held, and release the choice if it is news that clears the looping
-        calls."""
+        """Close a complete call: judge it if its choice is held, and release the choice if a new call clears the
+        looping calls."""
         self.prefixes.end(call)
         round_ = self._round_of(choice)
         siblings = round_.siblings
@@ -263,8 +263,8 @@ class AnswerCalls:
         siblings.add(complete)
 
     def _judge_held(self, call: OpenCall, complete: ToolCall, round_: _Round) -> None:
-        """Judge a call that is complete while its choice waits, by the calls that are complete so far. They may end in
-        another order than they began: by one that has left, another that waits may be one too many."""
+        """Judge a complete call while its choice waits, beside the calls that are complete so far. Calls may end in
+        another order than they began, so that one that has left can make a waiting one too many."""
         siblings = round_.siblings
         finding = self._judge.finding(complete, news=round_.news, siblings=siblings)
         looping = finding is not None
@@ -282,15 +282,15 @@ class AnswerCalls:
             round_.condemned.append(complete)
 
     def cut_short(self, endless: OpenCall | None = None) -> None:
-        """End the answer before the model does: what is still to come is not worth waiting for. `endless`: because of
-        this call."""
+        """End the answer before the model does, because the rest is not worth waiting for. `endless`: the call that
+        causes that."""
         self.is_cut = True
         self.finder.growing.endless = endless
         self.end(complete=True)
 
     def cut_text(self, raw: bytes, entries: Sequence[Entry], choices: Sequence[int], *, whole: bool) -> bool:
-        """End the answer with this frame, in the middle of a text: it waits for the verdict. False if it is `whole`,
-        and comes to its end by itself."""
+        """End the answer with this frame, in the middle of a text; the frame waits for the verdict. Return False if the
+        answer is `whole` and ends by itself."""
         choice = choices[0] if choices else 0
         self._queue.step(choice, Input.SUSPECT)
         self._queue.step(choice, Input.LOOPING)
@@ -309,8 +309,8 @@ class AnswerCalls:
         self._queue.end(complete=finished)
 
     def of_choices(self, choices: Iterable[int]) -> list[dict[OpenCall, ToolCall]]:
-        """The complete calls of each of these choices, in order of the answer, without calls that were cut off, or that
-        are not judged."""
+        """Return the complete calls of each of these choices, in order of the answer, without calls that were cut off
+        or are not judged."""
         found: dict[int, dict[OpenCall, ToolCall]] = {choice: {} for choice in choices}
         for call in self._reader.calls:
             if call.choice in found and self._is_evidence(call):
@@ -318,12 +318,12 @@ class AnswerCalls:
         return list(found.values())
 
     def complete_calls(self) -> dict[OpenCall, ToolCall]:
-        """The complete calls of all choices, in order of choice."""
+        """Return the complete calls of all choices, in order of choice."""
         calls = sorted(self._reader.calls, key=attrgetter("choice"))
         return {call: self._complete(call) for call in calls if self._is_evidence(call)}
 
     def cut_off(self) -> list[ToolCall]:
-        """The calls that a limit has cut off, so that they are no evidence otherwise."""
+        """Return the calls that a limit has cut off; they are no evidence for anything else."""
         calls = [call for call in self._reader.calls if not self._is_evidence(call)]
         return [self._complete(call) for call in calls if call.has_name and call not in self.beyond]
 
@@ -331,15 +331,15 @@ class AnswerCalls:
         return call is self.endless or (self._ending.is_evidence(call) and call not in self.beyond)
 
     def choices_beside(self, calls: set[OpenCall]) -> set[int]:
-        """The choices that have calls other than these, complete or not. A call without a name is none."""
+        """Return the choices that have calls other than these, complete or not. Calls without a name do not count."""
         return {call.choice for call in self._reader.calls if call.has_name and call not in calls}
 
     def nameless(self, choices: Collection[int]) -> set[OpenCall]:
-        """The calls of these choices that have no name, so that nobody can execute them."""
+        """Return the calls of these choices that have no name, so that no client can execute them."""
         return {call for call in self._reader.calls if not call.has_name and call.choice in choices}
 
     def _complete(self, call: OpenCall) -> ToolCall:
-        """The call as a `ToolCall`: one object per call, made again only if more pieces have come."""
+        """Return the call as a `ToolCall`: one object per call, made again only if more pieces have come."""
         known, size = self._made.get(call), len(call.pieces) + call.grown + call.closed
         if known is None or known[0] != size:
             (complete,) = self._judge.apply_ignored_arguments([call.complete()])

@@ -1,7 +1,7 @@
-"""What is left of a text that runs away: all up to the end of its first lap.
+"""Cut a text that runs away: keep everything up to the end of its first lap.
 
-The guard has looked at a text from some place on, and perhaps at that of a spliced answer; here it is looked for among
-all that the model has said in its own answer.
+The guard may have searched a text only from some place on, or the text of a spliced answer. This module finds the text
+again in all that the model has said in its own answer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ Said = Callable[[Payload], Iterable[SaidPiece]]
 
 
 def said_before(found: FoundText, payloads: Iterable[Payload], said: Said) -> str:
-    """The text of an answer before the repetition; all of it, if its reasoning repeats."""
+    """Return the text of an answer before the repetition; all of the text if the reasoning repeats."""
     texts = _texts(payloads, said)
     cut = _place(found, texts) if found.part == TEXT else None
     whole = [(key, "".join(pieces)) for key, pieces in texts.items() if key[0] == TEXT]
@@ -29,7 +29,7 @@ def said_before(found: FoundText, payloads: Iterable[Payload], said: Said) -> st
 
 
 def without_repetition(found: FoundText, body: bytes, said: Said) -> bytes:
-    """A whole answer whose text ends with the first lap. Reasoning stays, for it may be signed."""
+    """Return a whole answer whose text ends after the first lap. Reasoning stays, because it may be signed."""
     payload = loads(body)
     texts = _texts((payload,), said)
     place = _place(found, texts) if found.part == TEXT else None
@@ -44,7 +44,7 @@ def without_repetition(found: FoundText, body: bytes, said: Said) -> bytes:
 
 
 def _texts(payloads: Iterable[Payload], said: Said) -> _Texts:
-    """The pieces of each text, by part and place."""
+    """Return the pieces of each text, by part and place."""
     texts: dict[tuple[str, object], list[str]] = {}
     for payload in payloads:
         for part, place, piece in said(payload):
@@ -53,8 +53,8 @@ def _texts(payloads: Iterable[Payload], said: Said) -> _Texts:
 
 
 def _place(found: FoundText, texts: _Texts) -> tuple[str, object] | None:
-    """Where the repetition stands: in the text that was looked at, else, as a spliced answer is numbered anew, in the
-    newest that has it; None if in none."""
+    """Return the text with the repetition: the one that the guard has searched, else the newest that has it, because a
+    spliced answer is numbered anew. None if no text has it."""
     own = found.part, found.place
     others = [key for key in reversed([*texts]) if key[0] == found.part and key != own]
     for key in (own, *others):
@@ -64,7 +64,7 @@ def _place(found: FoundText, texts: _Texts) -> tuple[str, object] | None:
 
 
 def _end(text: str, found: Runaway) -> int:
-    """Where the first lap ends in all of a text, in which the repetition may stand at another place."""
+    """Return where the first lap ends in a whole text, in which the repetition may stand at another place."""
     known = GrowingText().add(text)
     if known is None:  # it is not long enough without what stood before it, or at other looks
         begin = text.rfind(found.unit) + len(found.unit) - (found.end - found.begin)
@@ -73,7 +73,7 @@ def _end(text: str, found: Runaway) -> int:
 
 
 def _strings(value: Any) -> Iterator[tuple[Path, str]]:
-    """The strings in a value, with their paths."""
+    """Yield the strings in a value, with their paths."""
     left: list[tuple[Path, Any]] = [((), value)]
     while left:
         path, holder = left.pop()

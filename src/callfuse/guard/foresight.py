@@ -1,8 +1,8 @@
-"""Foresees, at the least cost, which call of a healthy answer could be one too many.
+"""Predict, at the least cost, which call of a healthy answer could be one too many.
 
-Nothing is worked out of an answer with few calls of each tool. Arguments are compared only once a tool has been called
-as often as equal calls are too many: first by a rough key, then, where that is equal often enough, by their signatures.
-Where it says no, that is certain; where it says yes, the engine is asked.
+An answer with few calls of each tool costs nothing. Arguments are compared only once a tool has been called as often as
+equal calls are too many: first by a rough key, then, if the key is equal often enough, by their signatures. A
+prediction of no is certain; after a yes, the engine decides.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import NotJSON, loads
 
 _ANY: Final = 0
-"""The rough key of arguments of which nothing is known."""
+"""The rough key of arguments about which nothing is known."""
 
 
 class _Alike:
-    """The complete calls of one tool with one rough key, of which the first `counted` are counted by signature."""
+    """The complete calls of one tool with one rough key; the first `counted` of them are counted by signature."""
 
     __slots__ = ("calls", "counted", "equal")
 
@@ -33,8 +33,8 @@ class _Alike:
 
 
 class _Tool:
-    """The complete calls of one tool, of which the first `sorted` are in `alike`, by their rough keys. `most`: how many
-    of these are equal, at most."""
+    """The complete calls of one tool; the first `sorted` of them are in `alike`, by rough key. `most`: how many of
+    these are equal, at most."""
 
     __slots__ = ("alike", "calls", "most", "sorted")
 
@@ -78,7 +78,7 @@ class Foresight:
         return found
 
     def made(self, call: OpenCall) -> ToolCall:
-        """A complete call as a `ToolCall`."""
+        """Return a complete call as a `ToolCall`."""
         known = self._made.get(call)
         if known is None:
             (known,) = apply_ignored_arguments([call.complete()], self._settings)
@@ -96,7 +96,7 @@ class Foresight:
         return any(self._has_equal(one, least) for name, one in self._tools.items() if name.startswith(call.name))
 
     def _has_equal(self, tool: _Tool, least: int) -> bool:
-        """Whether so many calls of a tool are equal."""
+        """Whether at least `least` complete calls of a tool are equal."""
         if len(tool.calls) < least:
             return False
         for at in range(tool.sorted, len(tool.calls)):
@@ -111,7 +111,7 @@ class Foresight:
         return tool.most >= least
 
     def _most_new(self, alike: _Alike) -> int:
-        """How often the calls that are not counted yet have come, the most frequent of them."""
+        """Count the calls that are not counted yet; return how often the most frequent of them has come."""
         most = 0
         for at in range(alike.counted, len(alike.calls)):
             signature = self.made(alike.calls[at]).signature
@@ -122,7 +122,7 @@ class Foresight:
 
 
 def _rough_key(arguments: Any) -> int:
-    """A number that is the same for equal arguments, and mostly not for others."""
+    """Return a number that is the same for equal arguments, and usually different for others."""
     if type(arguments) is str:
         try:
             arguments = loads(arguments)

@@ -1,8 +1,8 @@
-"""Reads one answer of the model frame by frame: each leaves, waits in the queue, or is dropped.
+"""Read one answer of the model frame by frame: each frame leaves, waits in the queue, or is dropped.
 
-`guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_splice` and `_follow`.
-Whatever goes wrong on the way ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both let go of what is
-held, or drop the answer. What nothing else has caught, `attempt` does, and the caller of `feed`.
+`guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_splice` and `_follow`. Every
+failure on the way ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both release what is held, or drop
+the answer. `attempt`, or the caller of `feed`, catches all other exceptions.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from callfuse.wire.jsontext import NotJSON, UnreadableJSON
 
 T = TypeVar("T")
 MOST_CHOICES: Final = 128
-"""Choices of one answer, the most that OpenAI gives (`n`). With one more it is let go: each choice has a hold."""
+"""The most choices of an answer, as for OpenAI's `n`. With one more the answer is released: each choice has a hold."""
 MAX_CAUSE: Final = 500
 """Characters of an error's message that are logged: it may quote a whole answer."""
 _BROKEN_FRAME: Final = "malformed frame"
@@ -39,11 +39,11 @@ _READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
 
 
 class AnswerFrames:
-    """The frames of one answer. What goes wrong within `run` and `attempt` is on record, and not raised.
+    """Processes the frames of one answer. Errors within `run` and `attempt` are recorded, not raised.
 
-    `mode`: what becomes of the frames that come. `unread`, `queue`, `kept`: those that are not processed yet, that
-    wait, and that the answer has had so far. `calls`: its calls; `acts` carries out the verdicts on them. `texts` looks
-    at what the model says.
+    `mode`: what happens to incoming frames. `unread`, `queue`, `kept`: the frames that are not processed yet, that
+    wait, and that the answer has had so far. `calls`: the calls of the answer; `acts` carries out the verdicts on them.
+    `texts` searches what the model says for repetition.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class AnswerFrames:
         self.mode = Mode.FOLLOWING
 
     def adopt(self, assembly: Assembly) -> bytes:
-        """Go on with an answer from the frame that opens a suspect call."""
+        """Take over an answer from `assembly`, at the frame that opens a suspect call."""
         sent, unread = assembly.sent, Unread(assembly.framer)
         if sent is None or sent.opening is None:
             raise LookupError("no call of the answer is suspect")
@@ -100,21 +100,21 @@ class AnswerFrames:
         return self.read_on()
 
     def attempt(self, work: Callable[[], T]) -> T | None:
-        """Run `work`; None if it raises, with the cause on record. The guard's one boundary: what `feed` raises goes to
-        its caller, so that there is one a chunk."""
+        """Run `work`; if it raises, record the cause and return None. This is the guard's one boundary: `feed` raises
+        to its caller, which catches once per chunk."""
         with Boundary() as boundary:
             return work()
         self._record.fail(boundary.cause[:MAX_CAUSE])
         return None
 
     def run(self, work: Callable[[], bytes], behind: Callable[[], bytes] | None = None) -> bytes:
-        """The bytes that leave by `work`. If it raises, `behind` (default: `work`) goes on."""
+        """Return the bytes that leave by `work`. If `work` raises, continue with `behind` (default: `work`)."""
         out = self.attempt(work)
         return self._recover(behind or work) if out is None else out
 
     def _recover(self, go_on: Callable[[], bytes]) -> bytes:
-        """The bytes that leave after an error. If a frame has raised it, that ends the hold, and `go_on` goes on behind
-        this frame; if anything else has, everything that has not left leaves."""
+        """Return the bytes that leave after an error. If a frame has caused the error, end the hold and continue with
+        `go_on` behind that frame; else release everything that has not left."""
         out: bytes | None = None
         while out is None and (frame := self.unread.at_work) is not None:
             self.unread.at_work = None
@@ -122,24 +122,24 @@ class AnswerFrames:
         return self._salvage() if out is None else out
 
     def _skip_failed(self, frame: bytes, go_on: Callable[[], bytes]) -> bytes:
-        """A frame cannot be processed: end the hold, then go on behind it."""
+        """End the hold at a frame that cannot be processed, then continue behind it."""
         self._fail_before_verdict(frame)
         if self._loop.asked:
             self._commit()
         return go_on()
 
     def enter(self, mode: Mode) -> None:
-        """From now on this becomes of the frames that come."""
+        """Enter a mode: it decides what happens to frames from now on."""
         if self._trace is not None and mode is not self.mode:
             self._trace(f"answer: {self.mode.name} -> {mode.name}, {self.queue.size} bytes waiting")
         self.mode = mode
 
     def pass_rest(self) -> None:
-        """The holds are over: all that still comes of this answer leaves."""
+        """End the holds: everything that still comes of this answer leaves."""
         self.enter(Mode.SPLICING if self._continues else Mode.PASSING)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; returns the bytes that may leave now. If it raises, `recover` says what leaves."""
+        """Take a chunk; return the bytes that may leave now. If this raises, `recover` returns what leaves."""
         unread, queue, mark = self.unread, self.queue, self._codec.repeat_mark
         unread.chunk, unread.is_new = chunk, True
         if len(chunk) > self.texts.room or (mark and mark in chunk) or not self._reads_at_once(chunk):
@@ -161,7 +161,7 @@ class AnswerFrames:
         return out
 
     def recover(self, failed: Boundary) -> bytes:
-        """What leaves after `feed` has raised this. Raises it again if that was not on the way of the chunk."""
+        """Return what leaves after `feed` has raised. Raise the error again if no chunk was being processed."""
         if failed.error is not None and not self.unread.is_new:
             raise failed.error
         self.unread.is_new = False
@@ -169,11 +169,11 @@ class AnswerFrames:
         return self._recover(self.read_on)
 
     def _reads_at_once(self, chunk: bytes) -> bool:
-        """Read a chunk that need not be split, as most need not be; False if it must be. Before any call: whole frames
-        without one. Then: such that only add pieces to a call; while it waits, a single one.
+        """Read a chunk without splitting it, as most allow; return False if it must be split. Before any call: whole
+        frames without a call. Later: frames that only add pieces to a call (a single frame while the call waits).
 
-        Only within the limits, and not of several choices, which must be known to have begun; nor of an answer that
-        continues another, or that is pending, for nothing of it has left so far."""
+        Only within the limits, and not with several choices, whose beginnings must be noted; nor in an answer that
+        continues another, or that is pending, because nothing of it has left so far."""
         queue, kept, unread = self.queue, self.kept, self.unread
         if self._record.choices != 1 or self._continues or self._loop.asked or unread.frames or not unread.framer.empty:
             return False
@@ -211,7 +211,7 @@ class AnswerFrames:
     def _take_blanks(self, first: bytes) -> None:
         """Take a run of blank frames at once, as far as the limits allow: every byte or two of a stream may be one.
 
-        They are of one kind, and so of one kind with the first: equal to it, or each a byte between two elements."""
+        All frames of a run are of one kind: equal to the first, or each a single byte between two elements."""
         unread, run, size = self.unread.frames, [first], len(first)
         is_byte = size == 1
         while unread and (unread[0] == first or (is_byte and len(unread[0]) == 1 and unread[0].isspace())):
@@ -238,10 +238,10 @@ class AnswerFrames:
         return self.queue.drain()
 
     def _limit(self, size: int) -> str:
-        """The setting that so many more bytes exceed, of a frame or of one that is not complete; empty if none.
+        """Return the setting that `size` more bytes, of a complete or incomplete frame, exceed; empty if there is none.
 
-        An incomplete frame counts like the complete one, so that the cut does not matter: as held bytes only behind
-        others, else as bytes of the answer. That of a later answer of which nothing is held must fit alone."""
+        An incomplete frame counts like a complete one, so that chunk borders do not matter: as held bytes only behind
+        others, else as bytes of the answer. In the modes SPLICING and CLOSED only the frame itself must fit."""
         settings, queue = self._loop.judge.settings, self.queue
         if self.mode in (Mode.SPLICING, Mode.CLOSED):
             return "max_response_bytes" if size > settings.max_response_bytes else ""
@@ -250,7 +250,7 @@ class AnswerFrames:
         return "max_response_bytes" if self.kept.size + size > self.kept.limit else ""
 
     def _exceed(self, cause: str) -> None:
-        """A limit is exceeded: release what waits, or drop a pending answer."""
+        """Release what waits, or drop a pending answer, because a limit is exceeded."""
         if self._drops_answer:
             self.enter(Mode.SILENT)
             return
@@ -261,13 +261,13 @@ class AnswerFrames:
             self._let_go()
 
     def give_way(self, cause: str) -> bytes:
-        """A limit outside this answer is exceeded: release what waits, or drop a pending answer."""
+        """Release what waits, or drop a pending answer, because a limit outside this answer is exceeded."""
         if self.mode is Mode.FOLLOWING:
             self._exceed(cause)
         return self._leave()
 
     def finish(self) -> bytes:
-        """End of the body."""
+        """Process the end of the body; return what may leave."""
         if rest := self.unread.framer.flush():
             self.queue.begin_last()  # it lacks its end: what came behind it would be read as its continuation
             self.unread.frames.append(rest)
@@ -279,20 +279,20 @@ class AnswerFrames:
         return self._leave()
 
     def cut(self) -> bytes:
-        """The body has broken off: release everything, as it came."""
+        """Release everything unchanged, because the body has broken off."""
         if not self.calls.over:
             self.calls.end(complete=False)
         self.queue.bypass(self.unread.take())
         return self.queue.drain()
 
     def fail(self) -> bytes:
-        """Something outside this answer has failed: release what waits."""
+        """Release what waits, because something outside this answer has failed."""
         if self.mode is Mode.FOLLOWING:
             self._let_go()
         return self._leave()
 
     def _salvage(self) -> bytes:
-        """Everything that has not left, after releasing it the usual way failed. The writer may not learn of it."""
+        """Return everything that has not left, after the usual release failed. The writer may not learn of it."""
         if self._drops_answer:
             self.enter(Mode.SILENT)
             return b""
@@ -304,13 +304,13 @@ class AnswerFrames:
         return self.queue.drain()
 
     def _commit(self) -> None:
-        """Once part of an answer leaves, or it ends, no other answer can replace it."""
+        """Stop asking the model once part of an answer has left or it has ended: no other can replace it."""
         if self.queue.spoke or (self.calls.complete and not self.queue.to_judge):
             self._loop.stop_asking()
 
     def _read(self, raw: bytes) -> None:
-        """Process a frame within the limits; beyond them everything is released, this frame included. An error ends the
-        hold: `_recover` goes on behind the frame at fault, `unread.at_work`."""
+        """Process a frame. Beyond the limits release everything, this frame included. After an error, `_recover` ends
+        the hold and continues behind the frame at fault, `unread.at_work`."""
         queue = self.queue
         while self.mode in _READS and (cause := self._limit(len(raw))):  # once for each mode, as in pieces
             self._exceed(cause)
@@ -334,8 +334,8 @@ class AnswerFrames:
             self._exceed("max_held_bytes")  # the first frame that waits is too long by itself
 
     def _fail_before_verdict(self, at_fault: bytes, cause: str = "") -> None:
-        """An error before the verdict: release everything, or drop a pending answer. The driver calls `escalate` when
-        the app has ended that answer."""
+        """Release everything, or drop a pending answer, after an error before the verdict. The driver calls `escalate`
+        when the app has ended that answer."""
         if self._drops_answer:
             self.enter(Mode.SILENT)
             return
@@ -345,12 +345,12 @@ class AnswerFrames:
 
     @property
     def _drops_answer(self) -> bool:
-        """Whether an error drops the rest of the answer instead of releasing it: it was asked for, and nothing of it
-        has left, or it stands behind the end of one that has lost calls."""
+        """Whether an error drops the rest of the answer instead of releasing it: the answer was asked for and nothing
+        of it has left, or the rest stands behind the end of an answer that has lost calls."""
         return self.mode is Mode.CLOSED or (bool(self._loop.asked) and not self.queue.spoke)
 
     def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, str]:
-        """A frame as the client gets it (empty: it does not), its payload, and what is wrong if it is broken."""
+        """Return a frame as the client gets it (empty: not at all), its payload, and the cause if it is broken."""
         payload_of = self._codec.form.payload
         try:
             payload = payload_of(raw)
@@ -368,7 +368,7 @@ class AnswerFrames:
             return raw, None, _BROKEN_FRAME
 
     def _says_more(self, raw: bytes) -> bool:
-        """Whether a frame is read for what it says beside calls."""
+        """Whether the text of a frame must be searched for repetition."""
         mark = self._codec.repeat_mark
         return self.mode is Mode.FOLLOWING and (self.texts.room < 0 or (bool(mark) and mark in raw))
 
@@ -417,15 +417,15 @@ class AnswerFrames:
                 self.pass_rest()
 
     def _ends_here(self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry], choices: Sequence[int]) -> bool:
-        """Whether a stream ends with this frame, by which a text or the arguments of a call run away."""
+        """End a stream with this frame if a text or the arguments of a call run away; return whether it ends."""
         ends_text = self.acts.cut is not None and self._ends_text(raw, entries, choices)
         return ends_text or self._ends_endless(raw, events, entries, choices)
 
     def _ends_endless(
         self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry], choices: Sequence[int]
     ) -> bool:
-        """Whether this frame makes known that the arguments of a call run away: then the answer ends here. The frame
-        waits for the verdict, unless it only adds to a call that the client has seen begin."""
+        """End the answer if this frame shows that the arguments of a call run away; return whether it ends. The frame
+        waits for the verdict, unless it only adds to a call whose beginning the client has seen."""
         queue = self.queue
         call = self.calls.find_endless()
         if call is None or self.calls.over or self._codec.whole or not self._loop.may_cut:
@@ -440,7 +440,7 @@ class AnswerFrames:
         return True
 
     def _ends_text(self, raw: bytes, entries: Sequence[Entry], choices: Sequence[int]) -> bool:
-        """As `_ends_here`, by a text: the frame waits for the verdict."""
+        """End the answer with this frame, which waits for the verdict, if the text may be cut here."""
         if self.calls.may_cut_text:
             return self.calls.cut_text(raw, entries, choices, whole=self._codec.whole)
         self.acts.spare()
@@ -448,19 +448,19 @@ class AnswerFrames:
 
     @property
     def _may_end(self) -> bool:
-        """Whether an end counts: not before the first call, where it may have passed unread, by its chunk."""
+        """Whether an end of the answer counts. Before the first call it does not: it may have passed unread."""
         return self.calls.any or self._continues
 
     def _end_of_hold(self, event: Event) -> str:
-        """Why nothing can be held any longer after this event; empty if it can."""
+        """Return why nothing can be held any longer after this event; empty if holding is possible."""
         queue = self.queue
         if event.what is What.BROKE and (queue.size or (self._continues and not queue.spoke)):
             return "error in the stream"
         return _TOO_WIDE if queue.width > MOST_CHOICES else ""
 
     def _pass_broken(self, raw: bytes, cause: str) -> None:
-        """A frame that cannot be parsed: it ends a hold, and so does one with a call that a client may read. No frame
-        behind one that leaves the format can be found."""
+        """Pass a frame that cannot be parsed. It ends the hold if frames wait, or if a client may read a call in it.
+        Behind a frame that breaks the format, no other frame can be found."""
         may_call = cause == _UNREADABLE and self.mode is Mode.FOLLOWING and self._codec.names_call(raw)
         if self.queue.size or cause == _BROKEN_STREAM or may_call:
             self._fail_before_verdict(raw, cause)
@@ -490,8 +490,8 @@ class AnswerFrames:
         return self.end(self.acts.unjudged_blocks())
 
     def end(self, *ends: Blocks) -> bytes:
-        """End the client's answer with the first of these texts that can be written; empty, so that it breaks off, if
-        none can."""
+        """End the client's answer with the first of these blocks that can be written. Return nothing if none can, so
+        that the answer breaks off."""
         self.enter(Mode.SILENT)
         for blocks in ends:
             out = self.attempt(partial(self._rewriter.end, blocks))

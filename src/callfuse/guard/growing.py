@@ -1,7 +1,7 @@
-"""Looks at the arguments of an answer's calls while they grow, for those that run away.
+"""Search the arguments of an answer's calls for endless repetition, while they grow.
 
-A call is looked at in the frame in which its text passes a multiple of `LOOK` characters, whatever chunks bring it: a
-template adds pieces while there is `room`, and then asks (`fits`). So a frame by which a call is found is always
+A call is searched at the frame in which its text passes a multiple of `LOOK` characters, wherever chunks end: a
+template adds pieces while there is `room`, and then calls `fits`. So the frame in which repetition is found is always
 read.
 """
 
@@ -13,13 +13,13 @@ from callfuse.detect.runaway_call import runs_away
 from callfuse.dialects.base import Event, OpenCall, What
 
 MOST: Final = 8
-"""Calls that are looked at while they grow, the newest ones: nearly always there is one. Others are when they end."""
+"""How many calls are searched while they grow, the newest ones; usually one. Others are searched at their end."""
 
 
 class GrowingArguments:
-    """Those of one call. Of its `pieces` the first `read` are counted, and the first `added` are in the `text`, which
-    there is from the first look on. `room`: the characters that may come before the next. `value_at`: a value is looked
-    at, whole, once it has grown to so many characters."""
+    """The arguments of one call. The first `read` of its `pieces` are counted, and the first `added` are in `text`,
+    which exists from the first search on. `room`: the characters that may come before the next search. `value_at`: the
+    length at which the call is next searched as a whole."""
 
     __slots__ = ("added", "pieces", "read", "room", "text", "value_at")
 
@@ -31,7 +31,7 @@ class GrowingArguments:
         self.text: GrowingText | None = None
 
     def run_away(self, new: Sequence[str] = ()) -> bool:
-        """Look at what has come, and at what is to be added."""
+        """Search what has come, with the `new` pieces; return whether the arguments run away."""
         text = self.text = self.text or GrowingText()
         found = text.add("".join([*self.pieces[self.added :], *new]))
         self.added = self.read = len(self.pieces) + len(new)
@@ -39,8 +39,8 @@ class GrowingArguments:
         return found is not None
 
     def fits(self, piece: str) -> bool:
-        """Look at one more piece, for which there is no room; whether it may be added unread. Else the arguments run
-        away, and its frame has to be read."""
+        """Search with one more piece, for which there is no room; return whether it may be added unread. If not, the
+        arguments run away, and the frame has to be read."""
         if not self.run_away((piece,)):
             return True
         self.read, self.room = len(self.pieces), -1
@@ -48,8 +48,8 @@ class GrowingArguments:
 
 
 class GrowingCalls:
-    """The calls of one answer that grow. `found`: those whose arguments run away, which may have ended since.
-    `endless`: the one because of which the answer was ended."""
+    """The growing calls of one answer. `found`: calls whose arguments run away, which may have ended since. `endless`:
+    the call for which the answer was ended."""
 
     __slots__ = ("_growing", "_new", "endless", "found")
 
@@ -60,7 +60,7 @@ class GrowingCalls:
         self._new: list[OpenCall] = []
 
     def read(self, events: Iterable[Event]) -> bool:
-        """Look at what a frame with these events has brought. Whether the arguments of a call run away since."""
+        """Search what a frame with these events has added; return whether another call is found to run away."""
         known, growing = len(self.found), self._growing
         ended: Sequence[OpenCall] = self._take_events(events) if events else ()
         for call, arguments in (*growing.items(),):
@@ -85,7 +85,7 @@ class GrowingCalls:
         return len(self.found) > known
 
     def _take_events(self, events: Iterable[Event]) -> Sequence[OpenCall]:
-        """Begin with the calls that open; returns those that end."""
+        """Start to search the calls that open; return those that end."""
         ended: list[OpenCall] = []
         for what, _, call in events:
             if call is None:
@@ -104,12 +104,12 @@ class GrowingCalls:
         self._new.append(call)
 
     def take(self) -> Sequence[OpenCall]:
-        """The calls that were found since this was asked last."""
+        """Return the calls that were found since the last time."""
         new, self._new = self._new, []
         return new
 
     def arguments_of(self, pieces: Sequence[str]) -> GrowingArguments | None:
-        """Those that grow by these pieces; None if nobody looks at them."""
+        """Return the arguments that grow by these pieces; None if they are not searched."""
         for arguments in self._growing.values():
             if arguments.pieces is pieces:
                 return arguments

@@ -1,9 +1,9 @@
-"""Looks at the text and the reasoning of one answer while they grow, for what runs away.
+"""Search the text and the reasoning of one answer for endless repetition, while they grow.
 
-Before `UNREAD` bytes of a stream have come nothing is looked at, and no frame is parsed for this: healthy answers end
-before that, or soon behind it. From the frame on that passes this place, wherever chunks end, each frame is read.
+Before `UNREAD` bytes of a stream have come, nothing is searched, and no frame is parsed for that: healthy answers end
+before this limit, or soon after. From the frame that passes the limit on, wherever chunks end, each frame is read.
 
-A vendor may see it, too, and end the answer for it. Frames that may say so are read by their mark, in any answer.
+A vendor may find it, too, and end the answer. Frames that may say so have a mark, and are read in any answer.
 """
 
 from collections.abc import Hashable, Iterable
@@ -22,12 +22,12 @@ UNREAD: Final = 256 * 1024
 length limit of its answer, of 16,000 to 65,000 tokens, and cannot be found before `LEAST` characters have come, which
 are 200,000 to 340,000 of these bytes."""
 MOST: Final = 8
-"""Texts of an answer that are looked at while they grow, the newest ones; and that are told."""
+"""How many texts of an answer are searched while they grow, the newest ones, and how many are reported."""
 
 
 class FoundText(NamedTuple):
-    """A text that runs away. `part`: `TEXT` or `REASONING`; `FINISH`, if the vendor says so of the answer: then the
-    reason that it gives stands in place of a lap. `place`: as in `SaidPiece`."""
+    """A text that runs away. `part`: `TEXT` or `REASONING`; `FINISH` if the vendor has found it: then the finish reason
+    stands in place of a lap. `place`: as in `SaidPiece`."""
 
     part: str
     found: Runaway
@@ -36,8 +36,8 @@ class FoundText(NamedTuple):
 
 class GrowingTexts:
     """The texts of one answer. `room`: bytes that may come before frames are read, counted from the end of the last
-    whole frame; below 0, they are. It never exceeds `max_response_bytes`, so that no longer frame passes unread.
-    `found`: what has been found and not been taken."""
+    whole frame; below 0, each frame is read. `room` never exceeds `max_response_bytes`, so that no longer frame passes
+    unread. `found`: texts that were found and not taken yet."""
 
     __slots__ = ("_detectors", "_growing", "_most", "_told", "found", "room")
 
@@ -49,7 +49,7 @@ class GrowingTexts:
         self.found: list[FoundText] = []
 
     def read_frame(self, dialect: Dialect, payload: Payload) -> None:
-        """Look at what a frame says, if it is time to, and why it ends the answer."""
+        """Search the text of a frame, if there is no `room` left, and the reason that it gives for the answer's end."""
         if self.room < 0:
             self.read(dialect.said(payload))
         reason = dialect.repeats.reason_in(payload)
@@ -57,7 +57,7 @@ class GrowingTexts:
             self._tell(FINISH, Runaway(0, len(reason), reason, exact=True))
 
     def read(self, said: Iterable[SaidPiece]) -> None:
-        """Look at what a frame says."""
+        """Search pieces of what the model says."""
         if not (self._finds(TEXT) or self._finds(REASONING)):
             self.room = self._most
             return
@@ -79,6 +79,6 @@ class GrowingTexts:
         return self._detectors.finds(RunawayCall.kind.name, part)
 
     def take(self) -> list[FoundText]:
-        """What has been found since this was asked last."""
+        """Return the texts that were found since the last time."""
         found, self.found = self.found, []
         return found

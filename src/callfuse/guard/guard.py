@@ -1,4 +1,4 @@
-"""Guards one client's answer, streamed or whole: chunks of the model's answer go in, the bytes that may leave come out.
+"""Guard one client's answer, streamed or whole: chunks of the model's answer go in, the bytes that may leave come out.
 
 Rules:
 
@@ -83,8 +83,8 @@ from callfuse.wire import EVENTS, Format
 class Guard:
     """Guards one client's answer, which may be spliced from several answers of the model.
 
-    `form`: how answers come, a stream's format or `WHOLE` (default: server-sent events). `record` collects what the
-    exchange brings.
+    `form`: the format of answers, that of a stream or `WHOLE` (default: server-sent events). `record` collects the
+    calls, verdicts and failures of the exchange.
     """
 
     def __init__(self, dialect: Dialect, form: Format = EVENTS, *, choices: int = 1) -> None:
@@ -95,8 +95,8 @@ class Guard:
     def follow(
         self, request: Request, judge: Judge, trace: Trace | None = None, assembly: Assembly | None = None
     ) -> bytes:
-        """Hold calls from now on that could be loops; returns what may leave of what has come of a suspect answer.
-        `assembly` has read that so far; the model cannot be asked again then.
+        """Hold calls that could be loops from now on; return what may leave. `assembly`: what has read a suspect answer
+        so far; the model cannot be asked again then.
 
         `trace` gets one line for each change of the mode, and one for each transition of a hold (choice, state, input,
         new state, effect, bytes waiting); it must not raise."""
@@ -130,7 +130,7 @@ class Guard:
 
     @property
     def state(self) -> GuardState:
-        """What waits now."""
+        """What waits in the guard now."""
         answer, pending, is_whole = self._answer, bool(self._loop.asked), self._codec.whole
         queue, unread = answer.queue, answer.unread.framer.waiting
         if answer.unread.frames:
@@ -153,16 +153,16 @@ class Guard:
         return answer.feed(chunk) if answer.mode is not Mode.SILENT else b""
 
     def recover(self, failed: Boundary) -> bytes:
-        """What leaves after `feed` has raised what this has caught. Raises it again if the guard had not begun with the
-        chunk, or was done with it."""
+        """Return what leaves after `feed` has raised the error in `failed`. Raise that error again if the guard had not
+        begun with the chunk, or had finished it."""
         return self._answer.recover(failed)
 
     def finish(self) -> bytes:
-        """End of the body; returns the bytes that may leave now."""
+        """Process the end of the body; return the bytes that may leave now."""
         return self._answer.run(self._answer.finish) if self._answer.mode is not Mode.SILENT else b""
 
     def cut(self) -> bytes:
-        """The upstream broke off: returns what is held and not yet judged, as it came. A pending answer is dropped."""
+        """Return what is held and not yet judged, unchanged: the upstream broke off. A pending answer is dropped."""
         if self._answer.mode is Mode.SILENT or self.pending or self.needs_verdict:
             return b""
         return self._answer.run(self._answer.cut)
@@ -173,14 +173,14 @@ class Guard:
         return self._answer.run(self._answer.fail)
 
     def give_way(self, cause: str) -> bytes:
-        """Give up on this answer as for a limit of its own, and keep nothing of it: returns what is held, and the rest
-        passes unread. An answer that was asked for is dropped instead, and `pending` stays."""
+        """Give up on this answer as for a limit of its own, and free its memory: return what is held; the rest passes
+        unread. An answer that was asked for is dropped instead, and `pending` stays."""
         out = self._answer.run(partial(self._answer.give_way, cause))
         self._answer.kept.clear()
         return out
 
     def verdicts(self) -> list[Verdict]:
-        """The verdicts on the calls that wait. Empty, which releases them, if judging failed (see rule 1)."""
+        """Return the verdicts on the calls that wait; none, which releases them, if judging failed (see rule 1)."""
         answer = self._answer
         found = answer.attempt(partial(answer.acts.verdicts, answer.queue.to_judge))
         answer.acts.unjudged = found is None
@@ -198,8 +198,8 @@ class Guard:
         return replace(step, out=step.out + answer.run(answer.read_on))
 
     def begin_next_answer(self) -> None:
-        """The model has begun to answer the request of the last step; feed that answer from now on. If the writer fails
-        to continue, the answer is judged as if it were the first."""
+        """Begin with the answer to the last step's request, which goes to `feed` from now on. If the writer fails to
+        continue, the answer is judged as if it were the first."""
         self._answer.attempt(self._go_on)
         self._begin()
 
@@ -214,8 +214,8 @@ class Guard:
         return Step(answer.end(*answer.acts.last_words({0}, self._loop.stop_asking())))
 
     def settle(self) -> None:
-        """The answer is delivered: record its calls, with verdicts that change nothing (a warning), unless `apply` did
-        so."""
+        """Record the calls of a delivered answer, with verdicts that change nothing (a warning), unless `apply` has
+        done so."""
         answer = self._answer
         calls, acts = answer.calls, answer.acts
         if acts.cut is not None:
@@ -229,8 +229,8 @@ class Guard:
         answer.attempt(acts.keep_cut_off)
 
     def close(self) -> None:
-        """The exchange is over, in whatever way: drop all bytes and calls, which an exception's traceback could keep
-        alive. Only `record` stays."""
+        """Drop all bytes and calls at the end of the exchange, because an exception's traceback could keep them alive.
+        Only `record` stays."""
         self._rewriter.close()
         self._begin()
         self._answer.mode = Mode.SILENT

@@ -44,7 +44,7 @@ from callfuse.policy.settings import NO_OTHER_MODEL, LoopSettings
 
 
 class Permissions(NamedTuple):
-    """What an exchange permits, and what a person lets pass in its lane; as the arguments of `Judge`."""
+    """What an exchange permits, and which calls a person allows in its lane; the fields are arguments of `Judge`."""
 
     may_change: bool
     may_ask: bool
@@ -53,17 +53,17 @@ class Permissions(NamedTuple):
     allowed: Sequence[Allowance]
 
     def passes_tool(self, name: str) -> bool:
-        """Whether every call of a tool passes."""
+        """Whether a person allows every call of a tool."""
         return any(one.tool == name and not one.signature for one in self.allowed)
 
 
 class Judge:
-    """Findings and verdicts for the round that follows a timeline.
+    """Gives findings and verdicts for the round that follows a timeline.
 
     `refused`: signatures already withheld in this exchange; a new call beside them no longer clears them. `may_change`,
     `may_ask`, `may_withhold`: what the exchange permits. `hold_all`: hold every call that could have a finding, because
-    a callback may withhold it. `allowed`: what a person lets pass: it has findings, but no rung. `new_id`: makes the id
-    of each finding that gets a verdict; None: they have none.
+    a callback may withhold it. `allowed`: the calls that a person allows: they have findings, but no rung. `new_id`
+    makes the id of each finding that gets a verdict; None: findings have no ids.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Judge:
         return self._permits.may_withhold and (self._permits.hold_all or self.settings.blocks)
 
     def apply_ignored_arguments(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
-        """The calls with the ignored arguments of these settings set; call it before signatures are computed."""
+        """Return the calls to be compared without their ignored arguments; call it before signatures are computed."""
         return apply_ignored_arguments(calls, self.settings)
 
     def could_fire(self, name: str) -> bool:
@@ -144,7 +144,7 @@ class Judge:
         return engine.can_fire and any(self._permits.hold_all or self._acts(name, hit) for hit in engine.possible(name))
 
     def must_hold_beginning(self, beginning: str) -> bool:
-        """As `must_hold`, for a name that may go on: whether a known tool whose name begins with it must be held."""
+        """Whether a known tool whose name starts with `beginning` must be held: `must_hold` for an incomplete name."""
         if self._held_names is None:
             self._held_names = sorted(filter(self.must_hold, self._engine.suspects()))
         at = bisect_left(self._held_names, beginning)
@@ -158,8 +158,8 @@ class Judge:
         return known
 
     def comparison(self, name: str, namespace: str = "") -> Comparison | None:
-        """What tells a held call of this tool, as its arguments come, from every call that could be withheld. None:
-        only its end does."""
+        """Return what compares the growing arguments of a held call with every call that could be withheld. None if
+        only the complete call can be compared."""
         full_name = f"{namespace}.{name}" if namespace else name
         if full_name not in self._comparable:
             calls = self._must_equal(full_name)
@@ -171,16 +171,16 @@ class Judge:
         return Comparison(known) if known else None
 
     def _must_equal(self, name: str) -> list[ToolCall] | None:
-        """The calls one of which a call of this tool must be equal to, or it is not withheld."""
+        """Return the calls one of which a call of this tool must equal to be withheld; None if unknown."""
         return self._engine.must_equal(name, lambda hit: self._permits.hold_all or self._acts(name, hit))
 
     def must_hold_beside(self, name: str, namespace: str, siblings: Siblings) -> bool:
-        """As `must_hold`, because of the calls of its round that are there already. An empty name may be any tool."""
+        """Whether a call of this tool could be withheld because of its round's calls so far; empty name: any tool."""
         names = (f"{namespace}.{name}", name) if namespace and name else (name or ANY_TOOL,)
         return any(self._must_hold_beside(one, siblings) for one in names)
 
     def must_hold_beginning_beside(self, beginning: str, siblings: Siblings) -> bool:
-        """As `must_hold_beside`, for a name that may go on: of a tool that its round has called already."""
+        """Whether a tool that the round has already called, and whose name starts with `beginning`, must be held."""
         return any(self._must_hold_beside(name, siblings) for name in siblings.tools(beginning))
 
     def _must_hold_beside(self, name: str, siblings: Siblings) -> bool:
@@ -190,17 +190,17 @@ class Judge:
         )
 
     def finding(self, call: ToolCall, *, news: bool, siblings: Siblings | None = None) -> Finding | None:
-        """The finding for one call of the pending round, or None. `news`: the round also has a new call; `siblings`:
-        what else it has."""
+        """Return the finding for one call of the pending round, or None. `news`: the round also has a new call;
+        `siblings`: its other calls."""
         return self._engine.judge(call, self._refused, news=news, siblings=siblings)
 
     def cuts(self, call: ToolCall, finding: Finding) -> bool:
-        """Whether the rest of an answer is not worth waiting for: so much of it is too much, and would be withheld."""
+        """Whether so much of an answer is too much, and would be withheld, that the rest is not worth waiting for."""
         return finding.in_answer and finding.hard and self._withholds(call, finding)
 
     def stops(self, call: ToolCall) -> bool:
-        """Whether what is found in a call, as far as it has come, keeps it from the client. It has not ended, so
-        nothing can be found that is told by all of its arguments, but that they run away."""
+        """Whether a finding in an incomplete call keeps the call from the client. Without all its arguments, the only
+        finding that depends on them is that they run away."""
         finding = self.finding(call, news=False)
         return finding is not None and self._withholds(call, finding)
 
@@ -212,12 +212,12 @@ class Judge:
         return self._unless_allowed(verdict)
 
     def _unless_allowed(self, verdict: Verdict) -> Verdict:
-        """The verdict; without a rung if a person lets the call pass."""
+        """Return the verdict, without a rung if a person allows the call."""
         allowed = self._permits.allowed
         return replace(verdict, rung=None) if any(one.passes(verdict.call) for one in allowed) else verdict
 
     def ends_round(self, finding: Finding) -> bool:
-        """Whether the calls behind the one that this was found in are not judged, but share what becomes of it."""
+        """Whether the calls behind the one with this finding are not judged, but get the same treatment."""
         return self._engine.ends_round(finding)
 
     def is_news(self, call: ToolCall) -> bool:
@@ -225,7 +225,7 @@ class Judge:
         return self._engine.is_news(call)
 
     def verdicts(self, calls: Sequence[ToolCall]) -> list[Verdict]:
-        """The verdicts for a complete round, in order of its calls; calls without a finding have none."""
+        """Return the verdicts for a complete round, in order of its calls; calls without a finding have none."""
         found = self._engine.judge_round(calls, self._refused)
         begins = bool(found) and not self._has_finding(0) and next(self._engine.hindsights(), None) is None
         return [
@@ -234,32 +234,32 @@ class Judge:
         ]
 
     def before(self, finding: Finding) -> Verdict:
-        """The verdict on what the request shows, before the model is asked."""
+        """Return the verdict on a finding in the request itself, before the model is asked."""
         verdict = decide_before(finding, self.ladder(finding.tool, finding))
         return self._named(verdict, begins=finding.count == finding.threshold)
 
     def cut_off_verdicts(self, calls: Iterable[ToolCall]) -> list[Verdict]:
-        """The verdicts on calls that a limit has cut off, none of which withholds: nobody runs such a call."""
+        """Return verdicts on calls that a limit has cut off. None of them withholds: nobody runs such a call."""
         found = [(call, finding) for call in calls if (finding := self._engine.judge_cut_off(call))]
         decided = [decide(self.timeline, call, one, self.ladder(call.full_name, one)) for call, one in found]
         return [self._named(one.observed() if one.withholds else one) for one in decided]
 
     def _has_finding(self, at: int, most: int = 1) -> bool:
-        """Whether one of so many rounds, from this one on, had a finding when its calls came."""
+        """Whether any of `most` rounds, from number `at` on, had a finding when its calls came."""
         rounds = self._engine.past.rounds[at : at + most]
         return any(call.step for round_ in rounds for call in round_.calls)
 
     def _named(self, verdict: Verdict, *, begins: bool = False) -> Verdict:
-        """The verdict with an id for its finding. `begins`: a streak begins with it."""
+        """Return the verdict with an id for its finding. `begins`: the finding begins a streak."""
         new_id = "" if self._new_id is None else self._new_id()
         return replace(verdict, finding_id=new_id, begins=begins) if begins or new_id else verdict
 
     def hindsight(self) -> Verdict | None:
-        """The verdict on the newest round if its results show a loop; at most a warning, for its calls have run."""
+        """Return the verdict on the newest round if its results show a loop: at most a warning, as calls have run."""
         return next(self.hindsights(), None) if self._engine.may_find_in_newest else None
 
     def hindsights(self) -> Iterator[Verdict | None]:
-        """As `hindsight`, for each round as if it were the newest; newest first."""
+        """Yield what `hindsight` returns, for each round as if it were the newest; newest first."""
         findings = pairwise(chain(self._engine.hindsights(), (None,)))
         for at, (round_, (finding, before)) in enumerate(zip(self._engine.past.rounds, findings, strict=True)):
             is_first = finding is not None and (before is None or before.kind != finding.kind)
@@ -271,14 +271,14 @@ class Judge:
         return self._warning_of(call, finding, first=first, begins=begins)
 
     def text_verdict(self, part: str, found: Runaway) -> Verdict:
-        """The verdict on a text, or reasoning, that runs away while it grows."""
+        """Return the verdict on a text, or reasoning, that runs away while it grows."""
         may_change = self._permits.may_change
         if part == REASONING and not may_change:  # later requests have to leave it out
             return self._named(verdict_on_text(part, found, self.settings, may_change=may_change), begins=True)
         return self._named(verdict_on_growing_text(part, found, self.settings, self._usable), begins=True)
 
     def near_budget(self, call: ToolCall, near: Near) -> Verdict:
-        """The verdict on an executed call where a limit of the budget is near: a warning at most."""
+        """Return the verdict on an executed call when a limit of the budget is near: at most a warning."""
         finding = Finding(
             SpentTokens.kind.name,
             call.name,
@@ -314,14 +314,14 @@ class Judge:
         return self.settings.escalate_model or ""
 
     def allowed(self, rung: Rung) -> Rung:
-        """The rung that a callback asked for, or the one this exchange permits instead. Raises OnLoopError if the
-        settings lack what the rung needs."""
+        """Return the rung that a callback asked for, or the one that this exchange permits instead. Raises OnLoopError
+        if the settings lack what the rung needs."""
         if rung.other_model and not self.other_model:
             raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
     def ladder(self, tool: str, found: Found) -> CappedLadder:
-        """The rungs that this exchange allows for a tool, as far as a finding may take them."""
+        """Return the rungs that this exchange permits for a tool, lowered to what the finding's kind may reach."""
         own = self.settings.for_tool(tool).settings
         return capped(self._usable(own.ladder), found, own.detectors, lambda rung: self._usable((rung,)) == (rung,))
 
@@ -335,11 +335,11 @@ class Judge:
         )
 
     def ask_options(self, rung: Rung) -> AskOptions:
-        """How a rung that asks puts its request to a model."""
+        """Return how a rung that asks puts its request to a model."""
         return AskOptions(rung.text_only, self.other_model if rung.other_model else "")
 
     def next_rung(self, verdict: Verdict) -> Verdict:
-        """The verdict with the next rung that withholds, after its own has failed; the last one is the block."""
+        """Return the verdict with the next rung that withholds, after its own has failed; the last one is the block."""
         ladder = self.ladder(verdict.call.full_name, verdict.finding).now
         for step in () if verdict.lowered else range(verdict.step + 1, len(ladder) + 1):
             if ladder[step - 1].withholds:
@@ -360,5 +360,5 @@ class Judge:
         return texts.warning(verdict.call, verdict.finding, self.settings, self.model)
 
     def guidance(self, verdict: Verdict, *, asking: bool = False) -> str:
-        """What the model reads in place of a result; `asking`: it is asked again with it, in the way of the rung."""
+        """Return what the model reads in place of a result; `asking`: the rung asks the model again with this text."""
         return texts.guidance(verdict, self.settings, self.model, asking=asking)

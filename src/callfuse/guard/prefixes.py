@@ -1,4 +1,4 @@
-"""Compares held calls, while their arguments come, with the calls that they could be equal to.
+"""Compare held calls, while their arguments come, with the calls that they could be equal to.
 
 Rules:
 
@@ -19,7 +19,7 @@ from callfuse.guard.queue import HoldQueue
 
 
 class _Prefix:
-    """A held call, with its comparison once arguments have come, and how many pieces of them were compared."""
+    """A held call, its comparison once arguments have come, and how many of its pieces were compared."""
 
     __slots__ = ("call", "compared", "comparison", "name", "pieces")
 
@@ -32,7 +32,7 @@ class _Prefix:
 
 
 class HeldPrefixes:
-    """The held calls of one answer that are compared, at most one of each choice."""
+    """Compares the held calls of one answer, at most one per choice."""
 
     __slots__ = ("_judge", "_of_choice", "_queue")
 
@@ -42,21 +42,21 @@ class HeldPrefixes:
         self._of_choice: dict[int, _Prefix] = {}
 
     def begin(self, call: OpenCall, *, alone: bool) -> None:
-        """A held call has opened. `alone`: no other call of its choice is growing."""
+        """Start to compare a held call that has opened. `alone`: no other call of its choice is growing."""
         if alone:
             self._of_choice[call.choice] = _Prefix(call)
         else:
             self._of_choice.pop(call.choice, None)
 
     def end(self, call: OpenCall) -> None:
-        """A call is complete."""
+        """Stop comparing a call, because it is complete."""
         prefix = self._of_choice.get(call.choice)
         if prefix is not None and prefix.call is call:
             del self._of_choice[call.choice]
 
     def compare(self, choices: Iterable[int]) -> None:
-        """Compare what has come since in these choices, and release those whose call is different now: it can no longer
-        be a loop. It is not compared any more then, nor is one of which only its end can tell."""
+        """Compare the new pieces of the calls in these choices, and release each choice whose call now differs: it can
+        no longer be a loop. Such a call is not compared again, nor is a call that only its end can clear."""
         for choice in choices if self._of_choice else ():
             prefix = self._of_choice.get(choice)
             if prefix is None:

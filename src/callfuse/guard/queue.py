@@ -1,4 +1,4 @@
-"""Queues the frames of one answer that must not leave yet, with one hold for each choice.
+"""Queue the frames of one answer that must not leave yet, with one hold for each choice.
 
 Frames wait as raw bytes and are parsed again if callfuse acts on the answer. Neighbouring frames of the same choices
 and calls share one `Run`, so that a waiting frame costs one pointer besides its bytes. A choice's runs form its lane.
@@ -37,7 +37,7 @@ class Run:
 
 
 class _Turns:
-    """The choices that have begun, and those that are known and have not (`late`)."""
+    """Keeps which choices have begun, and which are known but have not begun (`late`)."""
 
     __slots__ = ("begun", "late")
 
@@ -46,12 +46,12 @@ class _Turns:
         self.late: set[int] = set()
 
     def see(self, choice: int) -> None:
-        """A choice is known."""
+        """Note that a choice is known."""
         if choice not in self.begun:
             self.late.add(choice)
 
     def begin(self, choices: Iterable[int]) -> None:
-        """A frame of these choices leaves."""
+        """Note that a frame of these choices leaves."""
         self.begun.update(choices)
         self.late.difference_update(choices)
 
@@ -94,7 +94,7 @@ class HoldQueue:
 
     @property
     def width(self) -> int:
-        """How many choices are known: those in which calls have come, and where they must begin in turn, all."""
+        """How many choices are known: those with calls or, if choices must begin in turn, all that have come."""
         turns = self._turns
         return max(len(self._holds), len(turns.begun) + len(turns.late) if turns is not None else 0)
 
@@ -117,7 +117,7 @@ class HoldQueue:
         return choice in self._holds and self._holds[choice].state.queues
 
     def open_call(self, call: OpenCall, *, suspect: bool) -> None:
-        """A call has begun. A suspect starts a hold with the next frame that is put."""
+        """Note that a call has begun. A suspect starts a hold with the next frame that is put."""
         self.step(call.choice, Input.SUSPECT if suspect else Input.FREE)
         if self.is_holding(call.choice):
             self._held.setdefault(call.choice, {})[call] = None
@@ -132,7 +132,7 @@ class HoldQueue:
             self._release(choice)
 
     def end(self, *, complete: bool) -> None:
-        """The answer is over."""
+        """End every hold, because the answer is over."""
         for choice in self._holds:
             self.step(choice, Input.END if complete else Input.CUT)
 
@@ -177,8 +177,8 @@ class HoldQueue:
         return overtakes and self._may_begin(choices, self._places + 1)
 
     def _may_begin(self, choices: Sequence[int], place: int) -> bool:
-        """Whether a frame of these choices may overtake those that wait before its place: not if it is the first of
-        one, and a lower one, which has not begun, waits."""
+        """Whether a frame of these choices may overtake the frames before its place. It may not if it is the first
+        frame of a choice while a lower choice, which has not begun, waits."""
         turns = self._turns
         if turns is None or turns.begun.issuperset(choices):
             return True
@@ -207,7 +207,7 @@ class HoldQueue:
         return run
 
     def begin_last(self) -> None:
-        """What is put from now on has nothing behind it: it overtakes nothing, whatever its choice."""
+        """Put the last frames of the answer from now on: they overtake nothing, whatever their choice."""
         self._ordered = self._is_last = True
 
     def send(self, frames: Iterable[bytes]) -> None:
@@ -256,7 +256,7 @@ class HoldQueue:
         self.send(frames)
 
     def _is_free(self, run: Run) -> bool:
-        """Whether a run waits for none of its choices. Goes on where it has stopped the last time."""
+        """Whether a run waits for none of its choices. The check continues where it stopped the last time."""
         while run.free < len(run.choices):
             choice = run.choices[run.free]
             if self._lanes[choice][0] is not run or self._waits(choice):
@@ -265,11 +265,11 @@ class HoldQueue:
         return True
 
     def _not_begun(self) -> list[int]:
-        """The choices that wait and have not begun. Any release may let them begin."""
+        """Return the choices that wait and have not begun. Any release may let them begin."""
         return [] if self._turns is None else [choice for choice in self._turns.late if choice in self._lanes]
 
     def _remove(self, run: Run) -> bool:
-        """Take a run, the first one of each of its choices, out of the queue. True if a choice begins with it."""
+        """Remove a run, the first of each of its choices, from the queue. Return whether a choice begins with it."""
         del self._runs[run.place]
         for choice in run.choices:
             self._lanes[choice].popleft()
@@ -297,7 +297,7 @@ class HoldQueue:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def frames(self) -> list[tuple[bytes, tuple[Entry, ...]]]:
-        """The frames that wait, with the entries of calls in them."""
+        """Return the frames that wait, with the entries of calls in them."""
         return [(frame, run.entries) for run in self._runs.values() for frame in run.frames]
 
     def is_newest(self, frame: bytes) -> bool:
@@ -355,6 +355,6 @@ class KeptBytes:
         self._chunks = [kept for kept in self._chunks if kept is not chunk]
 
     def without(self, held: HoldQueue) -> list[bytes]:
-        """The chunks that do not wait in the queue; a waiting frame is the same object as the chunk kept here."""
+        """Return the chunks that do not wait in the queue; a waiting frame is the same object as the kept chunk."""
         waiting = {id(frame) for frame, _ in held.frames()}
         return [chunk for chunk in self.chunks if id(chunk) not in waiting]

@@ -1,4 +1,4 @@
-"""What one exchange brings for the ledger, the log and the counts."""
+"""Collect what one exchange yields for the ledger, the log and the counts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,14 +44,14 @@ class ExchangeRecord:
             self.rounds.append(past_round(calls, verdicts))
 
     def observe(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
-        """Tell what is found in calls that are no part of a round, because a limit has cut them off."""
+        """Record the findings in calls that are not part of a round, because a limit has cut them off."""
         if self.choices == 1:
             self.cut_off += calls
         self.calls += [one.call for one in verdicts]
         self.verdicts += verdicts
 
     def fail(self, cause: str) -> None:
-        """Calls go unjudged for this cause."""
+        """Record a cause for which calls go unjudged."""
         self.fail_open.append(cause)
         self.verdicts_before.append(len(self.verdicts))
 
@@ -79,7 +79,7 @@ class ExchangeRecord:
 
 
 def past_round(calls: Sequence[ToolCall], verdicts: Iterable[Verdict]) -> tuple[PastCall, ...]:
-    """The calls of an answer, each with its delivery and ladder step by these verdicts."""
+    """Return the calls of an answer, each with its delivery and ladder step by these verdicts."""
     by_call = _by_call(verdicts)
     return tuple([_past_call(call, by_call) for call in calls])
 

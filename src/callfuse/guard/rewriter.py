@@ -1,8 +1,8 @@
 """Writes the client's answer where callfuse changes it: without withheld calls, with a block's text, or spliced from
 several answers of the model.
 
-It owns the dialect's writer, which must know everything that the client has: the writer is made on first use, and told
-then of all that has left.
+`Rewriter` owns the dialect's writer, which must know everything that the client has received: the writer is made on
+first use, and then learns all that has left.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from callfuse.wire.jsontext import NotJSON, as_utf8
 class Rewriter:
     """The writing half of a guard. Any method may raise what a dialect's writer raises.
 
-    `begin` gives it the queue and the kept bytes of each answer. What it writes empties that queue.
+    `begin` sets the queue and the kept bytes of each answer. Writing empties that queue.
     """
 
     def __init__(self, codec: Codec, request: Request, *, usage: str) -> None:
@@ -50,40 +50,40 @@ class Rewriter:
             self._get_writer().note_sent(payload)
 
     def splice(self, raw: bytes, payload: Payload | None) -> bytes:
-        """A frame of a later answer as the client gets it; empty if it does not."""
+        """Return a frame of a later answer as the client gets it; empty if the client does not get it."""
         writer = self._writer or self._get_writer()
         return writer.splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
 
     def thin(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """What waits, without the withheld calls. `blocks`: as in `Writer.thin`."""
+        """Return what waits, without the withheld calls. `blocks`: as in `Writer.thin`."""
         out = self._get_writer().thin(self._frames(), withheld, blocks)
         self._queue.clear()
         return out
 
     def cut_short(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """As `thin`, and the end of the client's answer, which the model has not come to."""
+        """Return what waits as `thin` does, and end the client's answer before the model has ended it."""
         writer = self._get_writer()
         out = writer.thin(self._frames(), withheld, {})
         self._queue.clear()
         return out + writer.close(blocks, called=not blocks)
 
     def trim(self, edit: Callable[[bytes], bytes]) -> None:
-        """Write from what waits, once it is edited so: of a whole answer."""
+        """Apply `edit` to the whole answer that waits, before it is written."""
         self._edit = edit
 
     def stop_saying(self, withheld: set[OpenCall]) -> bytes:
-        """What waits without the withheld calls, and the ends of the text and the reasoning that the model was in."""
+        """Return what waits without the withheld calls, and end the text and the reasoning that the model was in."""
         writer, frames = self._get_writer(), self._frames()
         self._queue.clear()
         return writer.before_asking(frames, withheld) + writer.break_off()
 
     def end_saying(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """As `stop_saying`, and the end of the client's answer."""
+        """Return what waits as `stop_saying` does, and end the client's answer."""
         return self.stop_saying(withheld) + self._get_writer().close(blocks, called=not blocks)
 
     def break_off(self, call: OpenCall, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The end of the client's answer in the middle of a call, as at a length limit. Of what waits nothing leaves
-        but text: the numbers of calls behind that one could not be told from its own."""
+        """End the client's answer in the middle of a call, as at a length limit. Of what waits only text leaves: the
+        numbers of later calls could not be told apart from those of this call."""
         writer, frames = self._get_writer(), self._frames()
         withheld = withheld.union(self._queue.held)
         self._queue.clear()
@@ -91,7 +91,7 @@ class Rewriter:
         return out + writer.close(blocks, cut=call)
 
     def before_asking(self, withheld: set[OpenCall]) -> bytes:
-        """The part of what waits that leaves before the next answer comes."""
+        """Return the part of what waits that leaves before the next answer comes."""
         out = self._get_writer().before_asking(self._frames(), withheld)
         self._queue.clear()
         return out
@@ -101,7 +101,7 @@ class Rewriter:
         self._get_writer().next_answer(foreign=foreign)
 
     def model_turn(self) -> bytes:
-        """The model's turn. Raises CannotReplay if it cannot be rebuilt, or another answer cannot continue this one."""
+        """Return the model's turn. Raises CannotReplay if it cannot be rebuilt, or no answer can continue this one."""
         if not self._get_writer().may_continue:
             raise CannotReplay("structured text")
         if not self._kept.is_all:
@@ -109,7 +109,7 @@ class Rewriter:
         return self._codec.model_turn(self._kept.chunks)
 
     def said_before(self, found: FoundText) -> str:
-        """What the model has said before a repetition. Raises CannotReplay as `model_turn` does."""
+        """Return what the model has said before a repetition. Raises CannotReplay as `model_turn` does."""
         may_continue = self._get_writer().may_continue
         if not (may_continue and self._kept.is_all):
             raise CannotReplay("length" if may_continue else "structured text")
@@ -139,12 +139,12 @@ class Rewriter:
         return self._writer
 
     def _frames(self) -> list[Frame]:
-        """The frames that wait, parsed for the writer."""
+        """Return the frames that wait, parsed for the writer."""
         frames = [Frame(raw, self._payload(raw), entries) for raw, entries in self._queue.frames()]
         return [frame._replace(raw=self._edit(as_utf8(frame.raw))) for frame in frames] if self._edit else frames
 
     def _payload(self, frame: bytes) -> Payload | None:
-        """The payload of a frame; None if it has none or is broken."""
+        """Return the payload of a frame; None if it has none or is broken."""
         try:
             return self._codec.form.payload(frame)
         except NotJSON:

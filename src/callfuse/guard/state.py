@@ -1,11 +1,11 @@
-"""What a guard does with the frames that come, and what waits in it."""
+"""The modes of a guard, and the state of what waits in it."""
 
 from enum import Enum
 from typing import Final, NamedTuple
 
 
 class Mode(Enum):
-    """What becomes of the frames that come, as `guard.py` describes."""
+    """What a guard does with incoming frames, as `guard.py` describes."""
 
     FOLLOWING = "following"
     PASSING = "passing"

@@ -26,10 +26,10 @@ from callfuse.wire import Payload
 
 
 class SteerLoop:
-    """The policy half of a guard.
+    """Decides which request or block follows a verdict: the policy half of a guard.
 
-    `asked`: the verdicts for which a model is being asked again; empty once part of its answer has gone out. `record`:
-    that of the exchange. `may_ask`: whoever calls the model can ask it again.
+    `asked`: the verdicts for which a model is being asked again; empty once part of its answer has left. `record`: the
+    record of the exchange. `may_ask`: the caller of the model can ask it again.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class SteerLoop:
         return may_cut(self._request)
 
     def apply_hardest_rung(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """The verdicts for a round that loses all its calls: each gets the hardest of their rungs. If that rung asks
-        but would not be harder than the last one asked for, each gets `block`."""
+        """Return the verdicts for a round that loses all its calls: each gets the hardest of their rungs. If that rung
+        asks but would not be harder than the last one asked for, each gets `block`."""
         rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=lambda one: one.hardness)
         unified = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
         if rung.asks and _height(unified) <= self._height:
@@ -90,9 +90,9 @@ class SteerLoop:
     def ask(
         self, verdicts: Sequence[Verdict], turn: Callable[[], bytes], said: Callable[[], str] | None = None
     ) -> Ask | None:
-        """The request that asks a model again after an answer. `turn` rebuilds the model's turn; it may raise
-        CannotReplay. `said`: the same of an answer that is cut off in the middle. None if only a block is left:
-        `stop_asking` returns its verdicts."""
+        """Return the request that asks a model again after an answer; None if only a block is possible, whose verdicts
+        `stop_asking` returns. `turn` rebuilds the model's turn, or raises CannotReplay. `said`, for an answer that is
+        cut off in the middle, rebuilds what the model has said."""
         self.asked, model = list(verdicts), self._options.model
         try:
             self._attempts.append(Attempt(turn(), (), model) if said is None else Attempt(b"", (), model, said()))
@@ -101,7 +101,7 @@ class SteerLoop:
         return self._next_ask()
 
     def next(self) -> Ask | None:
-        """The request for the next rung, after the last request has failed. None as for `ask`."""
+        """Return the request for the next rung, after the last request has failed. None as for `ask`."""
         self._replace(self._next_rungs())
         return self._next_ask()
 
@@ -160,7 +160,7 @@ def may_cut(request: Request) -> bool:
 
 
 def _one_each(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The verdicts that withhold, one for all calls that the same is to be said of: there may be hundreds."""
+    """Return one withholding verdict for each different text to be said, because hundreds of calls may share a text."""
     said: dict[object, Verdict] = {}
     for verdict in verdicts:
         if verdict.withholds:

@@ -1,12 +1,12 @@
-"""What the driver of a guard has to do after a verdict: send bytes, and perhaps ask a model again."""
+"""What the driver of a guard must do after a verdict: send bytes, and perhaps ask a model again."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class Ask(NamedTuple):
-    """A request for another answer: its body, and the model that it goes to (empty: the client's own). `cuts`: the
-    model is still in the middle of its last answer."""
+    """A request for another answer: its body, and the model to send it to (empty: the client's own). `cuts`: the model
+    is still in the middle of its last answer."""
 
     body: bytes
     model: str = ""
@@ -15,8 +15,8 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`out`: bytes for the client, to be sent now. `ask`: the request to send next; None if there is none. `ends`: the
-    client's answer is complete with `out`, and the model need not go on."""
+    """What to do after a verdict. `out`: bytes to send to the client now. `ask`: the request to send next, or None.
+    `ends`: the client's answer is complete with `out`, and the model may stop."""
 
     out: bytes
     ask: Ask | None = None

@@ -17,7 +17,7 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps
 
 _ANY: Final = 1 << 62
-"""Room in arguments at which nobody looks."""
+"""The room in arguments that are not searched."""
 _PROBE: Final = "\x00callfuse"
 """A text that no vendor sends: it stands for any other piece when a template is tested."""
 
@@ -36,10 +36,10 @@ MAX_CALLS: Final = 64
 class ChunkTemplate:
     """The bytes around the piece of arguments in a frame. A chunk of such frames only appends their pieces.
 
-    `room`: the characters that may be appended before somebody looks at the `arguments`, if anybody does. `before` ends
-    with the piece's opening quote and `after` begins with its closing one: so the piece has no line end beside it,
-    which would end a frame. No piece holds the end of one frame and the beginning of the next (`_between`):
-    these hold quotes that are not escaped.
+    `room`: the characters that may be appended before the `arguments` are searched, if they are. `before` ends with the
+    piece's opening quote and `after` begins with its closing one: so the piece has no line end beside it, which would
+    end a frame. No piece holds the end of one frame and the beginning of the next (`_between`): these hold quotes that
+    are not escaped.
     """
 
     __slots__ = ("_after", "_arguments", "_before", "_between", "_end", "_known", "_least", "_start", "pieces", "room")
@@ -57,8 +57,8 @@ class ChunkTemplate:
         self._arguments = arguments
 
     def append(self, chunk: bytes, *, once: bool = False) -> bool:
-        """Append the pieces of a chunk of whole frames that all fit; False, with nothing appended, if the chunk has to
-        be parsed. `once`: only one frame fits."""
+        """Append the pieces of a chunk of whole frames that all fit. Return False, with nothing appended, if the chunk
+        has to be parsed. `once`: only one frame fits."""
         if not (chunk.startswith(self._before) and chunk.endswith(self._after)) or len(chunk) < self._least:
             return False
         inside = chunk[self._start : self._end]
@@ -91,10 +91,10 @@ class ChunkTemplate:
 
 class TemplateFinder:
     """Finds the templates of the frames of one answer; gives up after `TRIES` frames in a row without a match. `calls`:
-    those of the answer so far; `growing` looks at their arguments.
+    the answer's calls so far; `growing` searches their arguments.
 
-    Call `append` for each frame, or that of its `template` if there is one; where it returns False, `begin` before the
-    frame is parsed, and `find` after that.
+    Call `append` for each frame, or `template.append` if there is a template. If that returns False, call `begin`
+    before the frame is parsed, and `find` after it.
     """
 
     __slots__ = ("_before", "_payload_of", "_tries", "calls", "growing", "template")
@@ -112,7 +112,7 @@ class TemplateFinder:
         return self.template is not None and self.template.append(chunk)
 
     def begin(self) -> None:
-        """A frame is parsed next."""
+        """Prepare for a frame that is parsed next."""
         last, self.template, self._before = self.template, None, None
         if last is not None and last.was_used:
             self._tries = TRIES
@@ -121,21 +121,21 @@ class TemplateFinder:
             self._before = count_pieces(self.calls)
 
     def find(self, frame: bytes) -> None:
-        """This frame has been parsed. The next ones may fit it."""
+        """Make a template of a frame that has just been parsed; the next frames may fit it."""
         if self._before is not None:
             self.template = template_of(frame, self.calls, self._before, self._payload_of, self.growing)
 
 
 def count_pieces(calls: Sequence[OpenCall]) -> PieceCounts:
-    """The pieces of the calls before a frame is parsed."""
+    """Return the pieces of each call, and their number, before a frame is parsed."""
     return [(call.pieces, len(call.pieces)) for call in calls]
 
 
 def template_of(
     frame: bytes, calls: Sequence[OpenCall], before: PieceCounts, payload_of: PayloadOf, growing: GrowingCalls
 ) -> ChunkTemplate | None:
-    """The template of a frame that has just been parsed. None unless it appended one piece to one open call and did
-    nothing else."""
+    """Return the template of a frame that has just been parsed. None unless it appended one piece to one open call and
+    did nothing else."""
     if len(calls) != len(before):
         return None
     changed = [
@@ -152,8 +152,8 @@ def template_of(
 
 
 def _cut_out(frame: bytes, pieces: list[str], payload_of: PayloadOf, growing: GrowingCalls) -> ChunkTemplate | None:
-    """The template around the last piece. Safe only if the piece occurs once in the frame, encoded as `dumps` does, and
-    replacing it changes nothing else in the payload."""
+    """Return the template around the last piece. Safe only if the piece occurs once in the frame, encoded as `dumps`
+    does, and replacing it changes nothing else in the payload."""
     piece = pieces[-1]
     before, found, after = frame.partition(dumps(piece))
     if not found:
@@ -177,7 +177,7 @@ def _cut_out(frame: bytes, pieces: list[str], payload_of: PayloadOf, growing: Gr
 
 
 def _strings(value: Any) -> Iterator[tuple[Any, Any]]:
-    """The places of all strings in a value, as (holder, key or index)."""
+    """Yield the places of all strings in a value, as (holder, key or index)."""
     left = [value]
     while left:
         holder = left.pop()

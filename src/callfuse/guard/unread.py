@@ -1,4 +1,4 @@
-"""What has come of one answer and is not processed yet."""
+"""The bytes of one answer that have come and are not processed yet."""
 
 from collections import deque
 
@@ -10,7 +10,7 @@ class Unread:
     that is still to be split.
 
     `at_work`: the frame that is being processed, as the client would get it; None between frames. `is_new`: a chunk has
-    come, and its way is not over.
+    come and is still being processed.
     """
 
     __slots__ = ("at_work", "chunk", "framer", "frames", "is_new")
@@ -28,7 +28,7 @@ class Unread:
         return self.framer.waiting + sum(map(len, self.frames))
 
     def take(self) -> bytes:
-        """Take all but the frame at work, as it came."""
+        """Take everything except the frame at work, unchanged."""
         unread = b"".join(self.frames) + self.framer.flush() + self.chunk
         self.frames.clear()
         self.chunk = b""
