@@ -1,1 +1,1 @@
-"""Who is who, and what is kept between exchanges: identity, the ledger, the timeline merged from request and ledger."""
+"""Identify sessions and lanes, and keep their state between exchanges: identity, ledger, and the merged timeline."""

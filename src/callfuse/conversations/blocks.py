@@ -1,12 +1,12 @@
-"""What a lane remembers of its blocks over user messages.
+"""Remember a lane's blocks across user messages.
 
-Some harnesses answer a block at once with a user message of their own, which starts a new timeline. So the memory does
-not end with it: after a user message a blocked call may run once, and from the third block of the lane on only after a
-new call has been executed.
+Some harnesses answer a block at once with a user message of their own, which starts a new timeline. So the memory
+outlives that message: after a user message a blocked call may run once, and from the third block of the lane on only
+after a new call has been executed.
 
 A call is new if it is neither in the window of its timeline nor one of those that were known at the lane's last blocks.
-A user message counts as typed by a person unless its text is one behind which a call of the row was blocked before: a
-harness says the same again and again, but for numbers and times.
+A user message counts as typed by a person unless a call of the row was blocked before behind a message with its text: a
+harness repeats its messages, with other numbers and times.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,7 +29,7 @@ MAX_KNOWN: Final = 128
 
 
 def remember(memory: BlockMemory, rounds: Iterable[KeptRound]) -> BlockMemory:
-    """The memory with the blocked calls of rounds that a user message has ended."""
+    """Return the memory with the blocked calls of rounds that a user message has ended."""
     blocked = {call.signature: call for round_ in rounds for call in round_.calls if call.delivery is Delivery.BLOCKED}
     if not blocked:
         return memory
@@ -41,8 +41,8 @@ def remember(memory: BlockMemory, rounds: Iterable[KeptRound]) -> BlockMemory:
 def after_round(
     memory: BlockMemory, round_: KeptRound, window: Collection[Signature], turns: Iterable[bytes], now: float
 ) -> BlockMemory:
-    """The memory after a round of the model. `window`: the signatures of the window before it, newest first, needed
-    if a call of it was blocked. `turns`: what identifies the text of the last user message. `now`: seconds."""
+    """Return the memory after a round of the model. `window`: the signatures of the window before it, newest first,
+    needed if a call of the round was blocked. `turns`: digests of the last user message's text. `now`: seconds."""
     if not (round_.blocked or memory.in_a_row):
         return memory
     known = {*memory.known, *window}
@@ -63,7 +63,7 @@ def after_round(
 
 
 def with_last_outcomes(round_: KeptRound, timeline: Timeline, memory: BlockMemory) -> KeptRound:
-    """The round with what its blocked calls had brought when they last ran, before this timeline at least."""
+    """Return the round, each blocked call with the outcome of its last execution, before this timeline at least."""
     calls = [
         call._replace(outcome=_last_outcome(timeline, call.signature) or _brought(memory, call.signature))
         if call.delivery is Delivery.BLOCKED
@@ -74,7 +74,7 @@ def with_last_outcomes(round_: KeptRound, timeline: Timeline, memory: BlockMemor
 
 
 def earlier_blocks(memory: BlockMemory) -> EarlierBlocks | None:
-    """What the detectors must know of blocks before the last user message; None if there were none."""
+    """Return what the detectors must know about blocks before the last user message; None if there were none."""
     if not memory.calls:
         return None
     calls = {
@@ -84,7 +84,7 @@ def earlier_blocks(memory: BlockMemory) -> EarlierBlocks | None:
 
 
 def after_reset(state: LaneState, session: SessionState) -> LaneState:
-    """The state of a lane without blocks that a command or an operator has ended for its session."""
+    """Return the state of a lane without the blocks that a command or an operator has ended for its session."""
     if session.released:
         state = replace(state, released=session.released)
     if session.reset and state.blocks.time <= session.reset and state.blocks is not NO_BLOCKS:

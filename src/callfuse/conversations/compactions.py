@@ -1,8 +1,8 @@
-"""Finds histories that a client compacts again and again, without a call in between.
+"""Find histories that a client compacts again and again, without a call in between.
 
-A compaction shows in the first request behind it: a summary in the words of a known harness, or one that the vendor has
-sealed, and nothing of the model's behind it. Each summary differs from the one before, and a request that is sent again
-has the same. A call ends a row, and so does a message that a person has written since.
+A compaction shows in the first request after it: a summary in the words of a known harness, or sealed by the vendor,
+with nothing behind it that the model has said. Each summary differs from the one before, while a request that is sent
+again has the same summary. A call ends a row, and so does a message that a person has written since.
 """
 
 from collections.abc import Sequence
@@ -22,28 +22,28 @@ WITHIN_S: Final = 3600.0
 NEAR: Final = 16
 """Messages at the end of a history among which a summary is looked for."""
 NOTHING_SAID: Final = digest_of(())
-"""In place of the digest of what a user has said."""
+"""Stands in for the digest of what a user has said, if the user has said nothing."""
 
 
 class Compaction(NamedTuple):
-    """A summary at the end of a history. Digests: `summary`, and `said`: what the user has said last beside it."""
+    """A summary at the end of a history. Digests: `summary`, and `said`: what the user has last said beside it."""
 
     summary: bytes
     said: bytes
 
     @property
     def digest(self) -> bytes:
-        """What identifies it; that of all behind the same message begins alike."""
+        """The digest of the compaction; all compactions behind the same message share its beginning."""
         return self.said + self.summary
 
 
 def compaction_lane(lane: Lane) -> Lane:
-    """The key of the compactions of a lane."""
+    """Return the key under which the compactions of a lane are counted."""
     return lane._replace(source=KIND)
 
 
 def read_compaction(request: Request) -> Compaction | None:
-    """The summary at the end of a history, behind which no model has said anything; None if there is none."""
+    """Return the summary at the end of a history, if no model has said anything behind it; else None."""
     summary, said, goes_on = b"", b"", False
     for at in reversed(range(max(0, request.length - NEAR), request.length)):
         speech = request.speech(at)
@@ -59,15 +59,15 @@ def read_compaction(request: Request) -> Compaction | None:
 
 
 def with_compaction(row: Sequence[StormEntry], found: Compaction, rounds: Sequence[KeptRound], now: float) -> Row:
-    """A lane's row with a compaction, without those before its last call, and before what the user has said since.
-    `rounds`: those that the ledger has of the lane."""
+    """Return a lane's row with one more compaction, without entries from before its last call or before the user's last
+    message. `rounds`: the rounds that the ledger has of the lane."""
     called = max([one.time for one in rounds if one.delivered and one.time is not None], default=0.0)
     of_row = [one for one in row if one.time > called and one.digest.startswith(found.said)]
     return with_new(of_row, found.digest, now, WITHIN_S)
 
 
 def _read_message(request: Request, at: int) -> tuple[list[str], list[str], bool]:
-    """The summaries in a message that is not the model's, what else is written there, and whether that is only what a
+    """Return the summaries in a message that is not the model's, the other texts in it, and whether it has only what a
     harness says behind a summary of the model's."""
     typed = request.typed_message(at)
     words = [one.text for one in typed.texts] if typed is not None else []
@@ -77,5 +77,5 @@ def _read_message(request: Request, at: int) -> tuple[list[str], list[str], bool
 
 
 def _digest(said: Sequence[str]) -> bytes:
-    """A digest of texts; empty if they are."""
+    """Return a digest of texts; empty if the texts are empty."""
     return digest_of([one.encode("utf-8", "surrogatepass") for one in said]) if any(said) else b""

@@ -1,7 +1,7 @@
-"""Remembers the calls that a limit has cut off in a lane's answers, so that the next ones are known as the same.
+"""Remember the calls that a limit has cut off in a lane's answers, to recognise the next ones as the same.
 
-The ledger has what an answer showed: that the arguments of a call had no end, and how they began. A history need not
-show that, where its arguments are values, and a client may complete them as it likes.
+The ledger keeps what an answer showed: that the arguments of a call had no end, and how they began. A history may not
+show that, if its arguments are values, and a client may complete the arguments in any way.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from callfuse.model.ids import bounded_id
 from callfuse.model.timeline import CutOffKey
 
 MOST: Final = 64
-"""Calls that a lane remembers, the newest ones: also of earlier user messages, for the texts that they carry."""
+"""How many calls a lane remembers, the newest ones; also of earlier user messages, for the texts in their results."""
 LONGEST_NOTE: Final = 2048
-"""Characters of the text that is kept for one; a longer one is left out."""
+"""Characters of the text that is kept for a call; a longer text is left out."""
 
 
 Place = tuple[int, bytes, float]
-"""Position, turn and time of an answer, as of a `KeptRound`."""
+"""Position, turn and time of an answer, as in `KeptRound`."""
 
 
 def going_on(state: LaneState, place: Place, ttl_s: float) -> Mapping[CutOffKey, int]:
-    """In how many answers in a row before this place each call was cut off that an answer there would go on with."""
+    """Count, for each call that was cut off just before this place, in how many answers in a row that has happened."""
     known, (position, turn, now) = state.cut_off, place
     newest = known[-1] if known else None
     if newest is None or newest.turn != turn or now - newest.time > ttl_s or 0 < newest.time <= state.released:
@@ -42,8 +42,8 @@ def with_answer(
     *,
     is_round: bool,
 ) -> tuple[CutOff, ...]:
-    """What is remembered once an answer has cut off these `calls`, each with the text for its result. `before`: what it
-    goes on with. `is_round`: it has calls; where none is cut off, the row ends."""
+    """Return what is remembered once an answer has cut off these `calls`, each with the text for its result. `before`:
+    the counts of `going_on`. `is_round`: the answer has calls; if none is cut off, the row ends."""
     if not (calls or is_round):
         return tuple(known)
     position, turn, now = place
@@ -57,7 +57,7 @@ def with_answer(
 
 
 def carriers(known: Sequence[CutOff], timelines: Sequence[Sequence[Round]]) -> Iterator[tuple[int, ToolCall, str]]:
-    """The calls of a history whose results carry the text of one that was cut off, with their positions."""
+    """Yield the calls of a history whose results carry the text for a call that was cut off, with position and text."""
     noted = {one.position: one for one in known if one.note}
     for round_ in (round_ for rounds in timelines for round_ in rounds) if noted else ():
         if (one := noted.get(round_.position)) is None:

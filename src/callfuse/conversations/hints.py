@@ -1,8 +1,8 @@
-"""What the settings `tool_hint` and `tool_names` add to a request: a hint in tools' descriptions, names at results.
+"""Add what the settings `tool_hint` and `tool_names` ask for: a hint in tools' descriptions, names at results.
 
-Both are pure functions of the request and of the server's settings: what a session sets, times and counts do not
-matter. So the same prefix of a conversation always reads the same, and prompt caches keep hitting. What has them
-already stays as it is.
+Both are pure functions of the request and of the server's settings: a session's settings, times and counts do not
+matter. So the same prefix of a conversation always reads the same, and prompt caches keep hitting. Texts that have the
+hint or name already stay as they are.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from callfuse.policy.texts import LOOP_HINT
 from callfuse.wire.jsontext import Edit, apply
 
 LONGEST_DESCRIPTION: Final = 1024
-"""Characters of a description that OpenAI takes for some models ("string too long"). One that is within it stays so."""
+"""Characters of a description that OpenAI takes for some models. No hint makes a description longer than that."""
 
 
 def with_hints(request: Request, settings: LoopSettings) -> bytes:
-    """The body of a request with what these settings ask for; every other byte stays.
+    """Return the body of a request with what these settings ask for; every other byte stays.
 
     Nothing is added for tools that are not guarded or only observed. `settings` are those of server and model.
     """
@@ -33,7 +33,7 @@ def with_hints(request: Request, settings: LoopSettings) -> bytes:
 
 
 def _hints(request: Request, settings: LoopSettings) -> Iterator[Edit]:
-    """The edits that append the hint to descriptions."""
+    """Yield the edits that append the hint to descriptions."""
     longer = len(f"\n\n{LOOP_HINT}")
     for tool in request.described_tools():
         length = len(tool.description)
@@ -43,7 +43,7 @@ def _hints(request: Request, settings: LoopSettings) -> Iterator[Edit]:
 
 
 def _is_for(tool: DescribedTool, settings: LoopSettings) -> bool:
-    """Whether the hint is true of a tool: not of one that waits or changes something, which may be called again."""
+    """Whether the hint is true for a tool: not if it waits or changes something, and so may be called again."""
     own = settings.for_tool(tool.name)
     repeats = own.poller or own.changes_state
     return own.settings.enabled and not own.settings.observes and not repeats

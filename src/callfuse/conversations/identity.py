@@ -2,7 +2,7 @@
 
 A lane is one conversation. Its key has the hash of the credential, the session id, the id of the agent or thread if the
 client sends one, and always a fingerprint of how the conversation opens, so that parallel sub-agents of one session
-never share a streak. Where a named session opens with a harness's summary, that is left out: the next one differs.
+never share a streak. If a named session opens with a harness's summary, the fingerprint leaves that out.
 
 The first source with a session id counts: callfuse's own header or field, headers of harnesses and gateways, session
 headers of no vendor, the body, trace baggage. Then come weak sources: a cache key or the fingerprint. A weak id is
@@ -41,7 +41,7 @@ CREDENTIAL_HEADERS: Final = (
 _OTHER_CREDENTIALS: Final = frozenset(CREDENTIAL_HEADERS) - {b"authorization"}
 _COOKIE: Final = b"cookie"
 _IN_NAMES_OF_SESSIONS: Final = (b"sess", b"sid", b"auth", b"token", b"jwt")
-"""A cookie with one of these in its name tells who somebody is. Others may differ in each request: counters of visits,
+"""A cookie with one of these in its name identifies a user. Others may differ in each request: counters of visits,
 marks of proxies, and tokens against forged forms."""
 _IN_NAMES_OF_FORMS: Final = (b"csrf", b"xsrf")
 _KEY_IN_QUERY: Final = re.compile(rb"(?:\A|&)key=([^&]+)")
@@ -81,13 +81,13 @@ _SESSION_HEADERS: Final = frozenset(
 )
 _USER_AGENT: Final = b"user-agent"
 _TELLING: Final = frozenset({*_SESSION_HEADERS, *SUB_AGENT_HEADERS, _BAGGAGE})
-"""The headers that say something of session and agent, beside those of the next two kinds."""
+"""The headers that identify session and agent, except those that are matched by prefix or by ending."""
 _SESSION_ID: Final = b"-session-id"
 """The end of the names of session headers of other vendors."""
 OWN_PREFIX: Final = b"x-callfuse-"
 
 MOST_KNOWN: Final = 1024
-"""Clients whose headers are remembered; when there are more, all are forgotten."""
+"""Clients whose headers are remembered; beyond this number, all are forgotten."""
 LONGEST_KNOWN: Final = 4096
 """Bytes of headers that are remembered; a client's are a few hundred."""
 
@@ -107,11 +107,11 @@ MAX_ID: Final = 4096
 LONGEST_SHOWN: Final = 200
 """Characters of an id that stands in logs as it is."""
 _NamedSession = tuple[str, str]
-"""A source, and the session's id there, as it stands in logs and keys."""
+"""A source, and the session's id there, as logs and keys show it."""
 
 
 class Opened(Protocol):
-    """What a lane's fingerprint is made of."""
+    """A request whose opening texts make the fingerprint of its lane."""
 
     def opening(self) -> Iterable[bytes]:
         """The texts that identify the conversation."""
@@ -138,8 +138,8 @@ class Lane(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """The name of the session to which the lane's settings belong. Without a credential anybody can name any
-        session, so there it is that of this conversation alone."""
+        """The name of the session whose settings apply to the lane. Without a credential anybody can name any session,
+        so the name then includes this conversation's fingerprint."""
         if self.credential != NO_CREDENTIAL or not self.named:
             return self.session
         return f"{self.session}.{self.fingerprint.hex()}"
@@ -152,7 +152,7 @@ class Lane(NamedTuple):
 
 
 class SessionHeaders(NamedTuple):
-    """What the headers of a request say of session and agent.
+    """What the headers of a request say about session and agent.
 
     `own`, `named`, `baggage`: the id of the session in callfuse's own header, in the first of the other headers that
     has one, and in the trace baggage, each with its source; empty if there is none. `agent`: as in `Lane`.
@@ -175,7 +175,7 @@ NO_SESSION_HEADERS: Final = SessionHeaders()
 
 
 def read_session_headers(headers: Headers) -> SessionHeaders:
-    """Read what headers say of session and agent."""
+    """Read what headers say about session and agent."""
     baggage = _IN_BAGGAGE.search(headers.get(_BAGGAGE, b""))
     return SessionHeaders(
         _first_id([(OWN_HEADER.decode(), headers.get(OWN_HEADER))]),
@@ -191,14 +191,14 @@ def read_session_headers(headers: Headers) -> SessionHeaders:
 
 @dataclass(slots=True, eq=False)
 class KnownHeaders:
-    """Reads headers as `read_session_headers`, and remembers them: a client sends the same with each request. None of
-    those that are kept holds a credential."""
+    """Reads headers like `read_session_headers` and remembers the results, because a client sends the same headers with
+    each request. No remembered header holds a credential."""
 
     _names: dict[tuple[Any, ...], tuple[bytes, ...]] = field(default_factory=dict)
     _said: dict[tuple[Any, ...], SessionHeaders] = field(default_factory=dict)
 
     def read(self, headers: Headers) -> SessionHeaders:
-        """What these headers say."""
+        """Return what these headers say about session and agent."""
         all_names = tuple(headers)
         names = self._names.get(all_names)
         if names is None:
@@ -215,13 +215,13 @@ class KnownHeaders:
 
 
 def _telling_names(headers: Headers) -> tuple[bytes, ...]:
-    """The names of the headers that `read_session_headers` reads. A user agent alone says nothing."""
+    """Return the names of the headers that `read_session_headers` reads; none if there is only a user agent."""
     names = {name for name in headers if name in _TELLING or name.startswith(OWN_PREFIX) or name.endswith(_SESSION_ID)}
     return tuple(sorted(names | ({_USER_AGENT} & headers.keys() if names else set())))
 
 
 def _keep(known: dict[tuple[Any, ...], T], key: tuple[Any, ...], value: T, texts: tuple[bytes, ...]) -> None:
-    """Remember a value that is made of these texts, unless they are long."""
+    """Remember a value that was read from these texts, unless they are long."""
     if len(known) >= MOST_KNOWN:
         known.clear()
     if sum(map(len, texts)) <= LONGEST_KNOWN:
@@ -246,8 +246,8 @@ def lane_of(
 
 
 def credential_of(headers: Headers, query: bytes = b"", further: Set[bytes] = NO_HEADERS) -> bytes:
-    """The digest of the credentials of a request; `NO_CREDENTIAL` if it has none. `further`: names of headers that are
-    credentials too, in lower case."""
+    """Return the digest of a request's credentials; `NO_CREDENTIAL` if it has none. `further`: names of headers that
+    are credentials too, in lower case."""
     key = headers.get(b"authorization", b"")
     if query or key.startswith(_AWS) or not _OTHER_CREDENTIALS.isdisjoint(headers):
         key = _credentials(headers, query)
@@ -257,7 +257,7 @@ def credential_of(headers: Headers, query: bytes = b"", further: Set[bytes] = NO
 
 
 def chain_lane(lane: Lane, opening: Iterable[bytes]) -> Lane:
-    """The lane of the next request in a chain of stored answers, whose conversation opens with these texts."""
+    """Return the lane of the next request in a chain of stored answers, whose conversation opens with these texts."""
     fingerprint = _fingerprint(opening)
     if lane.source not in _BELOW_CHAIN:
         return lane._replace(fingerprint=fingerprint)
@@ -283,8 +283,8 @@ def _credentials(headers: Headers, query: bytes) -> bytes:
 
 
 def _further_credentials(key: bytes, headers: Headers, further: Set[bytes]) -> bytes:
-    """The credentials `key` with the headers that a setting names; where there are none at all, the cookies of
-    sessions. No header has a newline, so that none of these is the `key` of somebody else."""
+    """Return the credentials `key` with the headers that a setting names; if there are none at all, the cookies of
+    sessions. No header has a newline, so that the result is never the `key` of another client."""
     named = [name + b"\n" + headers[name] for name in sorted(further) if headers.get(name)]
     if not (key or named):
         named = session_cookies(headers)
@@ -292,13 +292,13 @@ def _further_credentials(key: bytes, headers: Headers, further: Set[bytes]) -> b
 
 
 def session_cookies(headers: Headers) -> list[bytes]:
-    """The cookies (`name=value`) that tell who somebody is, going by their names, sorted."""
+    """Return the cookies (`name=value`) whose names suggest that they identify a user, sorted."""
     cookies = map(bytes.strip, headers.get(_COOKIE, b"").split(b";"))
     return sorted(filter(_is_of_session, cookies))
 
 
 def _is_of_session(cookie: bytes) -> bool:
-    """Whether a cookie (`name=value`) tells who somebody is, going by its name."""
+    """Whether the name of a cookie (`name=value`) suggests that it identifies a user."""
     name, _, value = cookie.partition(b"=")
     name = name.lower()
     is_named = any(word in name for word in _IN_NAMES_OF_SESSIONS)
@@ -306,7 +306,7 @@ def _is_of_session(cookie: bytes) -> bool:
 
 
 def _first_id(sources: Iterable[session_ids.Source]) -> tuple[_NamedSession, ...]:
-    """The first of these sources that has an id; empty if none has."""
+    """Return the first of these sources that has an id; empty if no source has."""
     for source, value in sources:
         if id_ := _id_text(value):
             return ((source, _loggable_id(id_)),)
@@ -336,7 +336,7 @@ def _header_sources(headers: Headers) -> Iterator[session_ids.Source]:
 
 
 def _agent(headers: Headers) -> str:
-    """The id of the agent within its session; empty if the client sends none."""
+    """Return the id of the agent within its session; empty if the client sends none."""
     names = AGENT_HEADERS + CODEX_AGENT_HEADERS if _is_codex(headers) else AGENT_HEADERS
     return ".".join(_loggable_id(id_) for name in names if (id_ := _id_text(headers.get(name))))
 
@@ -357,7 +357,7 @@ def _id_text(value: Any) -> str:
 
 
 def session_name(id_: str | bytes) -> str:
-    """The name in logs and keys of the session that a client calls so: its id if printable and short, else a digest."""
+    """Return the name in logs and keys of a session with this id: the id if printable and short, else a digest."""
     return _loggable_id(_id_text(id_))
 
 

@@ -1,8 +1,7 @@
-"""Join what two processes have kept of one lane or session, which each has gone on with on its own.
+"""Join the states of one lane or session that two processes have continued separately.
 
-That happens where a process could not reach the store that both share, or where the store has lost its last writes in a
-failover. Nothing that either has brought is lost: rounds, notes and findings of both are kept, each once, and what both
-have spent is added.
+That happens if a process could not reach the store that both share, or if the store has lost its last writes in a
+failover. Nothing is lost: rounds, notes and findings of both are kept, each once, and what both have spent is added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,14 @@ from callfuse.model.spent import Spent
 from callfuse.policy.tiers import Overrides
 
 MOST_RAN: Final = 64
-"""Turns whose commands have been run that are kept of both; `commands` keeps fewer."""
+"""How many turns with executed commands are kept of both processes; `commands` keeps fewer."""
 
 T = TypeVar("T")
 
 
 def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> LaneState:
-    """The state of a lane that two have gone on with. `before`: what was spent when they parted, None if that is not
-    known. It keeps the revision of what is `there`, over which it may be written."""
+    """Return the joined state of a lane that two processes have continued. `before`: what was spent when they parted,
+    None if unknown. The result has the revision of the state `there`, which it may overwrite."""
     newer = here if _last_time(here.rounds) >= _last_time(there.rounds) else there
     blocks = here.blocks if here.blocks.time >= there.blocks.time else there.blocks
     told = {one.finding_id: one for one in (*there.told, *here.told)}
@@ -44,7 +43,7 @@ def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> Lane
 
 
 def joined_session(there: SessionState, here: SessionState, before: SessionState) -> SessionState:
-    """What a session has set: what is `there`, with what has been changed `here` since it was as `before`."""
+    """Return what a session has set: the state `there`, with what has changed `here` since the state `before`."""
     return SessionState(
         _joined_overrides(there.overrides, here.overrides, before.overrides),
         _both(there.ran, here.ran)[-MOST_RAN:],
@@ -57,8 +56,8 @@ def joined_session(there: SessionState, here: SessionState, before: SessionState
 
 
 def _joined_rounds(there: Sequence[KeptRound], here: Sequence[KeptRound]) -> tuple[KeptRound, ...]:
-    """The rounds of both in the order of their times, those since the last user message of the newer one. Of a round
-    that both have, that is kept whose results have been read."""
+    """Return the rounds of both in order of time, only those since the last user message of the newer state. Of a round
+    that both have, the copy whose results have been read is kept."""
     found: dict[Any, KeptRound] = {}
     for one in (*there, *here):
         key = one.turn, one.position, tuple([(call.id, call.signature) for call in one.calls])
@@ -80,7 +79,7 @@ def _joined_cut_off(there: Sequence[CutOff], here: Sequence[CutOff]) -> tuple[Cu
 
 
 def _joined_spent(there: Spent, here: Spent, before: Spent | None) -> Spent:
-    """What both have spent; the more of the two, where it is not known what both have of old."""
+    """Return what both have spent; the larger of the two if what they have in common is unknown."""
     if (there.turn, there.until) != (here.turn, here.until):
         return here if here.since >= there.since else there
     if before is None or before.turn != here.turn:
@@ -105,7 +104,7 @@ def _joined_overrides(there: Overrides, here: Overrides, before: Overrides) -> O
 
 
 def _changed(there: Mapping[str, Any], here: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What is `there`, with each key as it is `here` that was otherwise before."""
+    """Return the values `there`, with each key that has changed `here` since `before` as it is `here`."""
     changed = [key for key in {**before, **here} if here.get(key) != before.get(key)]
     own = {key: here[key] for key in changed if key in here}
     return {key: value for key, value in there.items() if key not in changed} | own

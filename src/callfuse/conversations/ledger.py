@@ -1,6 +1,6 @@
-"""The state of lanes and sessions between exchanges: its types, and the `Ledger` protocol.
+"""Define the state of lanes and sessions between exchanges, and the `Ledger` protocol.
 
-A lane's state is only what requests do not say: when rounds were delivered, which calls were withheld on which step of
+A lane's state is only what requests do not show: when rounds were delivered, which calls were withheld on which step of
 the ladder, the notes in results, and rounds that the client has dropped from its history. A session's state is what its
 user has set for all of its lanes.
 """
@@ -32,13 +32,13 @@ CallKey = tuple[str, Signature, int]
 
 
 def is_same_id(one: str, other: str) -> bool:
-    """Whether two ids may be of one call. An empty id fits any, because some clients drop the ids of vendors."""
+    """Whether two ids may be of the same call. An empty id fits any, because some clients drop the ids of vendors."""
     return one == other or not (one and other)
 
 
 class KeptCall(NamedTuple):
-    """A call of the past without its arguments. `step`: its step on the ladder, 0 if nothing was found. `outcome`: that
-    of a blocked call is what the same call brought when it last ran. Id and names are bounded (`model/ids.py`)."""
+    """A call of the past without its arguments. `step`: its step on the ladder, 0 if nothing was found. `outcome`: for
+    a blocked call, the outcome of its last execution. Id and names are bounded (`model/ids.py`)."""
 
     id: str
     name: str
@@ -50,16 +50,16 @@ class KeptCall(NamedTuple):
 
     @property
     def withheld(self) -> bool:
-        """Whether it never reached the client."""
+        """Whether the call never reached the client."""
         return not self.delivery.reached_client
 
     def call(self, id_: str | None = None) -> ToolCall:
-        """The call as a `ToolCall` without arguments. `id_`: its whole id, where that is known (None: as kept)."""
+        """Return the call as a `ToolCall` without arguments. `id_`: its whole id, if that is known (None: as kept)."""
         id_ = self.id if id_ is None else id_
         return ToolCall(id_, self.name, "", namespace=self.namespace, signature=self.signature, has_arguments=False)
 
     def past(self) -> PastCall:
-        """The call for detectors, if the request does not hold it; a delivered one counts as dropped."""
+        """Return the call for detectors, if the request does not hold it; a delivered call counts as dropped."""
         delivery = Delivery.DROPPED if self.delivery is Delivery.DELIVERED else self.delivery
         outcome = None if self.withheld else self.outcome
         return PastCall(self.call(), outcome=outcome, delivery=delivery, step=self.step)
@@ -81,7 +81,7 @@ class KeptRound:
     blocked: bool = field(init=False)
     """Whether any of the calls was blocked."""
     size: int = field(init=False, default=0, compare=False, repr=False)
-    """The bytes that it takes, once `conversations/size.py` has estimated them: each write asks of each round."""
+    """The round's bytes, once `conversations/size.py` has estimated them: each write needs them for each round."""
 
     def __post_init__(self) -> None:
         """Compute the derived fields once, because every request reads them."""
@@ -90,22 +90,22 @@ class KeptRound:
 
     @property
     def has_outcomes(self) -> bool:
-        """Whether a result of one of its calls has been read."""
+        """Whether a result of one of the round's calls has been read."""
         return any(call.outcome is not None for call in self.delivered)
 
     def past(self) -> Round:
-        """The round for detectors, if the request does not hold it."""
+        """Return the round for detectors, if the request does not hold it."""
         return Round(tuple([call.past() for call in self.calls]), NOWHERE, self.time)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockMemory:
-    """What a lane keeps of its blocks over user messages (`conversations/blocks.py`). Each tuple is bounded.
+    """What a lane remembers of its blocks across user messages (`conversations/blocks.py`). Each tuple is bounded.
 
-    `count`: blocks of the lane. `in_a_row`: those of them since a new call was last executed. `calls`: what was blocked
-    before the last user message, oldest first. `turns`: digests of the user messages of the row. `known`: signatures
-    that are nothing new in the row. `time`: of the last change, in Unix seconds. `said`: the digest of the last user
-    message, which later requests of a chain do not hold.
+    `count`: blocks of the lane; `in_a_row`: blocks since a new call was last executed. `calls`: what was blocked before
+    the last user message, oldest first. `turns`: digests of the user messages of the row. `known`: signatures that are
+    nothing new in the row. `time`: of the last change, in Unix seconds. `said`: the digest of the last user message,
+    which later requests of a chain do not hold.
     """
 
     count: int = 0
@@ -121,11 +121,11 @@ NO_BLOCKS: Final = BlockMemory()
 
 
 class Told(NamedTuple):
-    """A finding of which the model was told, by guidance or a warning, or would have been in a holdout, and of which is
-    not known yet what came of it (`conversations/mending.py`).
+    """A finding that the model learned about by guidance or a warning (or would have, in a holdout), and whose effect
+    is not known yet (`conversations/mending.py`).
 
-    `position`: that of its round (`KeptRound`). `arm`: of the session. `rounds`: those that have
-    gone on in the same way since. `is_open`: the results of the last round must show whether that did.
+    `position`: the position of its round (`KeptRound`). `arm`: the arm of the session. `rounds`: how many rounds have
+    continued in the same way since. `is_open`: the results of the last round must show whether that round did.
     """
 
     finding_id: str
@@ -138,7 +138,7 @@ class Told(NamedTuple):
 
 
 class StormEntry(NamedTuple):
-    """One of what is counted to find storms (`conversations/storms.py`). `digest`: of the body of a request that the
+    """An event that is counted to find storms (`conversations/storms.py`). `digest`: of the body of a request that the
     vendor has answered with an error, of the id of a sub-agent, or of a summary; `time`: in Unix seconds."""
 
     digest: bytes
@@ -146,9 +146,9 @@ class StormEntry(NamedTuple):
 
 
 class CutOff(NamedTuple):
-    """A call that a limit has cut off (`conversations/cut_off.py`). `position`, `turn`, `time`: as of a `KeptRound`.
-    `tool`, `begin`: of which tool, and how its arguments begin (a digest). `answers`: in how many in a row it was; 0
-    once another one has ended that. `note`: the text for its result. Id and tool are bounded."""
+    """A call that a limit has cut off (`conversations/cut_off.py`). `position`, `turn`, `time`: as in `KeptRound`.
+    `begin`: a digest of how its arguments begin. `answers`: in how many answers in a row it was cut off; 0 once a later
+    answer has ended the row. `note`: the text for its result. Id and tool are bounded."""
 
     position: int
     turn: bytes
@@ -173,24 +173,24 @@ class LaneState:
     continuation: Continuation = NO_DIFFERENCE
     """How the conversation that the vendor has stored differs from that of the client."""
     session: str = ""
-    """The session whose settings hold, for lanes that are found by the id of an answer; else empty."""
+    """The session whose settings apply, for lanes that are found by the id of an answer; else empty."""
     blocks: BlockMemory = NO_BLOCKS
     told: tuple[Told, ...] = ()
-    """What the model was told of and has not answered yet, oldest first."""
+    """Findings that the model has learned about and not reacted to yet, oldest first."""
     storm: tuple[StormEntry, ...] = ()
-    """What is counted to find storms, oldest first: the requests of a lane that have failed since an answer with calls;
-    sub-agents and summaries under keys of their own."""
+    """The events counted to find storms, oldest first: requests of the lane that have failed since an answer with
+    calls; sub-agents and summaries are counted under keys of their own."""
     cut_off: tuple[CutOff, ...] = ()
-    """The calls that a limit has cut off, oldest first, where these are looked for."""
+    """The calls that a limit has cut off, oldest first, if such calls are looked for."""
     spent: Spent = NOTHING_SPENT
-    """What counts for a budget: of the turn in a lane, of all of it under the key of a session or a credential."""
+    """What counts for a budget: in a lane, for the turn; under the key of a session or a credential, in total."""
     last_used: float | None = None
-    """Of a lane that the ledger has forgotten, so that all else is empty: when it was last written, in Unix seconds.
+    """If the ledger has forgotten the lane, so that all else is empty: when it was last written, in Unix seconds.
     Rounds that its client still shows are at least as old. Not stored."""
     released: float = 0.0
-    """When an operator has reset its session, in Unix seconds; rounds until then are no evidence. Not stored here."""
+    """When an operator has reset the session, in Unix seconds; rounds until then are no evidence. Not stored here."""
     revision: str = field(default="", compare=False)
-    """Names this state among those that the lane has had; empty for one that was never written."""
+    """Identifies this state among those that the lane has had; empty if it was never written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,9 +198,9 @@ class SessionState:
     """The settings of a session, and the turns whose commands have been run (digests, oldest first).
 
     `overrides` were set by commands or on the admin page, `by_code` by the host (`CallFuseMiddleware.set_session`).
-    `reset`: when a command was last run or an operator has reset the session, in Unix seconds. Blocks until then are
-    forgotten in all of its lanes. `released`: when an operator has, so that no round until then is evidence.
-    `allowed`: what a person lets pass. `revision`: as in `LaneState`.
+    `reset`: when a command was last run or an operator has reset the session, in Unix seconds; earlier blocks are
+    forgotten in all of its lanes. `released`: when an operator has reset it; no earlier round is evidence. `allowed`:
+    the calls that a person allows. `revision`: as in `LaneState`.
     """
 
     overrides: Overrides = NO_OVERRIDES
@@ -213,7 +213,7 @@ class SessionState:
 
 
 class Read(NamedTuple):
-    """What an exchange has read of a lane and of its session."""
+    """The state of a lane and of its session, as an exchange has read them."""
 
     lane: Lane
     state: LaneState
@@ -226,49 +226,49 @@ class Read(NamedTuple):
 
 
 def next_revision(before: str, unique: str) -> str:
-    """A name for a state that is about to be written over that with the revision `before`: how often that makes it, and
-    16 hexadecimal digits that no other one has."""
+    """Return a revision for a state that is about to replace the state with the revision `before`: the number of
+    writes, then 16 unique hexadecimal digits."""
     return f"{min(writes_of(before) + 1, _MOST_WRITES):0{_DIGITS}x}{unique}"
 
 
 def writes_of(revision: str) -> int:
-    """How often a state has been written, by its revision; 0 if that is of an earlier version, which did not count."""
+    """Return how often a state has been written, by its revision; 0 if an earlier version made it, without counting."""
     return int(revision[:_DIGITS], 16) if _COUNTED.fullmatch(revision) else 0
 
 
 def has_moved(there: LaneState | SessionState, read: LaneState | SessionState) -> bool:
-    """Whether the state that is `there` was written after another one was `read`."""
+    """Whether the state `there` was written by another exchange after the state `read` was read."""
     return there.revision not in ("", read.revision)
 
 
 class StoreUnavailable(Exception):
-    """Raised where people ask a store that is down, or that refuses; the message says which, without secrets. An
-    exchange never meets it: it goes on without the store."""
+    """Raised for people's requests to a store that is down or refuses; the message says which, without secrets. An
+    exchange never raises it, but continues without the store."""
 
 
 class Ledger(Protocol):
     """A store of lanes and sessions. An exchange reads once and writes once. `now` is in Unix seconds.
 
-    Nothing is lost where exchanges of a lane overlap: who writes says what was read. If that has been written since,
-    under another revision, nothing is written; the writer gets what is there, brings its own to that, and tries again.
+    Nothing is lost if exchanges of a lane overlap: a writer passes what it has read. If that has been written since,
+    under another revision, nothing is written; the writer gets the new state, merges its own into it, and tries again.
     """
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
         """Read the state of a lane and of its session, each empty if unknown; the session then lives longer.
 
-        The session is that which the state of the lane names, else the `owner` of the lane.
+        The session is the one that the state of the lane names, else the `owner` of the lane.
         """
         ...
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
-        """Write the lanes of an exchange, of one credential and revision: all of them, or none, and what is there is
-        returned, if the lane or the session that were `read` have moved (`has_moved`)."""
+        """Write the lanes of an exchange, of one credential and revision: all of them or, if the lane or the session in
+        `read` has moved (`has_moved`), none. Then return the current state."""
         ...
 
     async def write_session(
         self, session: SessionKey, state: SessionState, now: float, read: SessionState | None = None
     ) -> SessionState | None:
-        """Write what a session has set; if it has moved since it was `read`, return what is there instead."""
+        """Write what a session has set; if it has moved since it was `read`, return the current state instead."""
         ...
 
 
@@ -295,17 +295,17 @@ class SessionSearch(Protocol):
     """A `Ledger` that can find its sessions by name. Optional: the admin page finds and resets them if it can."""
 
     async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
-        """The sessions of this name, one for each client, whether they have set anything or not; also those whose name
-        begins with it, a dot and a fingerprint follow. Their life is not extended. Raises StoreUnavailable."""
+        """Find the sessions of this name, one per client, whether they have set anything or not, and those whose names
+        add a dot and a fingerprint. Their life is not extended. Raises StoreUnavailable."""
         ...
 
 
 @runtime_checkable
 class SharedSessions(Protocol):
-    """A `Ledger` whose sessions other processes serve, too. Optional: else each process knows its own."""
+    """A `Ledger` whose sessions are shared with other processes. Optional: else each process knows its own."""
 
     def index_sessions(self) -> None:
-        """Note the sessions of this process from now on, so that any process finds them by their names."""
+        """Index the sessions of this process from now on, so that any process finds them by their names."""
         ...
 
     async def write_sessions(
@@ -314,8 +314,8 @@ class SharedSessions(Protocol):
         now: float,
         read: Mapping[SessionKey, SessionState] | None = None,
     ) -> Mapping[SessionKey, SessionState]:
-        """Write what sessions of one credential have set: all of them, or none and StoreUnavailable is raised, or
-        those are returned that have moved since they were `read`."""
+        """Write what sessions of one credential have set: all of them or none. Raises StoreUnavailable, or returns the
+        sessions that have moved since they were `read`."""
         ...
 
 
@@ -328,11 +328,11 @@ class FindingStore(Protocol):
         ...
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
-        """What a process has sent of a finding; None if nothing is known of it. Raises StoreUnavailable."""
+        """Return what a process has sent about a finding; None if nothing is known. Raises StoreUnavailable."""
         ...
 
     async def swap_feedback(self, finding_id: str, said: str) -> str:
-        """Keep what is said of a finding; returns what was said before, empty if nothing is known of that."""
+        """Keep feedback on a finding; return the feedback that was kept before, empty if there was none."""
         ...
 
 
@@ -350,5 +350,5 @@ class Startable(Protocol):
     """A `Ledger` that can look for its server before an exchange needs it. Optional."""
 
     def start(self) -> None:
-        """Look for the server in the background; what is wrong with it is told at once."""
+        """Look for the server in the background; problems are reported at once."""
         ...

@@ -1,6 +1,6 @@
-"""Which rounds of the ledger belong to a request, and which of its own rounds each of them is.
+"""Match the rounds in the ledger with the rounds of a request.
 
-Rounds are told by (id, signature), in order from the newest back:
+Rounds are compared by (id, signature), in order from the newest back:
 
 - A kept round at or behind the request's end is a try that the client did not take up: it is left out.
 - Kept rounds among which the request's newest is not found belong to another timeline, unless the history has been
@@ -50,19 +50,19 @@ class LedgerMatch(NamedTuple):
 
 NO_MATCH: Final = LedgerMatch()
 MOST_TRIES: Final = 3
-"""Answers to one request, without ids and all with the call that it shows, that may be tries of its client. After more
-of them, or where it has dropped rounds before, the client is taken for one that shows only its newest rounds: nothing
-else tells the two apart."""
+"""How many answers to one request, without ids and all with the call that it shows, may be tries of its client. With
+more of them, or if the client has dropped rounds before, it counts as a client that shows only its newest rounds:
+nothing else distinguishes the two."""
 LEFT: Final = b"left"
-"""In place of the digest of a user message: the round is of a history that its client has left."""
+"""Replaces the digest of the user message in a round of a history that its client has left."""
 MOST_LEFT: Final = 2
-"""Histories, each left with the same call under way, that may be runs broken off, or agents whose tasks begin alike."""
+"""How many histories, each left with the same call under way, may be runs broken off, or agents with similar tasks."""
 MOST_UNKNOWN: Final = 16
 """How many of the newest rounds are searched for one that the ledger knows."""
 
 
 class RequestView(NamedTuple):
-    """The newest timeline as the request has it.
+    """The newest timeline of a request, as the request shows it.
 
     `rounds`: newest first. `unique`: ids that only one call has (empty if the ledger has no rounds). `length`: messages
     in the request. `turn_at`, `turn`: position and digest of its last user message. `chained`: the vendor has the rest.
@@ -79,7 +79,7 @@ class RequestView(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, rounds: Sequence[Round], state: LaneState, *, chained: bool, named: bool) -> Self:
-        """The view of a request whose newest timeline has these rounds."""
+        """Return the view of a request whose newest timeline has these rounds."""
         turn_at, turn = request.last_user_message(rounds[-1].position if rounds and not chained else None)
         unique = _unique_ids(rounds) if state.rounds else frozenset[str]()
         return cls(rounds, unique, request.length, turn_at, turn, chained, named)
@@ -115,8 +115,8 @@ def _match_at(view: RequestView, kept: list[KeptRound], first: int, at: int) -> 
 
 
 def _equal_tries(view: RequestView, kept: Sequence[KeptRound], at: int) -> list[KeptRound]:
-    """The answers to this same request, whose newest round is `kept[at]`, that no id tells from that round. They may be
-    tries that the client did not take up, or the rounds of a client that shows only its newest one."""
+    """Return the answers to the request with the newest round `kept[at]` that no id distinguishes from that round. They
+    may be tries that the client did not take up, or rounds of a client that shows only its newest round."""
     newest = view.rounds[0]
     answered = view.length + kept[at].position - newest.position
     return [one for one in kept[at + 1 :] if one.position == answered and one.delivered and _is_same(newest, one)]
@@ -124,8 +124,8 @@ def _equal_tries(view: RequestView, kept: Sequence[KeptRound], at: int) -> list[
 
 def _goes_on(view: RequestView, kept: Sequence[KeptRound], at: int) -> bool:
     """Whether the request, whose newest round is `kept[at]`, cannot be a try: the client has dropped rounds of this
-    timeline before, as none could stand where the ledger has them, or the calls have brought something else since, if
-    only another time, so that they have run again."""
+    timeline, because the oldest would stand before its user message, or the results of the calls have changed since, if
+    only by a time, so that the calls have run again."""
     if at > 0 and kept[0].position - kept[at].position + view.rounds[0].position <= view.turn_at:
         return True
     pairs = zip(view.rounds[0].calls, kept[at].delivered, strict=True)
@@ -133,10 +133,10 @@ def _goes_on(view: RequestView, kept: Sequence[KeptRound], at: int) -> bool:
 
 
 def _anchor_behind_summary(view: RequestView, kept: Sequence[KeptRound], request: Request) -> tuple[int, int] | None:
-    """The same as `_anchor` of a request whose user message was not that of the kept rounds: its newest round, known by
-    its ids, or behind a summary and in a session that the client has named, as the last one that was delivered there.
+    """Return the `_anchor` of a request with another user message than the kept rounds: its newest round, known by its
+    ids or, behind a summary or in a session that the client has named, as the last delivered round.
 
-    It stands nearer to the beginning than before, unless a harness has said that it has put a summary there."""
+    The round must stand nearer to the beginning than before, unless a harness says that it has put a summary there."""
     newest = view.rounds[0]
     summed = is_summed(view, request)
     if (view.named or summed) and not any(one.id for one in newest.calls):
@@ -150,8 +150,8 @@ def _anchor_behind_summary(view: RequestView, kept: Sequence[KeptRound], request
 
 
 def is_summed(view: RequestView, request: Request) -> bool:
-    """Whether the last user message is a summary in the words of a harness that has compacted its history, or in a
-    session that the client has named, what one says behind the model's own summary."""
+    """Whether the last user message is a summary in the words of a harness that has compacted its history or, in a
+    session that the client has named, what a harness says behind the model's own summary."""
     typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
     if typed is not None and typed.texts and all(is_summary(one.text) for one in typed.texts):
         return True
@@ -159,16 +159,16 @@ def is_summed(view: RequestView, request: Request) -> bool:
 
 
 def _is_told_to_go_on(view: RequestView, request: Request) -> bool:
-    """Whether a harness says behind each summary that the model has written the same: then a shorter history is another
-    compaction, and no try. Without the session's name nothing tells its conversations apart."""
+    """Whether the last user message is what a harness always says behind a summary by the model: then a shorter history
+    is another compaction, not a try. Only in named sessions, because nothing else tells conversations apart."""
     typed = request.typed_message(view.turn_at) if view.named and view.turn_at >= 0 else None
     return typed is not None and bool(typed.texts) and all(is_word_behind_summary(one.text) for one in typed.texts)
 
 
 def _anchor(view: RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | None:
-    """The newest round that the ledger knows: its indexes in the request and among the kept rounds.
+    """Find the newest round that the ledger knows: its indexes in the request and among the kept rounds.
 
-    Of an answer that could not be recorded (several choices, a limit) the ledger does not have the round.
+    The ledger has no round for an answer that could not be recorded (several choices, a limit).
     """
     for first, round_ in enumerate(view.rounds[:MOST_UNKNOWN]):
         at = _find(round_, kept, 0, view.unique, only_known=first > 0)
@@ -178,8 +178,8 @@ def _anchor(view: RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | N
 
 
 def _match_compacted(view: RequestView, kept: list[KeptRound], state: LaneState, request: Request) -> LedgerMatch:
-    """Match the kept rounds with a request that has no rounds. Those that the client has dropped stand before its user
-    message from then on."""
+    """Match the kept rounds with a request that has no rounds. Rounds that the client has dropped count from then on as
+    standing before its user message."""
     is_shorter = view.length < state.length
     summed = is_summed(view, request)
     if not kept and (summed or (is_shorter and view.named)):
@@ -194,8 +194,8 @@ def _match_compacted(view: RequestView, kept: list[KeptRound], state: LaneState,
 
 
 def _behind_left(match: LedgerMatch, view: RequestView, state: LaneState) -> LedgerMatch:
-    """A match behind the histories that were left with a call under way, and had shown its result before: a client that
-    only extracts data never does. They are forgotten once another call was made in any of them, or in this one."""
+    """Put left histories before a match. Each was left with a call under way, after earlier results had been shown: a
+    client that only extracts data never does. They are forgotten once any history has another call."""
     left = [one for one in state.rounds if one.turn == LEFT]
     if not match.kept:
         last = state.rounds[len(left) :]
@@ -210,13 +210,13 @@ def _behind_left(match: LedgerMatch, view: RequestView, state: LaneState) -> Led
 
 
 def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
-    """The kept rounds of the newest user message, as if they had been made for that with the digest `turn`."""
+    """Return the kept rounds of the newest user message, as if made for the message with the digest `turn`."""
     return [replace(one, turn=turn) for one in state.rounds if one.turn == state.rounds[-1].turn]
 
 
 def places_among(view: RequestView, match: LedgerMatch) -> list[int | None]:
-    """Where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a round that
-    the ledger does not know."""
+    """Return where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a
+    round that the ledger does not know."""
     left = [*match.kept]
     known: Set[tuple[Signature, ...]] | None = None
     places: list[int | None] = []
@@ -244,8 +244,8 @@ def _find(
     *,
     only_known: bool = False,
 ) -> int | None:
-    """The index of the kept round that is this one: the one at the same position, else the newest equal one; None if
-    there is none.
+    """Return the index of the kept round that equals this round: at the same position, else the newest equal one; None
+    if there is none.
 
     Ids may be missing or repeat (`unique`: those that do not in this request), so several kept rounds can be equal. An
     equal round at a position before this one, or with `only_known` at any other position, is accepted only if its ids
@@ -265,7 +265,7 @@ def _find(
 
 
 def _find_in_order(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]) -> int | None:
-    """As `_find`, of a round before one that is known to be the one behind `kept`: then the newest equal one is it."""
+    """Return the index as `_find` does or, because the round behind `kept` is known, that of the newest equal round."""
     at = _find(round_, kept, shift, unique)
     if at is not None:
         return at
@@ -273,7 +273,7 @@ def _find_in_order(round_: Round, kept: Sequence[KeptRound], shift: int, unique:
 
 
 def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
-    """The ids that only one call of these rounds has."""
+    """Return the ids that only one call of these rounds has."""
     ids = [call.call.id for round_ in rounds for call in round_.calls]
     unique = {*ids}
     if len(unique) == len(ids):  # as nearly always

@@ -17,14 +17,14 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 SHARE_OF_SESSIONS: Final = 8
 SHARE_OF_PERIODS: Final = 8
 FORGOTTEN_PER_LANE: Final = 4
-"""Lanes of which the time of their last use is known when they are gone, for each that may be kept: some 150 bytes."""
+"""How many dropped lanes keep the time of their last use, for each lane that may be kept: some 150 bytes each."""
 _FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
 _NOTHING_KEPT: Final = LaneState()
 _NOTHING_SET: Final = SessionState()
 
 
 class BoundedLane(NamedTuple):
-    """The state of a lane as it may be kept, its bytes, and the `whole` state that it was made of."""
+    """The state of a lane as it may be kept, its size in bytes, and the `whole` state before it was shortened."""
 
     state: LaneState
     size: int
@@ -40,8 +40,8 @@ class MemoryLedger:
 
     What was spent in a period is kept to its end, up to an eighth of the bytes.
 
-    Of lanes that have gone, the last 4 * `max_lanes`, the time of their last use stays: a client may still show their
-    rounds, and nothing else tells these from rounds of a conversation that is new here.
+    For the last 4 * `max_lanes` dropped lanes, the time of their last use is kept: a client may still show their
+    rounds, and nothing else distinguishes these from rounds of a conversation that is new here.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class MemoryLedger:
 
     @property
     def size(self) -> int:
-        """The bytes that its lanes and sessions take, about."""
+        """The approximate number of bytes that the lanes and sessions take."""
         return self._lanes.size + self._lasting.size + self._sessions.size
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
@@ -92,12 +92,12 @@ class MemoryLedger:
         return state
 
     def _last_use_of(self, lane: Lane) -> float | None:
-        """When a lane that is not kept any more was last used; None if nothing is known of it."""
+        """Return when a lane that is not kept any more was last used; None if that is unknown."""
         entry = self._lanes.entries.get(lane)
         return self._forgotten.get(hash(lane)) if entry is None else entry[0]
 
     def _forget(self, lane: Lane, used: float) -> None:
-        """Keep of a lane that goes only when it was last used."""
+        """Keep the time when a dropped lane was last used."""
         self._forgotten[hash(lane)] = used
         self._forgotten.move_to_end(hash(lane))
         if len(self._forgotten) > self._max_forgotten:
@@ -108,7 +108,7 @@ class MemoryLedger:
         return self.write_bounded(self.bounded(lanes), now, read)
 
     def bounded(self, lanes: Mapping[Lane, LaneState]) -> dict[Lane, BoundedLane]:
-        """Lanes as they may be kept."""
+        """Return lanes as they may be kept."""
         return {lane: BoundedLane(*bounded_lane(lane, state), state) for lane, state in lanes.items()}
 
     def write_bounded(self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None = None) -> Read | None:
@@ -126,7 +126,7 @@ class MemoryLedger:
         return None
 
     def _moved(self, read: Read, now: float) -> Read | None:
-        """What is there, if it has moved since it was read. What has gone since has not moved."""
+        """Return the current state if it has moved since it was `read`. A dropped state has not moved."""
         lasting = self._lasting.find(read.lane, now) if self._lasting.entries else None
         there = Read(
             read.lane,
@@ -170,7 +170,7 @@ class MemoryLedger:
 class Shelf(Generic[K, V]):
     """Entries by key with the time of their last use and their size in bytes, the one unused for longest first.
 
-    `on_gone` is called for each that goes by itself, with its key and the time of its last use.
+    `on_gone` is called for each entry that expires or exceeds a limit, with its key and the time of its last use.
     """
 
     def __init__(
@@ -190,8 +190,8 @@ class Shelf(Generic[K, V]):
         self._on_gone = on_gone
 
     def keep(self, key: K, value: V, size: int, now: float, until: float = 0.0) -> None:
-        """Put an entry at the end, and drop what is too old or too much. `until`: from when on it grows old, if later
-        than `now`."""
+        """Put an entry at the end, and drop entries that are too old or too many. `until`: the time from which the
+        entry's age counts, if later than `now`."""
         before = self.entries.get(key)
         self.size += size - (before[2] if before else 0)
         self.entries[key] = max(now, until), value, size
@@ -206,7 +206,7 @@ class Shelf(Generic[K, V]):
             self._on_drop("max_ledger_bytes")
 
     def find(self, key: K, now: float) -> V | None:
-        """The value of an entry; None if there is none, or if it is too old."""
+        """Return the value of an entry; None if there is none, or if it is too old."""
         used, value, _ = self.entries.get(key, (now, None, 0))
         return None if now - used > self._ttl_s else value
 
@@ -222,5 +222,5 @@ class Shelf(Generic[K, V]):
 
 
 def is_of_name(session: str, name: str) -> bool:
-    """Whether a session has this name, or a name made of it and a fingerprint, as those with a cache key have."""
+    """Whether a session has this name, alone or followed by a fingerprint, as in sessions with a cache key."""
     return session == name or (session.startswith(name) and bool(_FINGERPRINT_END.fullmatch(session, len(name))))

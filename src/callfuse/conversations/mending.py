@@ -1,4 +1,4 @@
-"""What a model does after it was told of a finding, by guidance or by a warning: the result of each such action.
+"""Measure how a model reacts to guidance or a warning about a finding: each such action gets a result.
 
 The answers after it decide, at most two rounds of calls:
 
@@ -41,23 +41,23 @@ Made = Sequence[PastCall]
 
 
 class Decided(NamedTuple):
-    """An action with what came of it."""
+    """An action with its result."""
 
     told: Told
     result: str
 
 
 def taught(verdict: Verdict, arm: str, position: int = 0) -> Told:
-    """What is kept of a verdict that the model is told of. `position`: that of its round."""
+    """Return what is kept of a verdict that the model learns about. `position`: the position of its round."""
     found = verdict.finding
     return Told(verdict.finding_id, str(found.kind), found.signature, position, arm)
 
 
 class Course:
-    """Follows what becomes of actions. `waiting`: those without a result, oldest first. `decided`: those with one.
+    """Follows actions until each has a result. `waiting`: those without one, oldest first. `decided`: those with one.
 
-    `asked`: what the model was told by asking it again, so that its next round decides. `is_text`: the last answer has
-    ended without a call; one whose calls were all withheld was followed by another.
+    `asked`: findings for which the model was asked again, so that its next round decides. `is_text`: the last answer
+    has ended without a call; an answer whose calls were all withheld was followed by another.
     """
 
     def __init__(self, waiting: Iterable[Told]) -> None:
@@ -72,19 +72,19 @@ class Course:
         return decided
 
     def add(self, told: Iterable[Told]) -> None:
-        """The model is told of these from now on."""
+        """Add findings that the model knows about from now on."""
         self.waiting = [*self.waiting, *told][-MOST:]
 
     def speak(self) -> None:
-        """A person has spoken."""
+        """Decide all waiting actions, because a person has spoken."""
         self._decide(self.waiting, USER)
 
     def end(self) -> None:
-        """The model has answered in text."""
+        """Decide all waiting actions, because the model has answered in text."""
         self._decide(self.waiting, ENDED)
 
     def see_results(self, found: str) -> None:
-        """The results of the newest round have come, and show a loop of the kind `found` (empty: of none)."""
+        """Apply the results of the newest round, which show a loop of the kind `found` (empty: no loop)."""
         for told in [one for one in self.waiting if one.is_open]:
             if told.kind == found:
                 self._go_on(told, is_last=False)
@@ -92,7 +92,7 @@ class Course:
                 self._decide([told], CHANGED)
 
     def follow(self, rounds: Iterable[Made], told_with: Callable[[Made], list[Told]]) -> None:
-        """The model has made these rounds. `told_with`: what it was told of the calls of a round."""
+        """Apply these rounds of the model. `told_with` returns the findings that the model learns with a round."""
         for calls in rounds:
             self._take(calls)
             told = told_with(calls)
@@ -101,7 +101,7 @@ class Course:
             self.asked = told if self.is_text else []
 
     def _take(self, calls: Made) -> None:
-        """The model has made these calls."""
+        """Apply one round of calls of the model."""
         is_found = any(one.step for one in calls)
         is_blocked = any(one.delivery is Delivery.BLOCKED for one in calls)
         ids = {one.finding_id for one in self.asked}
@@ -114,7 +114,7 @@ class Course:
                 self._decide([told], CHANGED)
 
     def _go_on(self, told: Told, *, is_last: bool) -> None:
-        """A round has gone on in the same way."""
+        """Count a round that has continued in the same way."""
         if is_last or told.rounds + 1 >= ROUNDS:
             self._decide([told], SAME)
         else:

@@ -1,7 +1,7 @@
-"""Finds answers in the history of a request that say the same again and again, and what is added because of them.
+"""Find equal answers in a row in the history of a request, and the warnings to add because of them.
 
-A call, a result and a text of callfuse's own end such a row. What is added is a pure function of the history, as the
-notes in results are: the same conversation always reads the same, and prompt caches keep hitting.
+A call, a result and a text of callfuse's own end such a row. The warnings are a pure function of the history, like the
+notes in results: the same conversation always reads the same, and prompt caches keep hitting.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +20,12 @@ from callfuse.wire.jsontext import Edit
 
 KIND: Final = "monologue"
 LEAST: Final = 20
-"""Characters of an answer that can be one: "Done." answers many orders."""
+"""The fewest characters of an answer that counts: "Done." answers many orders."""
 
 
 class EqualAnswers(NamedTuple):
-    """A row of equal answers: how many, what they say, and the user's message behind the last one. `is_pending`:
-    the next answer has not come yet."""
+    """A row of equal answers: their number, a digest of their text, and the position of the user's message behind the
+    last. `is_pending`: the next answer has not come yet."""
 
     times: int
     digest: bytes
@@ -34,8 +34,8 @@ class EqualAnswers(NamedTuple):
 
 
 class ShownMonologue(NamedTuple):
-    """What a history shows of monologues. `verdict`: on the pending answer, None if there is none; `warning`: the edits
-    that warn the model before it gives that. `earlier`: those of the warnings that it was given before."""
+    """What a history shows of monologues. `verdict`: on the pending answer, None if there is no finding; `warning`: the
+    edits that warn the model before that answer. `earlier`: the edits of the warnings that it got before."""
 
     verdict: Verdict | None = None
     warning: Sequence[Edit] = ()
@@ -46,7 +46,7 @@ NO_MONOLOGUE: Final = ShownMonologue()
 
 
 def equal_answers(request: Request) -> Iterator[EqualAnswers]:
-    """For each message of a user behind an answer: how many equal answers are before it. Of several, the last one."""
+    """Yield, for each user message behind an answer (of several, the last), how many equal answers precede it."""
     count, digest, words, user = 0, b"", list[str](), -1
     for at in range(request.length):
         said, own = request.speech(at), request.own_text(at)
@@ -67,13 +67,13 @@ def equal_answers(request: Request) -> Iterator[EqualAnswers]:
 
 
 def _digest(words: list[str]) -> bytes:
-    """What identifies an answer, but for white space, times and ids; empty for one that is too short."""
+    """Return a digest of an answer, without white space, times and ids; empty for an answer that is too short."""
     text = " ".join("\n".join(words).split())
     return blake2b(normalise(text, keep_numbers=True), digest_size=16).digest() if len(text) >= LEAST else b""
 
 
 def read_monologue(request: Request, settings: LoopSettings, judge: Callable[[Finding], Verdict]) -> ShownMonologue:
-    """What the history of a request shows. `judge`: the verdict on a finding in this exchange."""
+    """Return what the history of a request shows. `judge` returns the verdict on a finding in this exchange."""
     limit, earlier = settings.limit_of(KIND), list[Edit]()
     for equal in equal_answers(request):
         if equal.times < limit:

@@ -1,8 +1,8 @@
-"""The texts that a request's results carry to the model: warnings, and notes on calls that were withheld beside them.
+"""Write the texts that a request's results carry to the model: warnings, and notes on withheld calls beside them.
 
-A warning is a pure function of the conversation: every executed call that was a finding when it came has one, and so
-has every round whose results show a loop, in earlier timelines too, so that the same history always reads the same and
-prompt caches keep hitting. What a callback has changed is kept with the call, and wins.
+A warning is a pure function of the conversation: every executed call that was a finding when it came has a warning, and
+so has every round whose results show a loop, in earlier timelines too, so that the same history always reads the same
+and prompt caches keep hitting. A text that a callback has changed is kept with the call, and has priority.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ no limit looks so far. The longest streak of a default limit is 100 rounds."""
 
 
 def notes_for(conversation: Conversation) -> list[Note]:
-    """What is to be added to the results of a request: texts with the calls whose results carry them."""
+    """Return what to add to the results of a request: texts, with the calls whose results carry them."""
     kept = conversation.evidence.state.notes
     if not (kept or conversation.timeline.rounds or any(conversation.timelines)):
         return []
@@ -41,7 +41,7 @@ def notes_for(conversation: Conversation) -> list[Note]:
 
 
 def _as_changed(notes: list[Note], kept: Mapping[CallKey, str], conversation: Conversation) -> list[Note]:
-    """The notes as a callback has changed them: `kept` with the calls, empty where there is to be none."""
+    """Return the notes as a callback has changed them. `kept`: the changed texts by call, empty to remove a note."""
     index = _CallIndex(conversation)
     silent: set[tuple[int, Signature]] = set()
     own: list[Note] = []
@@ -55,7 +55,7 @@ def _as_changed(notes: list[Note], kept: Mapping[CallKey, str], conversation: Co
 
 
 def newest_result(conversation: Conversation) -> tuple[CallKey, ToolCall] | None:
-    """The call whose result carries what the results of the newest round show, behind its key in the ledger."""
+    """Return the call that carries the note on the newest round's results, after its key in the ledger."""
     rounds = conversation.timeline.rounds
     past = _last_known(rounds[0]) if rounds else None
     if past is None:
@@ -65,12 +65,12 @@ def newest_result(conversation: Conversation) -> tuple[CallKey, ToolCall] | None
 
 
 def _last_known(round_: Round) -> PastCall | None:
-    """The last executed call of a round whose result is known."""
+    """Return the last executed call of a round whose result is known."""
     return next((one for one in reversed(round_.calls) if not one.withheld and one.outcome is not None), None)
 
 
 def note_keys(conversation: Conversation, notes: Sequence[tuple[ToolCall, str]]) -> list[tuple[CallKey, str]]:
-    """Texts for calls of the answer to this request, under the keys by which the ledger keeps them."""
+    """Return texts for calls of the answer to this request, with the keys under which the ledger keeps them."""
     index = _CallIndex(conversation)
     return [
         ((id_, call.signature, index.count(id_, call.signature)), text)
@@ -80,9 +80,9 @@ def note_keys(conversation: Conversation, notes: Sequence[tuple[ToolCall, str]])
 
 
 class _CallIndex:
-    """The calls of all timelines, from the front, by signature and id: a history is read once for all notes.
+    """Indexes the calls of all timelines, from the front, by signature and id, to read a history once for all notes.
 
-    Ids are those that are kept (`bounded_id`); an empty one fits any (`is_same_id`).
+    Ids are in their kept form (`bounded_id`); an empty id fits any (`is_same_id`).
     """
 
     __slots__ = ("_calls", "_places")
@@ -98,13 +98,13 @@ class _CallIndex:
                     equal.append((round_.position, past.call))
 
     def count(self, id_: str, signature: Signature) -> int:
-        """How many calls may have this id, and have this signature."""
+        """Count the calls that may have this id and have this signature."""
         if not id_:
             return len(self._calls.get(signature, ()))
         return len(self._places.get((id_, signature), ())) + len(self._places.get(("", signature), ()))
 
     def find(self, id_: str, signature: Signature, before: int) -> tuple[int, ToolCall] | None:
-        """The position and the call with so many of these `before` it; None if there is none."""
+        """Return the position and the call that has `before` such calls before it; None if there is no such call."""
         if self.count(id_, signature) <= before:
             return None
         equal = self._calls[signature]
@@ -115,8 +115,8 @@ class _CallIndex:
 
 
 def _histories(conversation: Conversation) -> list[Timeline]:
-    """Each timeline as the request has it, the newest first, without the times, which only the ledger knows; for a
-    chain, the merged one with its times."""
+    """Return each timeline as the request shows it, newest first, without the times, which only the ledger knows; for a
+    chain, the merged timeline with its times."""
     request, merged = conversation.request, conversation.timeline
     declares = request.declares if request.lists_tools else None
     if conversation.chained:
@@ -128,7 +128,7 @@ def _histories(conversation: Conversation) -> list[Timeline]:
 
 
 def _warnings(conversation: Conversation, histories: Sequence[Timeline]) -> Iterator[Note]:
-    """A note for each call that was found looping when it came, where the ladder of its tool warns of it."""
+    """Yield a note for each call that was found looping when it came, if the ladder of its tool warns."""
     settings, request = conversation.settings, conversation.request
     most = min(MAX_ROUNDS_BEFORE, most_counted(settings) + settings.reach)
     for whole in histories:
@@ -148,7 +148,7 @@ def _warnings(conversation: Conversation, histories: Sequence[Timeline]) -> Iter
 
 
 def _places_to_look(facts: Facts, settings: LoopSettings) -> Sequence[int]:
-    """The rounds, the newest one first, whose calls may have been warned of: few, where only a cap makes a warning."""
+    """Return the rounds, newest first, whose calls may have a warning: only a few if just a cap leads to warnings."""
     least = settings.rounds_before_warning
     if not least:
         return range(len(facts.rounds))
@@ -157,8 +157,8 @@ def _places_to_look(facts: Facts, settings: LoopSettings) -> Sequence[int]:
 
 
 def _hindsight_notes(conversation: Conversation, histories: Sequence[Timeline]) -> Iterator[Note]:
-    """A note on the last result of each round whose results show a loop, unless the tool's ladder only observes; and on
-    those of calls that were cut off, as the ledger knows."""
+    """Yield a note on the last result of each round whose results show a loop, unless the tool's ladder only observes;
+    and on the results of calls that were cut off, as the ledger knows."""
     settings, request = conversation.settings, conversation.request
     for whole in histories:
         if not hindsight_can_fire(whole, settings):

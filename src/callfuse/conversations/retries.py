@@ -1,4 +1,4 @@
-"""Finds requests that are sent again and again although the vendor answers with errors only.
+"""Find requests that are sent again and again although the vendor answers with errors only.
 
 A request that has failed is kept with its lane for a minute, by a digest of its body. The next answer with calls that
 is no error ends that, because the lane's state is written anew then.
@@ -21,17 +21,17 @@ FAILED_FROM: Final = 400
 
 
 def request_digest(body: bytes) -> bytes:
-    """What identifies a request."""
+    """Return a digest that identifies a request."""
     return blake2b(body, digest_size=16).digest()
 
 
 def with_failure(failures: Sequence[StormEntry], digest: bytes, now: float) -> Row:
-    """The failed requests of a lane with one more, without those that no longer count."""
+    """Return the failed requests of a lane with one more, without those that no longer count."""
     return (*recent(failures, now, WITHIN_S), StormEntry(digest, now))[-MOST:]
 
 
 def find_storm(failures: Sequence[StormEntry], body: bytes, now: float, settings: LoopSettings) -> Finding | None:
-    """What is found in a request with this body, if it is one too many."""
+    """Return the finding for a request with this body, if it is one too many."""
     limit = settings.limit_of(KIND) if settings.enabled else 0
     counted = recent(failures, now, WITHIN_S)
     if not 0 < limit <= 1 + len(counted):

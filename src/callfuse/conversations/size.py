@@ -1,6 +1,6 @@
 """Estimate how many bytes of memory the state of a lane or a session takes, so that ledgers can bound them.
 
-An estimate is made at each write, so it counts objects at a fixed price each, and texts at their own size, which Python
+An estimate is made at each write, so it counts objects at a fixed size each, and texts at their own size, which Python
 knows at once.
 """
 
@@ -12,7 +12,7 @@ from callfuse.conversations.identity import Lane
 from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, SessionState
 
 LONGEST_LANE: Final = 8 * 1024 * 1024
-"""Bytes of one lane at most, those of about 100 calls in each of 128 rounds. A longer one keeps its newest rounds."""
+"""The most bytes of one lane, about 100 calls in each of 128 rounds. A longer lane keeps its newest rounds."""
 
 _LANE: Final = 900
 """A lane's key and state, and its place in the ledger."""
@@ -27,7 +27,7 @@ _SETTING: Final = 150
 
 
 def size_of_lane(lane: Lane, state: LaneState) -> int:
-    """The bytes that a lane takes with its state, about."""
+    """Return about how many bytes a lane takes with its state."""
     known, blocks = state.continuation, state.blocks
     size = _LANE + len(lane.session) + len(lane.agent) + len(known.go_on)
     size += sum([one.size or _size_of_round(one) for one in state.rounds])
@@ -41,7 +41,7 @@ def size_of_lane(lane: Lane, state: LaneState) -> int:
 
 
 def size_of_session(state: SessionState) -> int:
-    """The bytes that a session takes, about."""
+    """Return about how many bytes a session takes."""
     settings = 0
     for one in (state.overrides, state.by_code):
         settings += len(one.values) + sum([1 + len(own) for own in one.tools.values()])
@@ -50,8 +50,8 @@ def size_of_session(state: SessionState) -> int:
 
 
 def bounded_lane(lane: Lane, state: LaneState) -> tuple[LaneState, int]:
-    """A lane's state within `LONGEST_LANE`, and its bytes: the state as it is, as nearly always; with the newest rounds
-    that fit; or, if not even one does, with nothing but its blocks and its session."""
+    """Return a lane's state within `LONGEST_LANE`, and its bytes: usually the unchanged state; else with the newest
+    rounds that fit; or, if not even one fits, with only its blocks and its session."""
     rounds, spent = state.rounds, state.spent
     while (size := size_of_lane(lane, state)) > LONGEST_LANE:
         if not rounds:

@@ -1,7 +1,7 @@
-"""Finds sub-agents that are started again and again with the same task.
+"""Find sub-agents that are started again and again with the same task.
 
-A sub-agent is told by its headers, for the first request of a batch job reads the same. Those that open alike are
-counted together under a key of their own: of the session that has started them and of how they open.
+A sub-agent is recognised by its headers, because the first request of a batch job looks the same. Sub-agents that open
+alike are counted together, under a key of the session that has started them and of how they open.
 """
 
 from hashlib import blake2b
@@ -17,18 +17,18 @@ WITHIN_S: Final = 300.0
 
 
 def spawner_of(lane: Lane, said: SessionHeaders) -> str:
-    """The session that has started the agent of a request; empty where nothing says that an agent has, or which one it
-    is. `said`: by its headers."""
+    """Return the session that has started the agent of a request; empty if the headers name no such session, or the
+    lane has no session id. `said`: what the headers say."""
     return (said.parent or (lane.session if said.is_sub_agent else "")) if lane.named else ""
 
 
 def spawn_lane(lane: Lane, spawner: str) -> Lane:
-    """The key of the sub-agents that a session has started and that open as this one."""
+    """Return the key of the sub-agents that a session has started and that open like this one."""
     return Lane(lane.credential, spawner, lane.fingerprint, KIND)
 
 
 def agent_digest(lane: Lane) -> bytes:
-    """What identifies a sub-agent."""
+    """Return a digest that identifies a sub-agent."""
     name = f"{lane.session}\n{lane.agent}"
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 

@@ -43,15 +43,15 @@ from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
 LONGEST_NOTE: Final = 8192
-"""Characters of the texts that are kept for one call. callfuse's own are a few hundred long."""
+"""The most characters of the texts that are kept for one call. callfuse's own are a few hundred long."""
 
 LONGEST_AUTOMATIC: Final = 2000
-"""Characters of a user message up to which its numbers do not count where messages are compared."""
+"""In user messages up to this many characters, numbers are ignored when messages are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneEvidence:
-    """What an exchange needs to keep of its conversation until its answer has come: nothing of the request itself.
+    """What an exchange keeps of its conversation until its answer has come: nothing of the request itself.
 
     `state` is the lane's state as it was; `rounds` are those of this timeline with all outcomes read so far, oldest
     first, at their places in this request; `length` is the number of messages in the request, `turn` the digest of its
@@ -87,11 +87,11 @@ class LaneEvidence:
         spent: Spent | None = None,
         cut_off: Sequence[tuple[ToolCall, str]] | None = None,
     ) -> LaneState:
-        """The lane's state with the rounds that the exchange has brought, delivered `now` (seconds), and the texts that
-        calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a call
-        was blocked. `told`: findings that the model knows of now and has not answered yet. `spent`: what the exchange
-        has spent, where there is a budget for turns. `cut_off`: the calls that a limit has cut off in its answer, each
-        with the text for its result; None where these are not looked for."""
+        """Return the lane's state with the rounds that the exchange has added, delivered `now` (seconds), and the texts
+        that calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a
+        call was blocked. `told`: findings that the model now knows and has not answered yet. `spent`: what the exchange
+        has spent, if there is a budget for turns. `cut_off`: the calls that a limit has cut off in its answer, each
+        with the text for its result; None if such calls are not looked for."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
         if blocks.count or any(one.blocked for one in brought):
@@ -120,14 +120,14 @@ class LaneEvidence:
         )
 
     def _spent_with(self, more: Spent) -> Spent:
-        """What the turn has spent, with that of this exchange."""
+        """Return what the turn has spent, including this exchange."""
         return self.spent.plus(more._replace(turn=self.spent.turn or self.turn))
 
     def _blocks_after(
         self, brought: Sequence[KeptRound], window: Collection[Signature], said: Sequence[bytes], now: float
     ) -> BlockMemory:
-        """What the lane remembers of its blocks after these rounds; `window`: that before them, newest first. `said`:
-        what identifies the text of the last user message."""
+        """Return what the lane remembers of its blocks after these rounds. `window`: the window before them, newest
+        first. `said`: digests of the text of the last user message."""
         blocks = self.blocks
         for one in brought:
             blocks = after_round(blocks, one, window if one.blocked else (), said, now)
@@ -135,8 +135,8 @@ class LaneEvidence:
 
 
 def _with_text(before: str, text: str) -> str:
-    """The texts of a call with one more, as of a client that tries again without ids; as they are if they have it, or
-    no room for it."""
+    """Return the texts of a call with one more, e.g. from a client that tries again without ids; unchanged if they have
+    this text already, or no room for it."""
     joined_length = len(before) + len("\n\n") + len(text)
     if joined_length > LONGEST_NOTE or text in before:
         return before
@@ -163,7 +163,7 @@ class Conversation(NamedTuple):
 
     @property
     def said(self) -> tuple[bytes, ...]:
-        """What identifies the text of the last user message."""
+        """The digests of the last user message's text."""
         known = self.evidence
         return known.said or _said(self.request, self.turn_at, known.turn, known.blocks, chained=self.chained)
 
@@ -177,9 +177,9 @@ def read_conversation(
     named: bool = False,
     begun_with: LaneState | None = None,
 ) -> Conversation:
-    """The conversation of a request, as the ledger's `state` of its lane completes it. `named`: the client gave the
-    session its id; `now` is in seconds. `begun_with`: the state that its exchange has begun with, where other
-    exchanges have written meanwhile: what these have blocked, a request that begins a conversation does not end."""
+    """Return the conversation of a request, completed by the ledger's `state` of its lane. `named`: the client gave the
+    session its id; `now` is in seconds. `begun_with`: the state at the beginning of the exchange, if other exchanges
+    have written since: a request that begins a conversation does not end the blocks of these."""
     chain = request.chain
     chained = chain is not None and chain.chained
     if chain is not None and state.rounds:
@@ -232,8 +232,8 @@ def read_conversation(
 def _since_release(
     merged: list[Round], timelines: list[list[Round]], kept: Sequence[KeptRound], released: float
 ) -> tuple[list[Round], bool]:
-    """The merged rounds that an operator's reset has left, if there was one, and whether one of them was blocked; the
-    newest timeline is parted there, as by a user message."""
+    """Return the merged rounds since an operator's reset, if there was one, and whether one of them was blocked. The
+    newest timeline is split there, as by a user message."""
     if not released:
         return merged, True in [round_.blocked for round_ in kept]
     since = _places_since(timelines[0], released)
@@ -243,19 +243,19 @@ def _since_release(
 
 
 def _places_since(rounds: Sequence[Round], released: float) -> int:
-    """How many rounds, newest first, an operator's reset has left: those up to the oldest one that came after it."""
+    """Count the rounds, newest first, up to the oldest one that came after an operator's reset."""
     return max((at + 1 for at, round_ in enumerate(rounds) if not _is_before(round_.time, released)), default=0)
 
 
 def _is_before(time: float | None, released: float) -> bool:
-    """Whether a round came before an operator's reset, if there was one. No round whose time is unknown can show that
-    it came after it."""
+    """Whether a round came before an operator's reset, if there was one. A round whose time is unknown counts as
+    before."""
     return bool(released) and (time is None or time <= released)
 
 
 def _date(rounds: Iterable[Round], state: LaneState) -> None:
-    """Give rounds of a lane that the ledger has forgotten the time when that was last used; and those that stand where
-    the first one after an operator's reset does, or behind it, the time of that one: their ids may be the client's."""
+    """Date rounds of a lane that the ledger has forgotten with the lane's last use. After an operator's reset, date
+    undated rounds from the first later round on with the time of that round: their ids may be the client's."""
     if state.last_used is not None:
         for round_ in rounds:
             round_.time = state.last_used
@@ -267,7 +267,7 @@ def _date(rounds: Iterable[Round], state: LaneState) -> None:
 
 
 def _supply(chain: ChainedRequest, rounds: Sequence[KeptRound]) -> None:
-    """Supply the delivered calls of kept rounds, by their whole ids."""
+    """Give the chain the delivered calls of kept rounds, by their whole ids."""
     known = {call.id: call for round_ in rounds for call in round_.delivered}
     chain.recall(lambda id_: (kept := known.get(bounded_id(id_))) and kept.call(id_), rounds[-1].turn)
 
@@ -275,10 +275,10 @@ def _supply(chain: ChainedRequest, rounds: Sequence[KeptRound]) -> None:
 def _spent(
     view: RequestView, match: LedgerMatch, state: LaneState, begun_with: LaneState | None, settings: LoopSettings
 ) -> Spent:
-    """What counts for the budget of a request: of a turn, nothing of the one before.
+    """Return what counts for the budget of a request; for a turn, nothing of the turn before.
 
-    It is the turn that the lane knows if the ledger knows its rounds, or if its first request is sent once more. A turn
-    that others have begun meanwhile takes what a late exchange of the one before has spent, so that nothing is lost."""
+    It is the turn that the lane knows if the ledger knows its rounds, or if its first request is sent again. A turn
+    that others have begun includes what a late exchange of the turn before spends, so that nothing is lost."""
     spent = state.spent
     if settings.budget.by != "turn" or match.kept or (begun_with is not None and spent.turn != begun_with.spent.turn):
         return spent
@@ -294,7 +294,7 @@ def _brings_results(view: RequestView, match: LedgerMatch) -> bool:
 
 
 def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
-    """The rounds of a history (newest first, None for a real user message), parted at its real user messages. Older
+    """Split the rounds of a history (newest first, None for a real user message) at its real user messages. Older
     timelines without a round are left out."""
     rounds: list[Round] = []
     timelines = [rounds]
@@ -308,8 +308,8 @@ def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
 
 
 def _merge(view: RequestView, match: LedgerMatch) -> tuple[list[Round], list[KeptRound], bool]:
-    """The rounds of request and ledger, newest first; the kept rounds as they stand then, oldest first; and whether a
-    result was read that the ledger did not have."""
+    """Merge the rounds of request and ledger, newest first. Also return the kept rounds as they then stand, oldest
+    first, and whether a result was read that the ledger did not have."""
     if not match.kept:
         return [*view.rounds, *match.before], [*match.left], False
     places = places_among(view, match)
@@ -343,7 +343,7 @@ def _merge(view: RequestView, match: LedgerMatch) -> tuple[list[Round], list[Kep
 
 
 def _taken_up(kept: Sequence[KeptRound], begin: int, end: int) -> list[KeptRound]:
-    """The kept rounds from `begin` on, newest first, without tries in place of which the client took up `kept[end]`."""
+    """Return the kept rounds from `begin` on, newest first, without tries that the client replaced by `kept[end]`."""
     rounds = [*kept[begin:end]][::-1]
     if rounds and end < len(kept):
         place = kept[end].position
@@ -352,9 +352,9 @@ def _taken_up(kept: Sequence[KeptRound], begin: int, end: int) -> list[KeptRound
 
 
 def _said(request: Request, turn_at: int, turn: bytes, blocks: BlockMemory, *, chained: bool) -> tuple[bytes, ...]:
-    """What identifies the text of the user message at `turn_at`: its digest `turn`, which in a chain holds the place as
-    well, and then that of the text alone, without the numbers and times in it, which is known from before where the
-    request does not hold it."""
+    """Return the digests of the user message at `turn_at`: first `turn`, which in a chain depends on the place as well,
+    then the digest of the text alone, without numbers and times. If the request does not hold the text, the second
+    digest is the remembered one."""
     typed = request.typed_message(turn_at) if turn_at >= 0 else None
     if typed is not None:
         return turn, digest_of(map(_without_numbers, (one.text for one in typed.texts)))
@@ -362,29 +362,29 @@ def _said(request: Request, turn_at: int, turn: bytes, blocks: BlockMemory, *, c
 
 
 def _said_for(blocks: BlockMemory, view: RequestView, request: Request) -> tuple[bytes, ...]:
-    """What a lane that remembers blocks needs to know of the last user message; empty for any other."""
+    """Return the digests of the last user message for a lane that remembers blocks; empty for any other lane."""
     return _said(request, view.turn_at, view.turn, blocks, chained=view.chained) if blocks.count else ()
 
 
 def _without_numbers(text: str) -> bytes:
-    """A text for comparison: harnesses count what they say, or say when. A long one, or one of nothing else, is as it
-    is."""
+    """Return a text for comparison without numbers and times, which harnesses put into their messages. A text that is
+    long, or has no letters, is unchanged."""
     if len(text) > LONGEST_AUTOMATIC or not any(map(str.isalpha, text)):
         return text.encode("utf-8", "surrogatepass")
     return normalise(text)
 
 
 def _begins_anew(view: RequestView, state: LaneState, request: Request) -> bool:
-    """Whether a request is the beginning of a new conversation: no model has said anything in it. In a named session it
-    may be a summary: then its text is new."""
+    """Whether a request begins a new conversation: no model has said anything in it. In a named session it may follow a
+    compaction instead: then its text is new."""
     if view.chained or view.rounds or not is_unanswered(request) or is_summed(view, request):
         return False
     return not view.named or view.turn in state.blocks.turns
 
 
 def _has_dropped_all(view: RequestView, state: LaneState, request: Request) -> bool:
-    """Whether a harness has dropped the answers from its history and goes on: behind the task it says what it has said
-    before."""
+    """Whether a harness has dropped the answers from its history and continues: behind the task it repeats an earlier
+    message."""
     if view.chained or view.rounds or not is_unanswered(request):
         return False
     typed = [at for at in range(request.length) if request.typed_message(at) is not None]
@@ -394,13 +394,13 @@ def _has_dropped_all(view: RequestView, state: LaneState, request: Request) -> b
 
 
 def is_unanswered(request: Request) -> bool:
-    """Whether nothing in a request was said by a model yet."""
+    """Whether a request contains nothing yet that a model has said."""
     return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
 
 
 def _still_told(view: RequestView, match: LedgerMatch, state: LaneState, request: Request) -> tuple[Told, ...]:
-    """What the model was told and has not answered yet, at its place in this request: nothing at the beginning of a new
-    conversation, and nothing of an answer that the client did not take up, so that it sends the same request again."""
+    """Return the findings that the model knows and has not answered yet, at their places in this request: none at the
+    beginning of a new conversation, and none of an answer that the client did not take up before it tried again."""
     if _begins_anew(view, state, request):
         return ()
     if not match.kept:
@@ -412,10 +412,10 @@ def _still_told(view: RequestView, match: LedgerMatch, state: LaneState, request
 def _remembered_blocks(
     view: RequestView, match: LedgerMatch, state: LaneState, request: Request, begun_with: LaneState | None
 ) -> BlockMemory:
-    """What the lane remembers of its blocks, with those that the last user message of this request has ended.
+    """Return what the lane remembers of its blocks, with those that the last user message of this request has ended.
 
-    A try that the client did not take up was made for the same user message, so none of it is ended. The beginning of a
-    new conversation ends all, but not what others have blocked since it has begun.
+    A try that the client did not take up was made for the same user message, so nothing of it is ended. The beginning
+    of a new conversation ends all blocks, unless other exchanges have blocked calls since this one has begun.
     """
     dropped = _has_dropped_all(view, state, request)
     ends_all = begun_with is None or begun_with.blocks == state.blocks
@@ -431,8 +431,8 @@ def _remembered_blocks(
 
 
 def _left_of_others(match: LedgerMatch, state: LaneState, begun_with: LaneState | None) -> tuple[KeptRound, ...]:
-    """The rounds that other exchanges have brought since this one has begun, and that its request leaves out: they are
-    no tries of its client."""
+    """Return the rounds that other exchanges have added since this one has begun, and that its request leaves out: they
+    are no tries of its client."""
     if begun_with is None:
         return ()
     known = {id(one) for one in match.kept}
@@ -440,7 +440,7 @@ def _left_of_others(match: LedgerMatch, state: LaneState, begun_with: LaneState 
 
 
 def _complete(round_: Round, kept: KeptRound, unique: Set[str], *, newest: bool) -> tuple[KeptRound, bool]:
-    """Give a round of the request what the ledger knows of it: its time, steps and outcomes. Returns the kept round
+    """Give a round of the request what the ledger knows about it: its time, steps and outcomes. Return the kept round
     with the outcomes of results that have come since, and whether there were any.
 
     The result of a call without an id is read as long as its round is the newest: it may have run again there.
@@ -467,14 +467,14 @@ def _complete(round_: Round, kept: KeptRound, unique: Set[str], *, newest: bool)
 
 
 def _with_withheld(round_: Round, kept: KeptRound) -> Round:
-    """A round of the request with the calls that were withheld beside its own."""
+    """Return a round of the request with the calls that were withheld beside its own."""
     gone = tuple([call.past() for call in kept.calls if call.withheld])
     return Round(gone + round_.calls, round_.position, kept.time)
 
 
 def keep_round(calls: Sequence[PastCall], position: int, time: float | None, turn: bytes) -> KeptRound:
-    """A round as the ledger keeps it, its results read. `position` is its message's place in the history, `turn` the
-    digest of the user message that it was made for."""
+    """Return a round as the ledger keeps it, its results read. `position` is its message's place in the history, `turn`
+    the digest of the user message that it was made for."""
     kept = [
         KeptCall(
             bounded_id(one.id),
