@@ -261,8 +261,8 @@ class Ledger(Protocol):
         ...
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
-        """Write the lanes of an exchange, of one credential and revision: all of them or, if the lane or the session in
-        `read` has moved (`has_moved`), none. Then return the current state."""
+        """Write the lanes of an exchange, of one credential and revision: all of them; or none, and return the current
+        state, if the lane or the session in `read` has moved (`has_moved`)."""
         ...
 
     async def write_session(
