@@ -16,7 +16,7 @@ StreamFormat = Callable[[bytes], Format | None]
 
 
 class Shape(NamedTuple):
-    """The form of an answer. `stream`: the format of a streamed one; None for a whole body. `unreadable`: why the
+    """The form of an answer. `stream`: the format of a streamed answer; None for a whole body. `unreadable`: why the
     answer can be neither guarded nor watched; empty if it can."""
 
     stream: Format | None = None
@@ -43,14 +43,14 @@ def is_success(message: Message) -> bool:
 
 
 def split_blanks(body: bytes) -> tuple[bytes, bytes]:
-    """The white space before a whole answer, which gateways send to keep a connection open, and what follows."""
+    """Split a whole answer: the white space before it, which gateways send to keep a connection open, and the rest."""
     rest = body.lstrip(_BLANKS) if type(body) is bytes else body  # apps send other types, too
     return body[: len(body) - len(rest)], rest
 
 
 def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
-    """The form of an answer by its headers, once its content codings are off; the last of repeated types counts.
-    Replaces an iterable of headers by a list."""
+    """Return the form of an answer by its headers, once its content codings are removed; the last of repeated types
+    counts. Replaces an iterable of headers by a list."""
     content_type, encoding = describe(message)
     try:
         if encoding:
@@ -61,8 +61,8 @@ def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
 
 
 def describe(message: Message) -> tuple[bytes, str]:
-    """Content type (lower case) and content encoding (empty for plain bytes) of an answer. Replaces an iterable of
-    headers by a list."""
+    """Return the content type (lower case) and content encoding (empty for plain bytes) of an answer. Replaces an
+    iterable of headers by a list."""
     content_type = encoding = b""
     given = message.get("headers") or ()
     if not isinstance(given, list | tuple):  # ASGI allows an iterable that can be read once only
@@ -85,7 +85,7 @@ def _shape_of_type(content_type: bytes, stream_format: StreamFormat) -> Shape:
 
 
 def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
-    """The form of an answer by its first bytes; `UNDECLARED` if they do not tell yet."""
+    """Return the form of an answer by its first bytes; `UNDECLARED` if these do not show the form yet."""
     binary = aws_events.is_begin(begin)
     if binary:
         return _shape_of_type(aws_events.MEDIA_TYPE, stream_format)
@@ -101,16 +101,16 @@ def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
 
 
 class Intake:
-    """The body of one answer as plain bytes.
+    """Reads the body of one answer as plain bytes.
 
-    `shape`: its form, `UNDECLARED` until it is known; `delayed`: messages that wait for that; `led`: bytes of blanks
-    that have left before. `packed`: it comes in a content coding; `spoiled`: that is broken. `raw`: it is only looked
-    at, and its messages pass as they come. `direct`: a stream that comes plain, and is not only looked at. `begin`: its
-    first chunk, if that has left unread. `has_length`: its start declares its length; `waits_for_body`: that has
-    headers that depend on the body, if this is whole.
+    `shape`: the body's form, `UNDECLARED` until it is known; `delayed`: messages that wait for the form; `led`: bytes
+    of blanks that have been sent before. `packed`: the body has a content coding; `spoiled`: the coding is broken.
+    `raw`: the body is only looked at, and its messages pass as they come. `direct`: a plain stream that is not only
+    looked at. `begin`: the first chunk, if it was sent unread. `has_length`: the start declares a length;
+    `waits_for_body`: the start has headers that depend on the body, if the body is whole.
 
-    `streamed`: the client has asked for a stream; then the first bytes tell whether an answer that is declared as JSON
-    is one all the same.
+    `streamed`: the client has asked for a stream; then the first bytes show whether an answer that is declared as JSON
+    is a stream anyway.
     """
 
     __slots__ = (
@@ -151,15 +151,16 @@ class Intake:
 
     @property
     def may_be_whole(self) -> bool:
-        """Whether it is declared as JSON that is not streamed."""
+        """Whether the answer is declared as JSON that is not streamed."""
         return WHOLE in (self.shape, self._otherwise)
 
     def plain_of(self, message: Message) -> Iterator[bytes]:
-        """The plain bytes of a message."""
+        """Yield the plain bytes of a message."""
         return self.plain(message.get("body") or b"", final=not message.get("more_body", False))
 
     def plain(self, chunk: bytes, *, final: bool) -> Iterator[bytes]:
-        """The plain bytes of a chunk, in pieces. Raises UnreadableBodyError if it is broken, or cut off at its end."""
+        """Yield the plain bytes of a chunk, in pieces. Raises UnreadableBodyError if it is broken, or cut off at its
+        end."""
         if self._unpacker is None:
             yield chunk
             return
@@ -168,7 +169,7 @@ class Intake:
             self._unpacker.finish()
 
     def detect_shape(self, pieces: Iterator[bytes], *, final: bool) -> bytes:
-        """Take plain bytes until they show the form (`final`: none come after them). Returns all so far if they do."""
+        """Take plain bytes until they show the form (`final`: no more will come). Returns all so far if they do."""
         try:
             for piece in pieces:
                 self._begin += piece
@@ -187,14 +188,14 @@ class Intake:
         return begin
 
     def lead(self) -> bytes:
-        """The white space at the beginning that has come and not left yet. It is the same in all forms that may
-        follow."""
+        """Return the white space at the beginning that has come and was not sent yet. It is the same in all forms that
+        may follow."""
         blanks, _ = split_blanks(self._begin)
         new, self.led = blanks[self.led :], len(blanks)
         return new
 
     def start(self, start: Message) -> Message:
-        """The start of the answer for its plain bytes: as it came, or without what is true of packed ones only."""
+        """Return the start to send with the plain bytes: as it came, or without headers that only fit packed bytes."""
         if not self.packed:
             return start
         return {**start, "headers": without(start.get("headers") or (), BODY_BOUND | {b"content-encoding"})}

@@ -1,7 +1,7 @@
-"""Runs a task beside the app's call, which goes on in the host's own task.
+"""Runs a task beside the app's call, while that stays in the host's own task.
 
-Under asyncio it is a task without a parent, so that calls which need none cost nothing. Other event loops, such as
-trio, have no such tasks: there a task group surrounds the call.
+Under asyncio the task has no parent, so an app's call that needs no such task costs nothing more. Other event loops,
+such as trio, have no tasks without a parent: there a task group surrounds the app's call.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ import anyio.abc
 
 
 class Beside:
-    """Surrounds one call of the app. A task that still runs at its end is cancelled; under asyncio it must be stopped
-    before."""
+    """Surrounds one call of the app. A task that still runs at the call's end is cancelled; under asyncio it must be
+    stopped before."""
 
     __slots__ = ("_group", "_task")
 

@@ -19,12 +19,12 @@ MOST_PAUSES: Final = 10
 
 
 class RequestBody:
-    """The messages of one request.
+    """Reads and replays the messages of one request.
 
     `content`: the whole body; None if it was not read to its end (too long, or the client left). Then `replay` gives
-    what was read, followed by the rest. `gone`: the client has disconnected before its answer's end; `answered`: that
-    has been sent, behind which servers tell a disconnect too. `unread`: why the body was not read to its end. `share`:
-    what is kept of it counts there.
+    what was read, followed by the rest. `gone`: the client has disconnected before the answer's end; `answered`: the
+    answer was sent to its end, after which servers report a disconnect, too. `unread`: why the body was not read to its
+    end. `share`: counts the bytes that are kept of the request.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class RequestBody:
             self.unread = "read_timeout_s"
 
     def _take(self, message: Message, limit: int) -> bool:
-        """Take a message; whether the next one is to be read."""
+        """Take a message. Returns whether to read the next one."""
         if message["type"] != "http.request":
             self._messages.append(message)
             self.gone = message["type"] == "http.disconnect"
@@ -92,7 +92,7 @@ class RequestBody:
         self._messages.insert(0, {"type": "http.request", "body": body, "more_body": more})
 
     def replay(self, content: bytes | None = None) -> Receive:
-        """A `receive` that gives the body (`content` if given, else as it came), then the host's further messages."""
+        """Return a `receive` that gives the body (`content`, or as it came), then the host's further messages."""
         messages = self._messages[::-1]
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
@@ -105,12 +105,12 @@ class RequestBody:
         self._messages = []
 
     def pass_on(self) -> Receive:
-        """As `replay`, for an exchange that keeps nothing of its request: what was read counts no longer."""
+        """Return `replay()` for an exchange that keeps nothing of its request: the bytes read count no longer."""
         self.share.drop_request()
         return self.replay()
 
     def close(self) -> None:
-        """The exchange is over: drop the body, and what any `receive` still has to give of it. An app that keeps a
+        """Drop the body, and what any `receive` still has to give of it: the exchange is over. An app that keeps a
         `receive`, or an exception whose traceback refers to one, then keeps no body alive."""
         self.release()
         for messages in self._to_give:
@@ -119,14 +119,14 @@ class RequestBody:
         self.share.close()
 
     def hang_up(self) -> None:
-        """Tell the app of a disconnect, though the client is still there: in each `receive` that waits, and from now
+        """Report a disconnect to the app, though the client is still there: in each `receive` that waits, and from now
         on."""
         self._is_over = True
         for scope in self._waiting:
             scope.cancel()
 
     async def next(self) -> Message:
-        """The next message after the body; a disconnect once it has been seen, or the app is hung up on."""
+        """Return the next message after the body; a disconnect once the client has left or the app was hung up on."""
         message: Message = {"type": "http.disconnect"}
         if self.gone or self._is_over:
             return message

@@ -17,12 +17,12 @@ GRAIN: Final = 4096
 
 
 class Spare(Protocol):
-    """What is kept for later exchanges, and how many bytes it takes."""
+    """Data that is kept for later exchanges, and how many bytes that takes."""
 
     size: int
 
     def clear(self) -> None:
-        """Drop it."""
+        """Drop all of the data."""
         ...
 
 
@@ -38,7 +38,7 @@ class ByteBudget:
         self.used = 0
 
     def open(self) -> "Share":
-        """The share of a new exchange, of no bytes yet."""
+        """Open the share of a new exchange, with no bytes yet."""
         return Share(self)
 
     def fits(self) -> bool:
@@ -71,11 +71,11 @@ class Share:
         return self._budget.fits()
 
     def drop_request(self) -> None:
-        """The request is not kept any more."""
+        """Count the request no longer: it is not kept any more."""
         self._budget.used -= self._request
         self._request = 0
 
     def close(self) -> None:
-        """Nothing is kept any more; may be called again."""
+        """Count nothing any more: nothing is kept. May be called again."""
         self._budget.used -= self._request + self.answer
         self._request = self.answer = 0

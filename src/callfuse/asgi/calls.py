@@ -1,8 +1,8 @@
 """Calls the wrapped app for the client, and once more each time the model is asked again.
 
-Where calls of the answer could be loops from its start (`GuardedExchange`), each call of the app runs in its own task,
-so that the exchange can go on before the app has returned. Where one could only be one too many of its answer
-(`WatchedCall`), nobody is asked again, and the app's call goes on in the host's own task.
+Where any call of the answer could be a loop (`GuardedExchange`), each call of the app runs in its own task, so that the
+exchange can continue before the app has returned. Where a call could only be one too many in its answer
+(`WatchedCall`), the model is not asked again, and the app's call stays in the host's own task.
 """
 
 import math
@@ -33,11 +33,11 @@ MOST_UNHEEDED: Final = 8
 
 
 class ClientGoneError(OSError):
-    """The answer that an app goes on with is no longer wanted."""
+    """Raised in an app that continues an answer which the client no longer wants."""
 
 
 class Unheeded:
-    """What an app sends after a disconnect. `scope`: that of its call."""
+    """Drops what an app sends after a disconnect. `scope`: that of the app's call."""
 
     __slots__ = ("_left",)
 
@@ -56,12 +56,12 @@ class Unheeded:
 
 
 class AppCall:
-    """Runs the app once. `answer` takes its messages. `over` is set when it has returned or raised, or when it has been
-    left; `ended` only when it has returned or raised.
+    """Runs the app once. `answer` takes its messages. `over` is set when the app has returned or raised, or when the
+    call was left; `ended` only when the app has returned or raised.
 
     A call is left when its answer is complete or no longer needed. What it still sends is dropped, its `receive`
-    reports a disconnect, and it may end in its own time: frameworks run background tasks then. One that is hung up on
-    was in the middle of its answer, so its `send` tells of the disconnect, too.
+    reports a disconnect, and it may end in its own time: frameworks run background tasks then. A call that is hung up
+    on was in the middle of its answer, so its `send` reports the disconnect, too.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class AppCall:
         self._cancel = anyio.CancelScope()
 
     async def run(self) -> None:
-        """Call the app; an exception is kept for `take_failure`."""
+        """Call the app, and keep its exception for `take_failure`."""
         try:
             with self._cancel:
                 await self._app(self._scope, self.receive, self.send)
@@ -111,12 +111,12 @@ class AppCall:
             self.over.set()
 
     def take_failure(self) -> BaseException | None:
-        """The exception of the app, if any. Cleared here, because its traceback refers to this call."""
+        """Return the exception of the app, if any, and clear it, because its traceback refers to this call."""
         failure, self._failure = self._failure, None
         return failure
 
     def close(self) -> None:
-        """The exchange is over: drop what leads to it, because frames of the app may refer to this call for longer."""
+        """Drop what refers to the exchange, which is over: frames of the app may refer to this call for longer."""
         self.answer, self._receive = _drop, _disconnect
 
     def leave(self) -> None:
@@ -130,19 +130,19 @@ class AppCall:
         self._cancel.cancel()
 
     def hang_up(self) -> None:
-        """Leave the call as a client does that goes away."""
+        """Leave the call as if the client had disconnected."""
         self._unheeded = Unheeded(self._scope)
         self.leave()
 
     async def send(self, message: Message) -> None:
-        """The app's `send`. Raises ClientGoneError if the app goes on after it was hung up on."""
+        """Take a message of the app. Raises ClientGoneError if the app continues after it was hung up on."""
         if not self._left.is_set():
             await self.answer(message)
         elif self._unheeded is not None:
             await self._unheeded.note()
 
     async def receive(self) -> Message:
-        """The app's `receive`: the body, then the client's messages; a disconnect once the call is left."""
+        """Return the body, then the client's messages; a disconnect once the call is left."""
         message: Message = {"type": DISCONNECT}
         if self._left.is_set():
             return message
@@ -160,7 +160,7 @@ class AppCall:
 
 
 async def _drop(_message: Message) -> None:
-    """What a call sends after its exchange goes nowhere."""
+    """Drop what a call sends after its exchange."""
 
 
 async def _disconnect() -> Message:
@@ -168,7 +168,7 @@ async def _disconnect() -> Message:
 
 
 class GuardedExchange:
-    """Runs the app for one request whose answer may lose calls.
+    """Runs the app for one request from whose answer calls may be withheld.
 
     Raises only what the app and the server's `send` raise.
     """
@@ -235,7 +235,7 @@ class GuardedExchange:
         return self._call
 
     async def _take_first(self, message: Message) -> None:
-        """The `send` of the first call, up to the start of its answer."""
+        """Take a message of the first call, until its answer has started."""
         if message["type"] == START:
             hand_back(self._first, self._given)
             if self._call is not None:
@@ -243,8 +243,8 @@ class GuardedExchange:
         await self._driver.take(message)
 
     def after_message(self) -> None:
-        """Start the timer if a hold began, and leave the call if the model is to be asked again. Hang up on it if its
-        answer has been cut short, be it asked again or not."""
+        """Start the timer if a hold began, and leave the call if the model is to be asked again. Hang up on the call if
+        its answer has been cut short, whether the model is asked again or not."""
         delivery = self._delivery
         if delivery.hold_began() and self._tasks is not None and delivery.timer is not None:
             self._tasks.start_soon(delivery.timer.run, self._cancel_call)
@@ -256,15 +256,15 @@ class GuardedExchange:
             self._call.hang_up()
 
     async def drop(self) -> None:
-        """Nothing to do: `AppCall.send` drops what a call sends after it was hung up on."""
+        """Do nothing: `AppCall.send` drops what a call sends after it was hung up on."""
 
     def _cancel_call(self) -> None:
         if self._call is not None:
             self._call.cancel()
 
     async def _ask_again(self, ask: Ask) -> AppCall | None:
-        """Call the app with an amended request. Takes the next rung if the answer cannot be used or no path leads to
-        the model; returns None in the latter case."""
+        """Call the app with an amended request. Escalates to the next rung if the answer cannot be used or no path
+        leads to the model; returns None in the latter case."""
         delivery = self._delivery
         delivery.ask = None
         scope = self._scope_for(ask)
@@ -287,7 +287,7 @@ class GuardedExchange:
         return call
 
     def _scope_for(self, ask: Ask) -> Scope | None:
-        """The scope of an amended request; None if no path leads to the model that it is for."""
+        """Return the scope of an amended request; None if no path leads to the model to ask."""
         delivery = self._delivery
         with delivery.keeper.fail_open.stage("while asking"):
             scope = headers.for_body(self._scope, ask.body, again=True, identity=True)
@@ -300,7 +300,7 @@ class GuardedExchange:
 
 class LaterAnswer:
     """The app's answer to an amended request. Its first byte makes it the client's answer, and lifts the deadline of
-    `first_byte`. `cause`: why it did not, for the log."""
+    `first_byte`. `cause`: why it did not become the client's answer, for the log."""
 
     __slots__ = ("_accepted", "_begun", "_driver", "_exchange", "_first_byte", "cause")
 
@@ -312,7 +312,7 @@ class LaterAnswer:
         self._accepted = self._begun = False
 
     async def send(self, message: Message) -> None:
-        """The `send` of the app's call."""
+        """Take a message of the app's call."""
         driver, delivery = self._driver, self._driver.delivery
         guard, kind = delivery.guard, message["type"]
         if guard is None:
@@ -336,7 +336,7 @@ class LaterAnswer:
 
 
 class WatchedCall:
-    """Calls the app once, in the host's own task, for an answer in which a call could still be one too many."""
+    """Calls the app once, in the host's own task, for an answer with a finding only if it has a call too many."""
 
     __slots__ = ("_beside", "_body", "_delivery", "_scope", "_unheeded")
 
@@ -354,7 +354,7 @@ class WatchedCall:
             await call_app(app, used, given, receive, send)
 
     async def __aenter__(self) -> None:
-        """An error that the app raises within ends here if its answer was cut short: the app has been hung up on."""
+        """Suppress, on leaving, an error of an app whose answer was cut short: the app has been hung up on."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -369,18 +369,18 @@ class WatchedCall:
         return delivery.client.is_cut
 
     def after_message(self) -> None:
-        """Begin with heartbeats if a hold began, and hang up if the answer has been cut short."""
+        """Start heartbeats if a hold began, and hang up if the answer has been cut short."""
         if self._delivery.client.is_cut:
             self._body.hang_up()
         if self._delivery.hold_began() and self._delivery.timer is not None:
             self._beside.start(partial(self._delivery.timer.run, _nothing))
 
     async def drop(self) -> None:
-        """Drop what the app sends behind an answer that was cut short."""
+        """Drop what the app sends after its answer was cut short."""
         if self._unheeded is None:
             self._unheeded = Unheeded(self._scope)
         await self._unheeded.note()
 
 
 def _nothing() -> None:
-    """No model is asked again, so there is no call to be cancelled."""
+    """Do nothing: no model is asked again, so there is no call to cancel."""

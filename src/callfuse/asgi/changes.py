@@ -34,13 +34,13 @@ async def change_lanes(
     make: Callable[[LaneState | None], Awaitable[Mapping[Lane, LaneState]]],
     now: float,
 ) -> bool:
-    """Write what an exchange brings to the state that it has `read`, or that others have written since. Returns False
-    if others have always come first.
+    """Write what an exchange adds to the state that it has `read`, or that others have written since. Returns False if
+    others have always written first.
 
-    Those of one event loop that did not come first go on one behind another: otherwise each would fail once for each
-    of the others.
+    Writers of one event loop whose first try failed wait for one another: otherwise each would fail once for each of
+    the others.
 
-    `make`: the lanes with what it brings, given the state to which that is added; None for the one that it has read.
+    `make`: returns the lanes with what is added to the given state; None stands for the state that was `read`.
     """
     state: LaneState | None = None
     async with AsyncExitStack() as turn:
@@ -57,7 +57,7 @@ async def change_lanes(
 
 
 def _turn_of(lane: Lane) -> anyio.Lock:
-    """What those hold one after another who write to a lane."""
+    """Return the lock that writers to a lane hold one after another."""
     turns = _TURNS.get(None)
     if turns is None:
         turns = WeakValueDictionary[Lane, anyio.Lock]()
@@ -74,7 +74,7 @@ async def change_session(
 ) -> SessionState:
     """Change a session, as it was `read` or as others have changed it since; returns what was written.
 
-    The last try writes over what is there: a person was told that it holds.
+    The last try overwrites what is there, because a person was told that the change is in effect.
     """
     for tries_left in range(MOST_TRIES, 0, -1):
         after = replace(change(read), revision=next_revision(read.revision, token_hex(8)))
@@ -91,8 +91,8 @@ async def change_sessions(
     change: Callable[[SessionState], SessionState],
     now: float,
 ) -> list[tuple[SessionState, SessionState]]:
-    """Change sessions of one credential alike, where processes share them all or none; returns each as it was and as it
-    is. Raises StoreUnavailable, and what `change` raises; then nothing is changed."""
+    """Change sessions of one credential alike, where processes share sessions all or none; returns each before and
+    after. Raises StoreUnavailable, and what `change` raises; then nothing is changed."""
     before = dict(read)
     revision = next_revision(max((state.revision for state in before.values()), default=""), token_hex(8))
     after = {key: replace(change(state), revision=revision) for key, state in before.items()}

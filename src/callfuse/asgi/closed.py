@@ -1,5 +1,5 @@
-"""What a client gets, under `fail_closed`, where an error of callfuse's own keeps calls from being judged before any of
-the answer has come: a block in the answer's place, for it may hold a call."""
+"""Blocks an answer, under `fail_closed`, if an error of callfuse's own prevents judging its calls before any of it has
+come."""
 
 from callfuse.asgi.commands import SyntheticReply
 from callfuse.asgi.prepare import Prepared
@@ -10,7 +10,7 @@ ACTION = b"block"
 
 
 def closed_reply(prepared: Prepared) -> SyntheticReply | None:
-    """The block; None if the exchange passes, because no call of it could be withheld."""
+    """Return the block; None if the exchange passes, because no call of its answer could be withheld."""
     settings = prepared.settings
     withholds = settings.enabled and settings.blocks and not prepared.observed and prepared.arm.name != HOLDOUT
     if not (settings.fail_closed and withholds):

@@ -1,7 +1,7 @@
-"""Takes content codings off (gzip, deflate, zstd, br), piece by piece, so that neither time nor memory runs away.
+"""Removes content codings (gzip, deflate, zstd, br), piece by piece, in bounded time and memory.
 
-A bomb is a few bytes that unpack to many. So bytes go in by small steps and come out in pieces of bounded length, and
-whoever reads them stops when it has had enough. Each step costs what it takes in and gives out, and no more.
+A bomb is a few bytes that unpack to many. So bytes go in by small steps and come out in pieces of bounded length, and a
+reader stops when it has had enough. A step costs no more than the bytes that it takes in and gives out.
 """
 
 import zlib
@@ -33,14 +33,14 @@ class UnreadableBodyError(ValueError):
 
 
 class Unpacker(Protocol):
-    """Takes one coding off one body.
+    """Removes one coding from one body.
 
     `members`: how many have begun of the members (gzip) or frames (zstd) that a body may consist of.
     """
 
     @property
     def members(self) -> int:
-        """See above."""
+        """How many members or frames have begun."""
         ...
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -54,7 +54,7 @@ class Unpacker(Protocol):
 
 
 class _Inflate:
-    """zlib's formats, and raw deflate streams, which some clients send as `deflate`."""
+    """Unpacks zlib's formats, and raw deflate streams, which some clients send as `deflate`."""
 
     def __init__(self, *, is_gzip: bool) -> None:
         self.members = 0
@@ -87,7 +87,7 @@ class _Inflate:
 
 
 class _Zstd:
-    """Needs Python 3.14 or the package `backports.zstd`, which is the same for older ones."""
+    """Unpacks zstd. Needs Python 3.14, or the package `backports.zstd` for older ones."""
 
     def __init__(self) -> None:
         self.members = 0
@@ -120,7 +120,7 @@ class _Zstd:
 
 
 class _Brotli:
-    """Needs a package `brotli` (1.2 or newer) or `brotlicffi` that can limit its output."""
+    """Unpacks br. Needs a package `brotli` (1.2 or newer) or `brotlicffi` that can limit its output."""
 
     def __init__(self) -> None:
         self.members = 1
@@ -147,7 +147,7 @@ class _Brotli:
 
 
 def _import_first(*names: str) -> Any:
-    """The first of these modules that is installed. Raises ImportError if none is."""
+    """Import the first of these modules that is installed. Raises ImportError if there is no such module."""
     for name in names[:-1]:
         try:
             return import_module(name)
@@ -166,7 +166,7 @@ _UNPACKERS: Final[dict[str, Callable[[], Unpacker]]] = {
 
 
 class _Plain:
-    """No coding at all."""
+    """Returns bytes as they came: there is no coding."""
 
     members = 0
 
@@ -174,11 +174,11 @@ class _Plain:
         yield data
 
     def finish(self) -> None:
-        """Nothing can be missing."""
+        """Do nothing: nothing can be missing."""
 
 
 class _Stacked:
-    """One coding above another: what the outer one gives goes into the inner one."""
+    """Removes one coding after another: what the outer one gives goes into the inner one."""
 
     def __init__(self, outer: Unpacker, inner: Unpacker) -> None:
         self._outer = outer
@@ -198,8 +198,8 @@ class _Stacked:
 
 
 def unpacker_of(encoding: str) -> Unpacker:
-    """What takes the codings of a `content-encoding` header off. Raises UnreadableBodyError if one is unknown or if
-    there are too many."""
+    """Return the unpacker for the codings of a `content-encoding` header. Raises UnreadableBodyError if one is unknown
+    or if there are too many."""
     names = [name for part in encoding.split(",") if (name := part.strip().lower()) != "identity"]
     if len(names) > MOST_CODINGS:
         raise UnreadableBodyError(f"over {MOST_CODINGS} codings")
@@ -218,7 +218,7 @@ def _unpacker_of_one(name: str) -> Unpacker:
 
 
 def unpack(content: bytes, encoding: str, limit: int) -> bytes:
-    """A whole body without the codings of its `content-encoding` header, in time linear to what comes out.
+    """Unpack a whole body by its `content-encoding` header, in time linear to the unpacked length.
 
     Raises UnreadableBodyError if it is broken, longer than `limit` bytes, or made to be long.
     """
@@ -229,7 +229,7 @@ def unpack(content: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _within_limits(unpacker: Unpacker, content: bytes, limit: int) -> Iterator[bytes]:
-    """The pieces of a whole body. Raises UnreadableBodyError at the first limit."""
+    """Yield the pieces of a whole body. Raises UnreadableBodyError at the first limit."""
     most = max(HARMLESS_BYTES, MOST_TIMES * len(content))
     size = 0
     for piece in unpacker.feed(content):

@@ -36,8 +36,8 @@ NOTHING: Final = FoundCommands()
 
 
 class Session(NamedTuple):
-    """The session of an exchange. `name`: what its settings are kept by. `now`: the time of the exchange, in
-    seconds."""
+    """The session of an exchange. `name`: the name under which its settings are kept. `now`: the time of the exchange,
+    in seconds."""
 
     lane: Lane
     name: str
@@ -77,7 +77,7 @@ class ChatCommands:
         return found
 
     def without_closed(self, kept: SessionState) -> SessionState:
-        """A session's settings without those that the operator has closed since."""
+        """Return a session's settings without those that the operator has closed since."""
         if not (self._closed and kept.overrides):
             return kept
         return replace(kept, overrides=kept.overrides.without(self._closed))
@@ -148,7 +148,7 @@ class Status:
         self._by_code = by_code
 
     def __call__(self, session: Overrides) -> list[tuple[str, str, str]]:
-        """Rows of name, value and tier, with the session's own settings applied."""
+        """Return rows of name, value and tier, with the session's own settings applied."""
         both = merge_overrides(self._by_code, self._own, session)
         settings = self._server.for_exchange(self._model, both)
         tiers = self._server.tiers(self._model, both)
@@ -162,8 +162,8 @@ class Status:
 
 
 def merge_overrides(*tiers: Overrides) -> Overrides:
-    """Overrides as one, from the lowest: what the host's code has set for a session, then the headers of a request;
-    what users have typed wins."""
+    """Merge overrides, the lowest first: what the host's code has set for a session, then the headers of a request,
+    then what users have typed."""
     merged = NO_OVERRIDES
     for tier in tiers:
         if merged is NO_OVERRIDES:
@@ -174,7 +174,7 @@ def merge_overrides(*tiers: Overrides) -> Overrides:
 
 
 def _show(value: object) -> str:
-    """A value in the form in which users type it."""
+    """Format a value as users type it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -203,7 +203,7 @@ class SyntheticReply:
         await send({"type": "http.response.body", "body": content, "more_body": False})
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is kept open."""
 
 
 class Unjudged:

@@ -1,8 +1,9 @@
-"""Delivers one client's answer: what its guard releases leaves, what is due then is done, and at the end it is settled.
+"""Delivers one client's answer: sends what its guard releases, does what is due then, and settles the exchange at the
+end.
 
-`AnswerDriver` (`driver.py`) knows what comes: messages, and the form of the body. `AnswerDelivery` knows what leaves:
-it feeds the guard plain bytes, has verdicts decided and carried out, counts what is kept, and keeps what the answer has
-brought before its last bytes leave. `calls.py` asks it whether the app is to be called again.
+`AnswerDriver` (`driver.py`) takes what comes: messages, and the form of the body. `AnswerDelivery` decides what is
+sent: it feeds the guard plain bytes, has verdicts decided and carried out, counts what is kept, and keeps the results
+of the answer before its last bytes are sent. `calls.py` asks it whether to call the app again.
 """
 
 from functools import partial
@@ -30,37 +31,38 @@ from callfuse.observe.events import AskFailed
 
 
 class Runner(Protocol):
-    """Who calls the app for an answer."""
+    """Calls the app for an answer."""
 
     def after_message(self) -> None:
-        """A message has been taken: a hold may have begun, or the answer may be complete before the app's call is."""
+        """React to a message that was taken: a hold may have begun, or the answer may be complete before the app's call
+        is."""
         ...
 
     async def drop(self) -> None:
-        """The app has sent a message behind the end of an answer that was cut short."""
+        """Drop a message that the app has sent after its answer was cut short."""
         ...
 
 
 class HostCall:
-    """The runner of an answer of which nothing is ever held: the host's own call of the app."""
+    """The runner of an answer in which nothing is ever held: the host calls the app itself."""
 
     __slots__ = ()
 
     def after_message(self) -> None:
-        """Nothing is held, and nothing cut short."""
+        """Do nothing: nothing is held, and nothing cut short."""
 
     async def drop(self) -> None:
-        """What comes behind an exchange goes nowhere."""
+        """Do nothing: what comes after an exchange is dropped."""
 
 
 class AnswerDelivery:
-    """What one client gets of the answers to its request, and what they have brought.
+    """Writes what one client gets of the answers to its request, and settles the exchange.
 
-    `intake`: how the body of the current answer comes; None while it is not known, and where the answer is not read.
+    `intake`: reads the body of the current answer; None while its form is not known, and where the answer is not read.
     `guard`: None until an answer that can be read has begun, and once it need not be read any more. `ask`: the request
-    to make when the current call of the app is over; None if there is none. `runner`: who calls the app. `review` lets
-    a callback see verdicts; `timer` is that of the holds. `body`: that of the request, which tells
-    whether the client is still there.
+    to make when the current call of the app is over; None if there is none. `runner`: calls the app. `review` shows
+    verdicts to a callback; `timer`: ends holds that take too long. `body`: that of the request, which knows whether the
+    client is still there.
     """
 
     __slots__ = (
@@ -99,7 +101,7 @@ class AnswerDelivery:
         self._watching = watching
 
     async def take_direct(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> bool:
-        """Take a chunk of a stream that comes plain. Whether there is nothing more to be done: it only waits, as others
+        """Take a chunk of a plain stream. Returns whether there is nothing more to do: the chunk only waits, as others
         before it."""
         if final or len(chunk) > SLICE_BYTES or self.client.closed:
             await self.take(guard, chunk, final=final)
@@ -129,8 +131,8 @@ class AnswerDelivery:
         await self.carry_out(guard, out, final=final)
 
     async def _lead(self, chunk: bytes) -> bytes:
-        """Send the white space before a whole answer, and its start with it; returns the rest. One that declares its
-        length is not kept open."""
+        """Send the white space before a whole answer, and its start with it; returns the rest. An answer that declares
+        its length is not kept open."""
         if self.intake is not None and self.intake.has_length:
             return chunk
         blanks, rest = split_blanks(chunk)
@@ -139,7 +141,7 @@ class AnswerDelivery:
         return rest
 
     async def _take_slices(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
-        """Take a long chunk of a stream. Every few bytes may be a frame, and others wait meanwhile."""
+        """Take a long chunk of a stream in slices: each may hold many frames, and other exchanges wait meanwhile."""
         end = len(chunk)
         for piece in slices(chunk):
             end -= len(piece)
@@ -153,7 +155,7 @@ class AnswerDelivery:
                 await checkpoint()
 
     async def carry_out(self, guard: SafeGuard, out: bytes, *, final: bool) -> None:
-        """Carry out a verdict that is needed, and write what may leave."""
+        """Carry out a verdict that is needed, and write what may be sent."""
         if guard.assembly is not None and (guard.is_broken or guard.assembly.is_suspect):
             out += await self._follow(guard, final=final)
         if not 0 <= guard.buffered_bytes - self.body.share.answer < GRAIN:
@@ -179,8 +181,8 @@ class AnswerDelivery:
                 self.keeper.tell(guard.record)  # the answer may go on for minutes
 
     async def _follow(self, guard: SafeGuard, *, final: bool) -> bytes:
-        """Have the guard hold calls from now on, for one could be one too many; returns what leaves then. If that
-        fails, or assembling has, what waits leaves, and the rest passes."""
+        """Have the guard hold calls from now on, for one could be one too many; returns what may be sent then. If that
+        or assembling has failed, the bytes that wait are sent, and the rest passes."""
         evidence, fail_open = self.evidence, self.keeper.fail_open
         if not guard.is_broken:
             with fail_open.stage("while watching"):
@@ -195,7 +197,7 @@ class AnswerDelivery:
         return out
 
     async def _decide(self, guard: SafeGuard) -> bytes:
-        """Get the verdicts and carry them out; returns what leaves."""
+        """Get the verdicts and carry them out; returns what may be sent."""
         review = self.review
         if review is None:  # not where a guard follows an answer
             return guard.fail("no review")
@@ -204,8 +206,8 @@ class AnswerDelivery:
         return step.out
 
     async def tell_texts(self, guard: SafeGuard) -> None:
-        """Tell at once what the model says that runs away: its answer may go on for minutes, or be stopped by whoever
-        reads it. A callback decides about it, too."""
+        """Report runaway text of the model at once: the answer may continue for minutes, or be stopped by its reader. A
+        callback decides about the text, too."""
         evidence, record, keeper = self.evidence, guard.record, self.keeper
         found, record.texts = record.texts, []
         with keeper.fail_open.stage("while reporting"):
@@ -219,7 +221,7 @@ class AnswerDelivery:
             keeper.tell(record)
 
     def count(self, guard: SafeGuard) -> bytes:
-        """Count what is kept of the answer; if that is too much, returns what the guard then releases."""
+        """Count the bytes kept of the answer; if they are too many, returns what the guard then releases."""
         share = self.body.share
         if share.hold(guard.measure()) or guard.state.needs_verdict or not guard.buffered_bytes:
             return b""
@@ -233,7 +235,7 @@ class AnswerDelivery:
         return out
 
     async def escalate(self, cause: str) -> None:
-        """The model could not be asked again, for this cause: take the next rung."""
+        """Take the next rung, because the model could not be asked again (`cause`)."""
         if self.guard is None:
             return
         self.keeper.bus.emit(AskFailed(cause, self.keeper.tally.where))
@@ -257,8 +259,8 @@ class AnswerDelivery:
         return self.timer.update()
 
     async def settle(self, guard: SafeGuard | None) -> str:
-        """Keep what the answer has brought (without a guard: the request), before its last bytes leave: the client may
-        send its next request right after. Returns the value of the header `x-callfuse-action`."""
+        """Keep the results of the answer (without a guard: of the request) before its last bytes are sent: the client
+        may send its next request right after. Returns the value of the header `x-callfuse-action`."""
         action, record = "", ExchangeRecord(self.evidence.request.choices)
         if guard is not None:
             weight = len(self.evidence.request.body) if guard.may_judge else 0
@@ -276,7 +278,7 @@ class AnswerDelivery:
             self.stop()
 
     async def cut(self) -> None:
-        """The call of the app is over. If its answer is not, send what was held and leave the answer unfinished."""
+        """End an answer that the app's call has left incomplete: send what was held, but no end."""
         guard = self.guard
         if guard is not None and not self.client.closed:
             self.keeper.tally.broke_off = guard.assembly is None
@@ -284,18 +286,18 @@ class AnswerDelivery:
         await self.pass_delayed()
 
     async def break_off(self) -> None:
-        """The app has ended its answer, of which the end cannot be unpacked: it breaks off for the client, and the app
-        is told that it has gone, for the answer has no end that it could wait for."""
+        """End an answer whose end cannot be unpacked: it breaks off for the client, and the app gets a disconnect,
+        because the answer has no end that it could wait for."""
         await self.cut()
         self.client.is_cut = self.client.closed = True
 
     async def pass_delayed(self) -> None:
-        """Send what has waited for the form to be known, as it came."""
+        """Send the messages that have waited for the form to be known, as they came."""
         while self.intake is not None and self.intake.delayed:
             await self.client.pass_on(self.intake.delayed.pop(0))
 
     async def stop_assembling(self) -> None:
-        """Stop reading an answer in which nothing need be held so far, and send what has waited of it."""
+        """Stop reading an answer in which nothing need be held so far, and send the bytes that have waited."""
         guard = self.guard
         if guard is not None and guard.assembly is not None and not self.client.closed:
             out = guard.cut()
@@ -303,7 +305,7 @@ class AnswerDelivery:
             await self.client.write(out)
 
     def give_up(self, cause: str) -> None:
-        """Stop reading an answer in which nothing need be held, and tell why."""
+        """Stop reading an answer in which nothing need be held, and report why."""
         self.keeper.tally.unwatched(cause)
         self.stop()
 
@@ -314,13 +316,13 @@ class AnswerDelivery:
         self.guard = self.intake = None
 
     def report(self) -> None:
-        """Log and count what is still on record, e.g. after an answer that broke off."""
+        """Log and count what was not reported yet, e.g. after an answer that broke off."""
         if self.guard is not None and self.guard.assembly is None:
             self.keeper.report(self.guard.record)
 
     def close(self) -> None:
-        """The exchange is over: drop what is kept of its answers, and what leads to it. What the app still sends behind
-        an answer that was cut short leads nowhere."""
+        """Drop what is kept of the answers, and references to it: the exchange is over. What the app still sends after
+        an answer that was cut short is dropped."""
         if self.timer is not None:
             self.timer.stop()
         self.report()
