@@ -159,8 +159,7 @@ class Intake:
         return self.plain(message.get("body") or b"", final=not message.get("more_body", False))
 
     def plain(self, chunk: bytes, *, final: bool) -> Iterator[bytes]:
-        """Yield the plain bytes of a chunk, in pieces. Raises UnreadableBodyError if it is broken, or cut off at its
-        end."""
+        """Yield the plain bytes of a chunk, in pieces. Raises UnreadableBodyError if broken, or cut off at its end."""
         if self._unpacker is None:
             yield chunk
             return

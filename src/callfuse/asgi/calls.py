@@ -336,7 +336,7 @@ class LaterAnswer:
 
 
 class WatchedCall:
-    """Calls the app once, in the host's own task, for an answer with a finding only if it has a call too many."""
+    """Calls the app once, in the host's own task, for an answer in which only a call too many can be a finding."""
 
     __slots__ = ("_beside", "_body", "_delivery", "_scope", "_unheeded")
 

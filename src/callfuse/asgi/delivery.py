@@ -34,8 +34,7 @@ class Runner(Protocol):
     """Calls the app for an answer."""
 
     def after_message(self) -> None:
-        """React to a message that was taken: a hold may have begun, or the answer may be complete before the app's call
-        is."""
+        """React to a message that was taken: a hold may have begun, or the answer may be complete before its call."""
         ...
 
     async def drop(self) -> None:
@@ -235,7 +234,7 @@ class AnswerDelivery:
         return out
 
     async def escalate(self, cause: str) -> None:
-        """Take the next rung, because the model could not be asked again (`cause`)."""
+        """Escalate to the next rung, because the model could not be asked again (`cause`)."""
         if self.guard is None:
             return
         self.keeper.bus.emit(AskFailed(cause, self.keeper.tally.where))

@@ -1,14 +1,14 @@
 """Takes the messages of the app's answers, and finds out in what form they come.
 
-The app's own `send` is `AnswerDriver.send`. How a message goes on depends on what may have to be held:
+The app's own `send` is `AnswerDriver.send`. How a message is passed on depends on what may have to be held:
 
-- nothing, or not yet: a chunk of text leaves unread, in the server's own awaitable; one with a call is read on the
-  side. Where a call could still be one too many of its answer, frames leave whole, and a whole answer at its end;
-- a call that could be a loop: the guard says what leaves. One client's answer may then take several answers of the app
+- nothing, or not yet: a chunk of text is sent unread, in the server's own awaitable; a chunk with a call is read on the
+  side. Where a call could still be one too many of its answer, frames are sent whole, and a whole answer at its end;
+- a call that could be a loop: the guard says what is sent. One client's answer may then take several answers of the app
   (`calls.py`), each read from its start.
 
-Whether the guard follows the answer from its start or from a call on, it is the same guard, stream and driver. What
-leaves is up to its `AnswerDelivery` (`delivery.py`).
+Guard, stream and driver are the same whether the guard follows the answer from its start or from a later call.
+`AnswerDelivery` (`delivery.py`) decides what is sent.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -45,12 +45,12 @@ NO_CHUNK: Callable[[bytes], bool] = frozenset[bytes]().__contains__
 
 
 class AnswerDriver:
-    """Takes what the app sends of the answers to one request: starts, body parts, and other messages.
+    """Takes what the app sends in its answers to one request: starts, body parts, and other messages.
 
-    `evidence`: what is known of its request. `watching`: None if the guard follows the answer from its start. `review`
-    lets a callback see verdicts. `delivery`: what the client gets.
+    `evidence`: what is known of the request. `watching`: None if the guard follows the answer from its start. `review`
+    shows verdicts to a callback. `delivery`: writes what the client gets.
 
-    An answer without calls is settled only where its id is kept, or where the request has brought something.
+    An answer without calls is settled only where its id is kept, or where the request has something to be kept.
     """
 
     __slots__ = ("_evidence", "_grows", "_opening", "_quiet", "_send", "_settles_text", "_texts", "_times", "delivery")
@@ -100,8 +100,8 @@ class AnswerDriver:
         return self._read_on(message)
 
     def _read_on(self, message: Message) -> Awaitable[None]:
-        """Read a message of a stream that comes plain, in which no call need be held so far, and pass it on: at once,
-        unless something of it waits, or it is to be held. Others are taken."""
+        """Read a message of a plain stream in which no call need be held so far, and pass it on: at once, unless some
+        of its bytes wait or must be held. Hands messages of all other answers to `take`."""
         delivery, chunk = self.delivery, message.get("body") or b""
         guard, intake = delivery.guard, delivery.intake
         self._quiet, self._grows = READ_ALL, NO_CHUNK  # until it is read: an app may send others meanwhile
@@ -118,13 +118,13 @@ class AnswerDriver:
         return self._carry_on(guard, out)
 
     async def _carry_on(self, guard: SafeGuard, out: bytes) -> None:
-        """Go on with what the guard has released, where more may have to be done."""
+        """Carry out what follows from the message just read, where more may have to be done."""
         await self.delivery.carry_out(guard, out, final=False)
         self._go_on()
 
     def _go_on(self) -> None:
-        """A message has been read: have a hold begin or end, or else find out how chunks are known that need not be
-        read from now on, those of text or of pieces of a call."""
+        """Prepare for the next message: have a hold begin or end, or else find out which chunks need not be read from
+        now on, those of text or of pieces of a call."""
         guard, intake = self.delivery.guard, self.delivery.intake
         assembly = None if guard is None else guard.assembly
         if self._opening.watching is None or (guard is not None and assembly is None):
@@ -140,7 +140,7 @@ class AnswerDriver:
             self._grows = assembly.grows
 
     async def take(self, message: Message) -> None:
-        """Take a message of the app's first answer that is not passed on unread."""
+        """Take a message of the app's first answer that cannot be passed on unread."""
         delivery, kind = self.delivery, message["type"]
         intake, guard = delivery.intake, delivery.guard
         if delivery.client.is_cut:
@@ -161,7 +161,7 @@ class AnswerDriver:
         self._go_on()
 
     async def _take_body(self, intake: Intake, message: Message) -> None:
-        """Take a body message of an answer whose guard is not made yet, or does not take it as it comes."""
+        """Take a body message of an answer that has no guard yet, or whose guard cannot take the bytes as they come."""
         if self._is_text(intake, message):
             await self._pass_text(intake, message)
         elif intake.raw:
@@ -193,7 +193,7 @@ class AnswerDriver:
         return self._opening.quiet_of(intake.shape).passes(chunk)
 
     async def _pass_text(self, intake: Intake, message: Message) -> None:
-        """Pass on a message of an answer without a call so far. At its end, what the request has brought is kept."""
+        """Pass on a message of an answer without a call so far. At its end, keep what the request has shown."""
         chunk = message.get("body") or b""
         if not intake.begin and b"{" in chunk:
             intake.begin = chunk
@@ -204,7 +204,7 @@ class AnswerDriver:
         await self._send(message)
 
     async def _take_start(self, message: Message) -> None:
-        """Take the start of the answer, unless its status, encoding or form rules out that it is read."""
+        """Take the start of the answer, and prepare to read the body, unless status, encoding or form rule that out."""
         delivery = self.delivery
         delivery.keeper.tally.status = message["status"]
         stage = self._opening.stage()
@@ -238,8 +238,8 @@ class AnswerDriver:
         return guard
 
     def _guard_of(self, intake: Intake) -> SafeGuard | None:
-        """The guard of an answer whose form is known; None if it cannot be read. Made with its first bytes, if no call
-        need be held."""
+        """Return the guard of an answer whose form is known; None if the answer cannot be read. The guard is made with
+        the first bytes, if no call need be held."""
         delivery = self.delivery
         if delivery.guard is None and not intake.shape.unreadable:
             stage = self._opening.stage()
@@ -249,7 +249,7 @@ class AnswerDriver:
         return delivery.guard
 
     async def _start(self, intake: Intake, message: Message) -> None:
-        """Start the client's answer, unless it has begun."""
+        """Start the client's answer, unless that has begun."""
         client, is_stream = self.delivery.client, intake.shape.stream is not None
         if client.has_begun:
             return
@@ -261,12 +261,12 @@ class AnswerDriver:
             await self._begin(message)
 
     def _begin(self, message: Message) -> Awaitable[None]:
-        """Send the start of an answer in which no call need be held so far, as it came."""
+        """Send the start of an answer in which no call need be held so far, unchanged."""
         self.delivery.client.has_begun = True
         return self._send(message)
 
     async def _look(self, intake: Intake, message: Message) -> None:
-        """Read a body message of an answer that passes as it comes, for what it has of calls."""
+        """Read the calls in a body message of an answer that passes as it comes, then pass the message on."""
         final = not message.get("more_body")
         stage = self._opening.stage()
         with stage:
@@ -283,7 +283,7 @@ class AnswerDriver:
         await self._send(message)
 
     async def _read(self, intake: Intake, message: Message, *, final: bool) -> None:
-        """Read a message of such an answer."""
+        """Read a body message of an answer that passes as it comes."""
         delivery = self.delivery
         pieces = intake.plain_of(message)
         begin = intake.detect_shape(pieces, final=final) if intake.shape is UNDECLARED else b""
@@ -315,7 +315,7 @@ class AnswerDriver:
             delivery.count(guard)
 
     async def _detect(self, intake: Intake, message: Message) -> None:
-        """Take a message while the form of the answer is not known. Only white space leaves until it is."""
+        """Take a message while the form of the answer is not known. Only white space is sent until then."""
         intake.delayed.append(message)
         final = message["type"] != BODY or not message.get("more_body", False)
         pieces = intake.plain(message.get("body") or b"", final=final)
@@ -345,7 +345,7 @@ class AnswerDriver:
     async def _begin_body(
         self, guard: SafeGuard, intake: Intake, begin: bytes, pieces: Iterator[bytes], *, final: bool
     ) -> None:
-        """Take the beginning of an answer that has shown its form, of which some white space may have left."""
+        """Take the beginning of an answer that has shown its form; some of its white space may have been sent."""
         start, *_ = intake.delayed
         intake.delayed.clear()
         await self._start(intake, start)
@@ -370,8 +370,8 @@ class AnswerDriver:
         await client.write(blanks)
 
     async def _pass_plain(self, intake: Intake, message: Message, pieces: Iterator[bytes]) -> None:
-        """Pass on a message of an answer without a guard that has begun with plain bytes. `pieces`: those of its body
-        that have not left."""
+        """Pass on, in plain bytes, a message of an answer without a guard that has begun with plain bytes. `pieces`:
+        those of its body that were not sent."""
         client, more = self.delivery.client, not intake.spoiled
         while more:
             piece, stage = None, self._opening.stage()
@@ -389,7 +389,7 @@ class AnswerDriver:
             await client.write(b"", final=final)
 
     async def _block(self) -> None:
-        """Answer in place of the app, whose answer no guard can be made for, and leave the app."""
+        """Send a block in place of the app's answer, for which no guard can be made, and leave the app."""
         answer: OwnAnswer | None = None
         with self._opening.stage():
             answer = self._evidence.request.get().synthetic_reply(texts.unchecked_call(""))
@@ -406,8 +406,8 @@ class AnswerDriver:
             await client.pass_on({"type": BODY, "body": content, "more_body": False})
 
     def refusal(self, message: Message) -> str:
-        """Why a later answer, by its start, cannot continue the client's; empty if it can, or if that is to be seen by
-        its first bytes."""
+        """Return why a later answer, by its start, cannot continue the client's; empty if it can, or if only its first
+        bytes will tell."""
         with self.delivery.keeper.fail_open.stage("while asking"):
             if not is_success(message):
                 return f"it answered with status {message['status']}"
@@ -424,8 +424,8 @@ class AnswerDriver:
         return self.delivery.guard is not None and shape == self.delivery.guard.shape
 
     async def feed(self, guard: SafeGuard, message: Message) -> bool:
-        """Take a body message of an answer that is not refused, the first or a later one. Whether there is nothing more
-        to be done, as for `AnswerDelivery.take_direct`."""
+        """Take a body message of an answer that is not refused, the first or a later one. Returns whether there is
+        nothing more to do, as `AnswerDelivery.take_direct` does."""
         intake, final = self.delivery.intake, not message.get("more_body")
         chunk = message.get("body") or b""
         if intake is not None and intake.direct:
@@ -437,7 +437,7 @@ class AnswerDriver:
         return False
 
     async def _take_pieces(self, guard: SafeGuard, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> None:
-        """Take the plain bytes of a chunk. If it cannot be unpacked the answer has broken off, for the client, too."""
+        """Take the plain bytes of a chunk. If it cannot be unpacked, the answer breaks off, for the client, too."""
         delivery, stage, more = self.delivery, self._opening.stage(), True
         while more and delivery.ask is None and not intake.spoiled:
             piece: bytes | None = None
@@ -453,7 +453,7 @@ class AnswerDriver:
             await delivery.break_off()
 
     def _next_piece(self, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> bytes | None:
-        """The next plain bytes of a chunk; None at its end. The form of a later answer may not be known yet."""
+        """Return the next plain bytes of a chunk; None at its end. The form of a later answer may not be known yet."""
         if intake.shape is not UNDECLARED:
             return next(pieces, None)
         begin = intake.detect_shape(pieces, final=final)
@@ -461,6 +461,6 @@ class AnswerDriver:
         return begin or None
 
     def close(self) -> None:
-        """The exchange is over: drop what is kept of its answers, and what leads to it."""
+        """Drop what is kept of the answers, and references to it: the exchange is over."""
         self.delivery.close()
         self._quiet, self._grows, self._opening.watching = READ_ALL, NO_CHUNK, None

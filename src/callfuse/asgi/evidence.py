@@ -67,7 +67,7 @@ class KeptRequest:
         return self._request
 
     def replace(self, body: bytes) -> None:
-        """Go on with other bytes, which are read alike: the parsed request stays."""
+        """Replace the bytes by others that are read alike: the parsed request stays."""
         self.body, self.is_changed = body, True
         if self._request is not None:
             self._request.body = body
@@ -77,11 +77,11 @@ class KeptRequest:
         self._request = None
 
     def close(self) -> None:
-        """Drop the body, too: the exchange is over."""
+        """Drop the body, too, because the exchange is over."""
         self._request, self.body = None, b""
 
     def stream_format(self, content_type: bytes) -> Format | None:
-        """The format in which an answer of this content type is streamed; None if it is not."""
+        """Return the format in which an answer of this content type is streamed; None if it is not."""
         return self.dialect.stream_format(content_type, asked=self.streamed)
 
 
@@ -174,8 +174,8 @@ class ExchangeEvidence:
         return self._judge
 
     def reread(self, state: LaneState, begun_with: LaneState) -> None:
-        """Read the request again over a state that other exchanges have written meanwhile: `kept` goes on from that.
-        `begun_with`: the state that this exchange has begun with. Its verdicts stay, so no judge may be asked any
+        """Read the request again over a state that other exchanges have written meanwhile, which `kept` then continues.
+        `begun_with`: the state with which this exchange has begun. Its verdicts stay, so no judge may be asked any
         more."""
         request, named = self.request.get(), self._lane.named
         self._conversation = conversation = read_conversation(
@@ -189,8 +189,8 @@ class ExchangeEvidence:
         return self._limits[2]
 
     def decide(self, verdict: Verdict) -> bool:
-        """Take a callback's verdict on the newest round: a warning or none, for its calls have run. Whether that is a
-        change."""
+        """Apply a callback's verdict on the newest round: a warning or nothing, for its calls have run. Returns whether
+        that is a change."""
         found, rung = self.hindsight, verdict.rung
         if rung not in (None, Rung.OBSERVE):
             rung = self.judge.allowed(Rung.WARN)
@@ -223,14 +223,14 @@ class ExchangeEvidence:
         _ = self.judge
 
     def drop(self) -> None:
-        """Drop everything that was parsed. The judge stays if a call of the answer can have a finding."""
+        """Drop everything that was parsed. Keeps the judge if a call of the answer can have a finding."""
         self._conversation = None
         if self.is_healthy:
             self._judge = None
         self.request.drop()
 
     def close(self) -> None:
-        """Drop everything: the exchange is over, but what the app keeps of it may refer to this object."""
+        """Drop everything, because the exchange is over: what the app keeps of it may refer to this object."""
         self._conversation = self._judge = None
         self.request.close()
 
@@ -243,7 +243,7 @@ class ExchangeEvidence:
         spent: Spent | None = None,
         cut_off: Sequence[tuple[ToolCall, str]] | None = None,
     ) -> LaneState:
-        """The lane's state with the new rounds and notes of this exchange, what the model was told of and has not
+        """Return the lane's state with the new rounds and notes of this exchange, what the model was told and has not
         answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds. `cut_off`: as in
         `LaneEvidence.after`."""
         keyed = note_keys(self.conversation, notes) if notes else []

@@ -36,7 +36,7 @@ from callfuse.wire.jsontext import apply
 
 
 class Exchange:
-    """One request that is judged, and its answer. Making one reads the whole request: for a long one, in a thread."""
+    """One request that is judged, and its answer. The constructor reads the whole request: call it in a thread."""
 
     __slots__ = (
         "_answer",
@@ -99,7 +99,7 @@ class Exchange:
         return self._evidence.kept
 
     async def review(self) -> None:
-        """Let the callback decide about what the newest results show, before the model is told of it."""
+        """Let the callback decide about what the newest results show, before the model gets a warning."""
         if self._storms is not None:
             async for finding in self._storms.findings():
                 if self.reply is None:  # no warning would change the next request
@@ -116,15 +116,15 @@ class Exchange:
                 self._first = await off_loop.run(self._content, len(prepared.request.body))
 
     async def _review_monologue(self, found: Verdict) -> None:
-        """Do what is to be done about a monologue."""
+        """Review the verdict on a monologue, and write the body anew if that changes whether it warns."""
         decided = await self._review_before(found)
         if decided.warns != found.warns and not decided.blocks:
             self._monologue = self._monologue._replace(verdict=decided)
             self._first = await off_loop.run(self._content, len(self._prepared.request.body))
 
     async def _review_before(self, found: Verdict, *, may_warn: bool = True) -> Verdict:
-        """Let the callback decide about what the request shows, and tell of it; a block is an answer of callfuse's
-        own. `may_warn`: a warning can be given, else it is only observed."""
+        """Let the callback decide about what the request shows, and report it; a block becomes an answer of callfuse's
+        own. `may_warn`: whether a warning can be given; else the finding is only observed."""
         host, prepared = self._host, self._prepared
         decided = found
         if self._evidence.asks_callback:
@@ -177,8 +177,8 @@ class Exchange:
         return call(called, sent, scope, receive, answer.send)
 
     def _run_unread(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
-        """Call the app without reading its answer, which an error prevents; under `fail_closed`, block one of which a
-        call may have to be withheld."""
+        """Call the app without reading its answer, because an error prevents that; under `fail_closed`, block an answer
+        from which a call may have to be withheld."""
         tally, reply = self._prepared.tally, None
         with self._keeper.fail_open.stage("in a request"):
             reply = closed_reply(self._prepared) if self._evidence.holds else None
@@ -200,25 +200,25 @@ class Exchange:
                 recording.close()
 
     def _watched(self, body: RequestBody, send: Send) -> AnswerDriver:
-        """The driver of an answer in which no call need be held so far. Drops everything that was parsed."""
+        """Return the driver of an answer in which no call need be held so far. Drops everything that was parsed."""
         self._evidence.drop()
         watching = Watching(self._revive, unpacks=self._unpacks, reads_all=self._prepared.keeps_place)
         return AnswerDriver(self._evidence, self._keeper, body, send, watching=watching)
 
     async def _revive(self) -> Review:
-        """Read the request again, for a call of the answer could be one too many."""
+        """Read the request again, because a call of the answer could be one too many."""
         await off_loop.run(self._evidence.revive, len(self._prepared.request.body))
         return self._review()
 
     def _review(self) -> Review:
-        """Lets the callback see the verdicts."""
+        """Make the review that shows verdicts to the callback."""
         host, prepared = self._host, self._prepared
         review = Review(host.on_loop, self._evidence.judge, prepared.where, host.bus)
         self._keeper.notes = review.notes
         return review
 
     def _content(self) -> bytes | None:
-        """The body with warnings and notes in its results, and in a form that a stateful vendor accepts; None if it
+        """Return the body with warnings and notes in its results, in a form that a stateful vendor accepts; None if it
         stays as it came."""
         prepared = self._prepared
         if prepared.signed:
@@ -237,7 +237,7 @@ class Exchange:
         return request.body if prepared.request.is_changed or request.body != prepared.request.body else None
 
     def _leave_out_cut(self) -> None:
-        """Leave out reasoning that callfuse has cut off, which the vendor would refuse."""
+        """Remove reasoning that callfuse has cut off, because the vendor would refuse it."""
         kept = self._prepared.request
         with FailOpen(self._host.bus, self._prepared.where.session).stage("while adding texts"):
             body = leave_out(kept.body)
@@ -246,8 +246,8 @@ class Exchange:
                 kept.drop()
 
     def _add_hints(self) -> None:
-        """Leave out what was cut off, and add what `tool_hint` and `tool_names` ask for, by the settings of server and
-        model. What is only observed gets no hints."""
+        """Remove what was cut off, and add what `tool_hint` and `tool_names` ask for, by the settings of server and
+        model. A request that is only observed gets no hints."""
         prepared, settings = self._prepared, self._host.settings
         if prepared.signed:
             return
@@ -262,7 +262,7 @@ class Exchange:
                 kept.replace(body)
 
     def _repair(self, body: bytes, error: bytes) -> bytes | None:
-        """A body that the vendor refused, repaired; None if it cannot be."""
+        """Repair a body that the vendor refused; returns None if it cannot be repaired."""
         with self._keeper.fail_open.stage("while repairing"):
             kept = self._prepared.request
             chain = kept.get().chain

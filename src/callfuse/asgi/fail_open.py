@@ -48,7 +48,7 @@ class Stage(Boundary):
 
 
 class FailOpen:
-    """Tells why calls went unjudged: counted by cause, and each cause logged once, at ERROR."""
+    """Reports why calls went unjudged: counted by cause, and each cause logged once, at ERROR."""
 
     __slots__ = ("_bus", "_session")
 
@@ -57,11 +57,11 @@ class FailOpen:
         self._session = session
 
     def stage(self, what: str) -> Stage:
-        """A stage whose errors are reported as `KeyError while keeping: ...`; `what` is the part after the type."""
+        """Return a stage whose errors are reported as `KeyError while keeping: ...`; `what` follows the type."""
         return Stage(partial(self._report_error, what))
 
     def report(self, cause: str) -> None:
-        """Tell of a cause; its part before the first colon says of what kind it is."""
+        """Report a cause; its part before the first colon names its kind."""
         self._bus.emit(FailedOpen(cause, self._session))
 
     def _report_error(self, what: str, error: Exception) -> None:

@@ -26,7 +26,7 @@ Init = TypeVar("Init", bound=Callable[..., None])
 
 
 class FailedStart:
-    """An ASGI app whose start fails because of wrong settings. Without a lifespan, each of its requests does."""
+    """An ASGI app whose start fails because of wrong settings. Without a lifespan, each request fails."""
 
     def __init__(self, error: ConfigError) -> None:
         self._error = error

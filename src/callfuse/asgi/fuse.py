@@ -1,6 +1,6 @@
 """The fuse: a lane that was blocked too often in a row is answered by callfuse itself, without asking the model.
 
-It holds until a person has typed something, a command or an operator has reset the session, or another one begins.
+It stays blown until a person has typed something, a command or an operator has reset the session, or another begins.
 """
 
 from callfuse.asgi.commands import SyntheticReply
@@ -15,9 +15,9 @@ ACTION = b"blown"
 
 
 async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> SyntheticReply | None:
-    """The answer to a request that would only go on with a loop, and the event of it; None if the model is to be asked.
+    """Answer a request that would only continue a loop, and emit the event; returns None if the model is to be asked.
 
-    Where the vendor has stored the conversation, a request with results goes on there: the vendor must get them.
+    Where the vendor has stored the conversation, a request with results is passed on: the vendor must get them.
     """
     settings, request = prepared.settings, prepared.request.get()
     in_a_row = kept.blocks.in_a_row

@@ -1,4 +1,4 @@
-"""Reads headers and paths of requests, and makes the changed ones for a call of the app."""
+"""Reads headers and paths of requests, and changes them for a call of the app."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -20,7 +20,7 @@ NOT_AGAIN: Final = frozenset({b"idempotency-key", b"content-length", b"content-e
 
 
 def read(message: Scope | Message) -> dict[bytes, bytes]:
-    """Headers by name (lower case); the last one of repeated ones."""
+    """Return headers by name (lower case); the last one of repeated headers counts."""
     return {name.lower(): value for name, value in message.get("headers") or ()}
 
 
@@ -35,17 +35,17 @@ def is_signed(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> Headers:
-    """The headers except those with these names (lower case)."""
+    """Return the headers except those with these names (lower case)."""
     return [(name, value) for name, value in headers if name.lower() not in names]
 
 
 def with_via(scope: Scope) -> Scope:
-    """A copy of the scope whose request says that it has been guarded."""
+    """Copy the scope, with a header which says that the request has been guarded."""
     return {**scope, "headers": [*without(scope.get("headers") or (), frozenset({VIA})), (VIA, b"callfuse")]}
 
 
 def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity: bool = False) -> Scope:
-    """A copy of the scope for a call of the app with this body (None: the original one).
+    """Copy the scope for a call of the app with this body (None: the original one).
 
     `again`: the model is asked again, so an idempotency key is dropped, and the `state` is a copy. `identity`: ask for
     an uncompressed answer.
@@ -63,7 +63,7 @@ def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity:
 
 
 def _in_utf8(content_type: bytes) -> bytes:
-    """The content type of a body that callfuse has written: without a charset, unless that is UTF-8."""
+    """Return the content type of a body that callfuse has written: without a charset, unless that is UTF-8."""
     media_type, _, parameters = content_type.partition(b";")
     is_other = b"charset" in parameters.lower() and b"utf-8" not in parameters.lower()
     return media_type.strip() if is_other else content_type

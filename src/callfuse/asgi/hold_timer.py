@@ -17,8 +17,8 @@ _SHORTEST_S = 0.001
 
 
 class HoldTimer:
-    """The timer of one client's answer. `held_since`: when the current hold began, in seconds of the event loop; None
-    if nothing is held. `is_running`: its task runs."""
+    """Times the holds of one client's answer. `held_since`: when the current hold began, in seconds of the event loop;
+    None if nothing is held. `is_running`: its task runs."""
 
     __slots__ = ("_client", "_guard", "_heartbeat", "_meter", "_scope", "_settings", "held_since", "is_running")
 
@@ -48,14 +48,14 @@ class HoldTimer:
         return True
 
     def stop(self) -> None:
-        """Stop `run`; no hold goes on."""
+        """Stop `run`, and end any hold."""
         self._meter.cut()
         if self._scope is not None:
             self._scope.cancel()
 
     async def run(self, cancel_call: Callable[[], None]) -> None:
-        """Send heartbeats during a hold, and end one that takes too long. `cancel_call` is called instead if it is a
-        pending answer that takes too long."""
+        """Send heartbeats during a hold, and end one that takes too long. If an answer is pending then, calls
+        `cancel_call` instead."""
         with Stage(log.heartbeat_failure):  # the client is gone; the app learns of it from its own `send`
             with anyio.CancelScope() as self._scope:
                 while self._guard.state.holding and not self._client.closed:

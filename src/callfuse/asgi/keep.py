@@ -43,11 +43,11 @@ from callfuse.policy.said import verdict_on_text
 
 
 class Keeper:
-    """Tells and keeps the results of one exchange. Never raises.
+    """Reports and keeps the results of one exchange. Never raises.
 
     `notes`: texts for results in later requests, in addition to those of the record. `tally`: the exchange's account.
-    `spending`: what its answers cost; None if nobody counts. `recording`: keeps its answers for the admin page; None if
-    that is off.
+    `spending`: what its answers cost; None if costs are not counted. `recording`: keeps its answers for the admin page;
+    None if that is off.
     """
 
     __slots__ = (
@@ -81,11 +81,11 @@ class Keeper:
 
     @property
     def bus(self) -> Bus:
-        """Takes the events of the exchange."""
+        """The bus that takes the events of the exchange."""
         return self._host.bus
 
     def traced(self, app: ASGIApp) -> ASGIApp:
-        """An app that asks the model again: what it does belongs to the exchange's span, if there is one."""
+        """Wrap the app for asking the model again: its calls become part of the exchange's span, if there is one."""
         traces = self._host.traces
         return app if traces is None else TracedApp(app, traces, self.fail_open.stage("while asking"))
 
@@ -95,7 +95,7 @@ class Keeper:
         return self._prepared.where.session
 
     def unguarded(self, cause: str) -> None:
-        """Tell of an answer that passes unguarded, by cause."""
+        """Report an answer that passes unguarded, by cause."""
         self.tally.unguarded(cause)
 
     async def settle(self, record: ExchangeRecord) -> None:
@@ -118,15 +118,15 @@ class Keeper:
             await self._keep(record, verdicts, course.waiting if course is not None else (), cut_off)
 
     def verdict_on_text(self, found: FoundText) -> Verdict:
-        """The verdict on what the model says that runs away."""
+        """Return the verdict on runaway text of the model."""
         prepared = self._prepared
         part, runaway, _ = found
         may_change = not prepared.signed
         return verdict_on_text(part, runaway, prepared.settings, may_change=may_change, finding_id=new_finding_id())
 
     def _note_texts(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> None:
-        """Warn the model of what it has said that runs away, in the result of the first call of the same answer; an
-        answer without calls has none."""
+        """Warn the model of its runaway text, in the result of the first call of the same answer. An answer without
+        calls gets no warning."""
         said = [one for one in verdicts if one.finding.part and one.warns]
         delivered = [one.call for one in record.rounds[-1] if not one.withheld] if said and record.rounds else ()
         if delivered:
@@ -135,7 +135,7 @@ class Keeper:
             record.note(delivered[0], [texts.warning(one.call, one.finding, settings, model) for one in said])
 
     def _follow(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> Course:
-        """See what came of what the model was told: before this exchange, with its request, and within it."""
+        """Return what came of what the model was told: before this exchange, with its request, and within it."""
         kept, hindsight = self._evidence.kept, self._evidence.hindsight
         course = Course(kept.told)
         if self._prepared.request.choices != 1 or not (course.waiting or verdicts or hindsight):
@@ -152,19 +152,19 @@ class Keeper:
         return course
 
     def _taught_with(self, verdicts: Iterable[Verdict], calls: Sequence[PastCall]) -> list[Told]:
-        """What the model is told of, of these calls of an answer, by the last verdict on each."""
+        """Return what the model is told about these calls of an answer, by the last verdict on each."""
         of_call = {verdict.call: verdict for verdict in verdicts}
         return self._taught([of_call[one.call] for one in calls if one.call in of_call], self._evidence.kept.length)
 
     def _taught(self, verdicts: Iterable[Verdict], position: int) -> list[Told]:
-        """Those of these verdicts that the model is told of, to do something else; in a holdout, would have been."""
+        """Return what these verdicts tell the model, to do something else; in a holdout, would have told it."""
         prepared = self._prepared
         arm, may_change = prepared.arm, not prepared.signed
         rungs = [(one, arm.rung_of(one, may_change=may_change)) for one in verdicts]
         return [taught(one, arm.name, position) for one, rung in rungs if rung is not None and rung.teaches]
 
     def report(self, record: ExchangeRecord) -> None:
-        """Tell all of a record, and clear what has been told."""
+        """Report everything in a record, and clear what was reported."""
         self.tell(record)
         with self._reporting:
             for part in record.unasked:
@@ -174,7 +174,7 @@ class Keeper:
             self._told = (0, 0, 0)
 
     def tell(self, record: ExchangeRecord) -> None:
-        """Tell of the calls, verdicts and failures of a record; each once, however often this is called."""
+        """Report the calls, verdicts and failures of a record; each once, however often this is called."""
         calls, verdicts = record.calls[self._told[0] :], record.verdicts[self._told[1] :]
         failures = [*zip(record.fail_open, record.verdicts_before, strict=True)][self._told[2] :]
         done = self._told[1]
@@ -196,7 +196,7 @@ class Keeper:
         self._report_verdicts(record.verdicts[done:])
 
     def _tell_hindsight(self) -> None:
-        """Tell of the verdict on the newest round: once, and before what is told of the answer, however that is cut."""
+        """Report the verdict on the newest round: once, and before any report on the answer, however that is cut."""
         hindsight = self._evidence.hindsight
         if hindsight is not None and hindsight.finding_id not in self._known:
             self._report_verdicts([hindsight])
@@ -207,7 +207,7 @@ class Keeper:
                 self._report_verdict(verdict)
 
     def _report_verdict(self, verdict: Verdict) -> None:
-        """Tell of a finding and what is done about it, perhaps for the second time: a rung may fail."""
+        """Report a finding and what is done about it, perhaps for the second time: a rung may fail."""
         where, tally, id_ = self._prepared.where, self.tally, verdict.finding_id
         blocks = self._evidence.kept.blocks.count + verdict.blocks
         tally.action = action_of(verdict)
@@ -230,16 +230,16 @@ class Keeper:
             self._host.bus.emit(ActionTaken(where, id_, tally.action, verdict.first, arm, told))
 
     def tell_before(self, verdict: Verdict) -> None:
-        """Tell of the verdict on a request, before the model is asked."""
+        """Report the verdict on a request, before the model is asked."""
         self._report_verdicts([verdict])
 
     def _tokens_of(self, verdict: Verdict) -> int:
-        """The tokens of a request like this one and its answer: as the vendor has told, else an estimate."""
+        """Return the tokens of a request like this one and its answer: as the vendor has counted, else an estimate."""
         known = self.spending.last.total if self.spending is not None else 0
         return known or (len(self._prepared.request.body) + len(verdict.call.text)) // CHARS_PER_TOKEN
 
     def tell_results(self) -> None:
-        """Tell what the calls of the newest round have brought, which this request shows for the first time."""
+        """Report the results of the newest round, which this request shows for the first time."""
         if not self._host.bus.wants(ResultSeen):
             return
         with self._reporting:
@@ -248,7 +248,7 @@ class Keeper:
                     self._host.bus.emit(ResultSeen(self._prepared.where, call.id, call.signature, call.outcome))
 
     async def keep_failure(self) -> None:
-        """Keep that the vendor has answered with an error: the client may send the same again and again."""
+        """Keep that the vendor has answered with an error: the client may send the same request again and again."""
         prepared = self._prepared
         settings, now = prepared.settings, self._host.clock()
         if not (settings.enabled and settings.detectors.retry_storm) or prepared.state.last_used is not None:
@@ -273,8 +273,8 @@ class Keeper:
         """Write the rounds and notes to the ledger, what the model was `told`, and what was `cut_off`, if there is
         anything new.
 
-        Where another exchange of the lane has written since this one has read, nothing of that is lost: the request is
-        read once more over what is there then, and what this exchange brings is added to that.
+        If another exchange of the lane has written since this one has read, nothing of that is lost: the request is
+        read once more over what is there then, and the results of this exchange are added to that.
         """
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
@@ -307,8 +307,8 @@ class Keeper:
             self.fail_open.report(BUSY)
 
     def _cut_off(self, record: ExchangeRecord, verdicts: Iterable[Verdict]) -> list[tuple[ToolCall, str]] | None:
-        """The calls that the client got without their end, each with the text for its result; None where these are not
-        looked for."""
+        """Return the calls that the client got without their end, each with the text for its result; None where such
+        calls are not looked for."""
         settings, model = self._prepared.settings, self._prepared.request.model
         if not settings.for_tool(ANY_TOOL).settings.detectors.truncated:
             return None
@@ -319,8 +319,8 @@ class Keeper:
         return [(call, told.get(call, "")) for call in calls]
 
     async def _spend(self, rounds: Iterable[Sequence[PastCall]]) -> Spent | None:
-        """What is to be kept with the lane of what this exchange has spent, with the calls that the client was given.
-        None: nothing, or it was added to that of a session or a credential."""
+        """Return what to keep with the lane of what this exchange has spent, with the calls that the client was given.
+        None: nothing, or it was added to the account of a session or a credential."""
         spending = self.spending
         if spending is None or not spending.is_kept:
             return None
@@ -328,7 +328,7 @@ class Keeper:
         return None if await spending.share(spent) else spent
 
     def _notes(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> list[tuple[ToolCall, str]]:
-        """The texts that calls carry from now on; empty for one that passes, which the ladder would else warn of."""
+        """Return the texts that calls carry from now on; empty for one that passes though the ladder would warn."""
         if self._prepared.request.choices != 1:
             return []
         passing = [(one.call, "") for one in verdicts if one.rung is None] if self._prepared.settings.warns else []
@@ -337,7 +337,7 @@ class Keeper:
     def _lanes(
         self, record: ExchangeRecord, rounds: int, state_after: Callable[[], LaneState]
     ) -> dict[Lane, LaneState]:
-        """The state after this exchange, under each lane where it is kept. May read the request again."""
+        """Return the state after this exchange, by lane. May read the request again."""
         prepared = self._prepared
         state = state_after()
         gone = len(self._evidence.kept.state.rounds) + rounds - len(state.rounds)
@@ -347,8 +347,8 @@ class Keeper:
         return {prepared.lane: state}
 
     def _places(self, chain: ChainedRequest, state: LaneState, record: ExchangeRecord) -> dict[Lane, LaneState]:
-        """The state under each lane where the next request may look: the request's own, or the one of the answer's
-        id."""
+        """Return the state under each lane where the next request may look: the request's own, or the one of the
+        answer's id."""
         lane = self._prepared.lane
         before = self._evidence.kept.state
         session = before.session or lane.owner

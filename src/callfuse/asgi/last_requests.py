@@ -29,7 +29,7 @@ _SAMPLED: Final = tuple([step << power for power in range(8, 26) for step in (2,
 
 
 class Sender(NamedTuple):
-    """Who sends requests, and where to. Only those of one sender are compared. `session`: `SessionHeaders.as_sent`."""
+    """Sender and target of requests. Only requests of one sender are compared. `session`: `SessionHeaders.as_sent`."""
 
     credential: bytes
     session: tuple[bytes, ...]
@@ -39,8 +39,8 @@ class Sender(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LastRequest:
-    """A request as it is kept: its bytes, its payload and the rounds that were read of it. `quiet`: the search by which
-    no command was found in it."""
+    """A request as it is kept: its bytes, its payload and the rounds that were read from it. `quiet`: the search that
+    found no command in it."""
 
     sender: Sender
     known: KnownText
@@ -66,14 +66,14 @@ class Continued(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """The weight of the body for `off_loop.run`, if only what is new is read."""
+        """The weight of the body for `off_loop.run`, if only its new part is read."""
         if not self.history or len(self.body) > LONGEST_LIGHT:
             return weight_of(self.body)
         return weight_of(self.new) + BYTES_A_MESSAGE * self.shared.known.counts[-1]
 
 
 class LastRequests:
-    """The last requests of one middleware: `size` bytes, at most `limit`; 0 keeps none. They are the spare of its
+    """Keeps the last requests of one middleware: `size` bytes, at most `limit`; 0 keeps none. They are the spare of its
     budget. `mark`: a text that no client knows, by which `wire/resent.py` proves places."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class LastRequests:
         self._by_use: OrderedDict[LastRequest, None] = OrderedDict()
 
     def find(self, sender: Sender, body: bytes) -> Continued | None:
-        """The last request of the conversation of this body, if it is kept."""
+        """Return the last request of the conversation of this body, if it is kept."""
         if not self._by_use:
             return None
         for key in reversed(_keys(sender, body)):
@@ -97,8 +97,8 @@ class LastRequests:
         return None
 
     def keep(self, new: LastRequest, before: LastRequest | None, room: float, now: float, ttl_s: float) -> None:
-        """Keep a request in place of the one `before` it, if it fits into `room`, in bytes. Drops those that were not
-        used for `ttl_s` seconds."""
+        """Keep a request in place of the one `before` it, if it fits into `room`, in bytes. Drops requests that were
+        not used for `ttl_s` seconds."""
         if before is not None:
             self._drop(before)
         most = min(self.limit, room)
@@ -124,7 +124,7 @@ class LastRequests:
             self.clear()
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all requests."""
         self._alike.clear()
         self._by_use.clear()
         self.size = 0
@@ -141,7 +141,7 @@ class LastRequests:
 
 
 def _keys(sender: Sender, body: bytes) -> list[int]:
-    """The key of a sender, and one for each sample of a body, made of all samples up to it."""
+    """Return the key of a sender, and one for each sample of a body, computed from all samples up to it."""
     size = len(body) - _SAMPLE
     keys = [hash(sender)]
     for at in _SAMPLED:

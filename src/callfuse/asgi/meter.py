@@ -29,26 +29,26 @@ CHARS_PER_TOKEN: Final = 4
 
 
 class Paid(Protocol):
-    """Who pays for answers."""
+    """An account that pays for answers."""
 
     stage: Stage
 
     def meter(self) -> "AnswerMeter":
-        """A meter for the next answer."""
+        """Return a meter for the next answer."""
         ...
 
     def pay(self, used: Tokens | None) -> None:
-        """An answer is over, or has broken off: take what it cost; None: nothing, or it was taken before."""
+        """Take what an answer has cost that is over or has broken off; None: nothing, or it was taken before."""
         ...
 
     async def settle_rest(self) -> None:
-        """The call of the app is over: keep what has not been kept with the answer."""
+        """Keep the costs that were not kept with the answer: the call of the app is over."""
         ...
 
 
 class AnswerMeter:
     """Counts the tokens of one answer. `request`: bytes of its request, for estimates. `limit`: bytes of a frame, or of
-    a whole answer, that are read; `share`: what is kept counts there."""
+    a whole answer, that are read; `share`: counts the bytes that are kept."""
 
     __slots__ = (
         "_counts",
@@ -89,7 +89,7 @@ class AnswerMeter:
         """Bytes of the body, frames with a payload, and bytes of the shortest of these."""
 
     def begin(self, start: Message) -> None:
-        """Take the start of the answer. One that tells of an error costs nothing."""
+        """Take the start of the answer. An error costs nothing."""
         self._intake = Intake(start, self._stream_format, streamed=self._streamed) if is_success(start) else None
         if self._intake is not None and self._intake.shape is not UNDECLARED:
             self._open(self._intake)
@@ -140,7 +140,7 @@ class AnswerMeter:
             self._first = self._first or frame
 
     def _give_up(self) -> None:
-        """Read no more: the rest is estimated."""
+        """Stop reading: the rest is estimated."""
         if self._framer is not None:
             size, frames, least = self._sizes
             self._sizes = size + self._framer.waiting, frames, least
@@ -155,7 +155,7 @@ class AnswerMeter:
         return waiting + len(self._first) + len(self._last)
 
     def usage(self) -> Tokens | None:
-        """What the answer has cost; None if there was none, or from the second time on."""
+        """Return what the answer has cost; None if there was no answer, or from the second call on."""
         if self._framer is not None and (rest := self._framer.flush()):
             self._take(rest)
         marked = [frame for frame in dict.fromkeys((self._first, self._last)) if frame]
@@ -180,7 +180,7 @@ class AnswerMeter:
 
 
 class MeteredApp:
-    """An app whose answers are paid for."""
+    """An app that counts the tokens of its answers and has them paid for."""
 
     __slots__ = ("_app", "_paid")
 
@@ -223,7 +223,7 @@ class _MeteredCall:
         return self._send(message)
 
     async def _end(self, message: Message) -> None:
-        """Pay before the last message leaves: the client may send its next request right after."""
+        """Pay before the last message is sent: the client may send its next request right after."""
         with self._paid.stage:
             self._paid.pay(await off_loop.run(self.meter.usage, self.meter.weight))
         await self._send(message)

@@ -59,7 +59,7 @@ class Handler(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop bodies and buffers: the exchange is over, but frames and exceptions of the app may refer to it."""
+        """Drop bodies and buffers, because frames and exceptions of the app may outlive the exchange."""
         ...
 
 
@@ -308,8 +308,8 @@ class CallFuseMiddleware:
     async def _pass_told(
         self, dialect: Dialect | None, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool
     ) -> None:
-        """Call the app with a request that is not read; that is told if its path is a dialect's. Nobody looks at its
-        answer, so that a guard that is switched off costs its chunks nothing."""
+        """Call the app with a request that is not read, and report that if its path is a dialect's. Its answer is not
+        read either, so that a guard that is switched off costs its chunks nothing."""
         cause = OWN_ERROR
         with self._host.fail_open.stage("in a request"):
             if dialect is None and scope["method"] == "POST" and not self._may_judge:
@@ -326,8 +326,8 @@ class CallFuseMiddleware:
                 self._host.in_flight.exchanges -= 1
 
     async def _pass_unread(self, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool) -> None:
-        """Call the app with a request that is not guarded. WebSocket handshakes on guarded paths are refused, as the
-        settings have it."""
+        """Call the app with a request that is not guarded. Refuses WebSocket handshakes on guarded paths, if the
+        settings say so."""
         refusal: bytes | None = None
         with self._host.fail_open.stage("in a request"):
             dialect = dialect_of(scope["path"]) if is_handshake and self._may_judge else None
@@ -342,7 +342,7 @@ class CallFuseMiddleware:
             await refusals.refuse_handshake(refusal, scope, receive, send)
 
     async def _begin(self, host: Host, prepared: Prepared) -> Handler:
-        """The exchange of a request, or callfuse's own answer where the fuse has blown."""
+        """Return the exchange of a request, or callfuse's own answer if that blocks it or the fuse has blown."""
         budget = prepared.settings.budget
         spending = await open_spending(host, prepared) if budget.is_on or budget.reads_tokens else None
         exchange = await off_loop.run(partial(Exchange, host, prepared, spending), prepared.weight)
@@ -355,7 +355,7 @@ class CallFuseMiddleware:
         return exchange.reply
 
     def _dialect_of(self, scope: Scope) -> Dialect | None:
-        """The dialect of a request that may be judged; None if it passes unread."""
+        """Return the dialect of a request that may be judged; None if it passes unread."""
         if scope["method"] != "POST" or not self._may_judge:
             return None
         dialect = dialect_of(scope["path"])
@@ -365,7 +365,7 @@ class CallFuseMiddleware:
 
 
 def _open_webhook(settings: EventsSettings, bus: Bus) -> "Webhook | None":
-    """The sink for the webhook, if one is set. Raises ConfigError without aiohttp, which is not imported for others."""
+    """Open the sink for the webhook, if one is set. Raises ConfigError if aiohttp, which it needs, is missing."""
     if settings.webhook is None:
         return None
     try:
@@ -380,7 +380,7 @@ def _open_webhook(settings: EventsSettings, bus: Bus) -> "Webhook | None":
 
 
 def _draining(webhook: "Webhook", send: Send) -> Send:
-    """A lifespan's `send`, which sends what waits for the webhook before the end is told."""
+    """Wrap a lifespan's `send`: send what waits for the webhook before the lifespan's end is reported."""
     webhook.attach()
 
     async def draining(message: Message) -> None:
@@ -392,7 +392,7 @@ def _draining(webhook: "Webhook", send: Send) -> Send:
 
 
 def _counted(handler: Handler | None, tally: Tally, send: Send) -> Send:
-    """A `send` that notes the status, for an answer that no `Exchange` reads."""
+    """Wrap `send` to note the status, for an answer that no `Exchange` reads."""
     if isinstance(handler, SyntheticReply):
         tally.mode, tally.action = "answered", handler.action.decode()
     return tally.noting_status(send)

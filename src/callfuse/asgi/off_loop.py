@@ -1,4 +1,4 @@
-"""Does work on long bodies in threads, so that no other stream stands still because of one body.
+"""Does work on long bodies in threads, so that one body does not stop all other streams.
 
 A thread gives way every 5 ms (`sys.getswitchinterval`), but not within one call of C code. So such calls must be
 bounded: a body is unpacked in pieces (`codings.py`), and not parsed if it has too many values (`wire/values.py`).
@@ -28,7 +28,7 @@ _limiters: RunVar[tuple[anyio.CapacityLimiter, ...]] = RunVar("callfuse_off_loop
 
 
 def weight_of(text: bytes, *, packed: bool = False) -> int:
-    """The length of a body, for `run`: more, if it has many values, or if nobody knows how long it is unpacked."""
+    """Return the length of a body, for `run`: more if it has many values, or if its unpacked length is unknown."""
     size = len(text)
     # All values but the first of a list or an object have a comma before them; to count those takes 0.4 ns a byte.
     if packed or (LONG_BYTES >= size > 2 * MANY_VALUES and text.count(b",") >= MANY_VALUES):
@@ -51,15 +51,15 @@ async def run(work: Callable[[], T], size: int) -> T:
 
 
 def _catch(work: Callable[[], T], results: list[T]) -> Exception | None:
-    """Do work in a thread. An error is returned: raised there, it would be in a cycle with the thread's future, which
-    would keep the body until the garbage collector comes."""
+    """Do work in a thread, and return its error: if raised there, it would be in a cycle with the thread's future,
+    which would keep the body until the garbage collector runs."""
     with Boundary() as boundary:
         results.append(work())
     return boundary.error
 
 
 def _limiter(*, is_huge: bool) -> anyio.CapacityLimiter:
-    """The limiter of this event loop."""
+    """Return the limiter of this event loop."""
     try:
         limiters = _limiters.get()
     except LookupError:

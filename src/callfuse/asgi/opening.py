@@ -1,8 +1,7 @@
-"""What an answer is read with, once its start has come: its intake, its guard, and how chunks are known that need no
+"""Makes what reads an answer once its start has come: its intake, its guard, and a test for chunks that need no
 reading.
 
-All of it follows from the request and the start alone. What becomes of the answer from there on is the driver's
-(`driver.py`).
+All of it follows from the request and the start alone. The driver (`driver.py`) decides what becomes of the answer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,10 +22,10 @@ from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 
 class Watching(NamedTuple):
-    """How an answer is read in which no call need be held so far.
+    """How to read an answer in which no call need be held so far.
 
     `revive` reads the request again once a call could be one too many. `unpacks`: the answer must be read, even if it
-    comes packed. `reads_all`: the id of an answer without calls is needed.
+    is compressed. `reads_all`: the id of an answer without calls is needed.
     """
 
     revive: Callable[[], Awaitable[Review]]
@@ -35,15 +34,15 @@ class Watching(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """How chunks are known that need not be read: whole frames without a call. `other_mark`: of frames that must be
-    read all the same; empty if there are none."""
+    """Recognizes chunks that need not be read: whole frames without a call. `other_mark`: marks frames that must be
+    read nevertheless; empty if there are none."""
 
     mark: bytes
     other_mark: bytes
     frame_end: bytes | tuple[bytes, ...]
 
     def passes(self, chunk: bytes) -> bool:
-        """Whether a chunk need not be read; `AnswerDriver.send` has the same lines, for a call less."""
+        """Whether a chunk need not be read; `AnswerDriver.send` repeats these lines, to save a call."""
         return (
             chunk.find(self.mark) < 0
             and (not self.other_mark or chunk.find(self.other_mark) < 0)
@@ -57,7 +56,7 @@ READ_ALL: Final = Quiet(b"", b"", ())
 
 
 class AnswerOpening:
-    """Makes what the answer of one exchange is read with.
+    """Makes what reads the answer of one exchange: intake, guard and `Quiet`.
 
     `watching`: None if the guard follows the answer from its start, and once the exchange is over. `reads_all`: an
     answer without calls is read, too. `texts` looks at what the model says, once it has no room for more.
@@ -73,11 +72,11 @@ class AnswerOpening:
         self.watching = watching
 
     def stage(self) -> Stage:
-        """A step of reading the answer."""
+        """Return a new stage for a step of reading the answer."""
         return self._keeper.fail_open.stage("while guarding" if self.watching is None else "while watching")
 
     def intake_of(self, message: Message) -> Intake | None:
-        """What takes the body of an answer that starts so; None if it cannot be read, or need not."""
+        """Return the intake of an answer that starts with this message; None if it cannot be read, or need not be."""
         evidence, watching = self._evidence, self.watching
         intake = Intake(message, evidence.request.stream_format, streamed=evidence.request.streamed)
         shape = intake.shape
@@ -93,14 +92,14 @@ class AnswerOpening:
         return intake
 
     def tell_unread(self, cause: str) -> None:
-        """Tell why the answer is not read."""
+        """Report why the answer is not read."""
         if self.watching is None:
             self._keeper.tally.unguarded(cause)
         else:
             self._keeper.tally.unwatched(cause)
 
     def guard_of(self, intake: Intake, stage: Stage) -> SafeGuard:
-        """Make a guard for an answer of this form. `stage`: where it is made, and goes on assembling."""
+        """Make a guard for an answer of this form. `stage`: where it is made, and continues assembling."""
         evidence, shape = self._evidence, intake.shape
         request, assembly = evidence.request, None
         if self.watching is not None:
@@ -127,7 +126,7 @@ class AnswerOpening:
         return guard
 
     def quiet_of(self, shape: Shape) -> Quiet:
-        """How chunks of a stream are known that need not be read."""
+        """Return how to recognize chunks of a stream that need not be read."""
         dialect, frame_end = self._evidence.request.dialect, () if shape.stream is None else shape.stream.frame_end
         mark = b"" if self.reads_all else dialect.call_mark
         return Quiet(mark, dialect.kept_mark or dialect.repeats.mark, frame_end)

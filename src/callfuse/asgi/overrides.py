@@ -32,7 +32,7 @@ _KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 
 def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overrides, dict[str, str]]:
-    """The overrides in the headers of a request and, by header, what is wrong with those that set nothing.
+    """Read the overrides in the headers of a request and, by header, what is wrong with those that set nothing.
 
     `has_other_model`: the settings name a model to escalate to, so a mode may contain `escalate`.
     """
@@ -52,7 +52,7 @@ def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tu
 
 @remembered(entries=256, longest=512)
 def _read_value(name: bytes, value: bytes) -> tuple[Any, str]:
-    """What a header sets, and what is wrong with it (empty if nothing is). A caller sends the same with each
+    """Return what a header sets, and what is wrong with it (empty if nothing is). A caller sends the same with each
     request."""
     key, text = KEYS[name], value.decode("latin-1").strip()
     parts = [part.strip() for part in text.split(",")]
@@ -65,20 +65,20 @@ def _read_value(name: bytes, value: bytes) -> tuple[Any, str]:
 
 
 def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    """The headers with callfuse's prefix that do not exist, each with a hint at the one that was meant."""
+    """Return the headers with callfuse's prefix that do not exist, each with a hint at the header that was meant."""
     names = [name.decode("latin-1") for name in found if name.startswith(OWN_PREFIX) and name not in _KNOWN]
     bare = {name.decode().removeprefix(OWN_PREFIX.decode()): name.decode() for name in sorted({*NAMES, OWN_HEADER})}
     return {name: f"there is no header of this name; {_meant(name, bare)}" for name in names}
 
 
 def _meant(name: str, bare: Mapping[str, str]) -> str:
-    """A hint at the header that was meant. Compares without the prefix, which would make all names similar."""
+    """Return a hint at the header that was meant. Compares without the prefix, which would make all names similar."""
     near = nearest(name.removeprefix(OWN_PREFIX.decode()), bare)
     return f"did you mean {bare[near]}?" if near else f"use {', '.join(bare.values())}"
 
 
 def without_overrides(scope: Scope, found: Mapping[bytes, bytes]) -> Scope:
-    """The scope without override headers; the same object if none of them is in `found`."""
+    """Return the scope without override headers; the same object if none of them is in `found`."""
     if NAMES.isdisjoint(found):
         return scope
     return {**scope, "headers": without(scope["headers"], NAMES)}

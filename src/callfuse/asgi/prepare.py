@@ -52,9 +52,9 @@ MOST_DIGITS = 19
 @dataclass(frozen=True, slots=True)
 class Host:
     """What all exchanges of one middleware share. `clock`: seconds since the epoch. `route_of`: the route of a path, if
-    there are any. `in_flight`: how many of them go on. `budget`: bounds what they keep together. `last_requests`: those
-    that may come again. `fail_open`: reports errors that occur before the session is known. `traces`: their place in
-    traces, if anybody wants to know. `known_headers`: those of clients, read."""
+    there are any. `in_flight`: how many exchanges are running. `budget`: bounds what they keep together.
+    `last_requests`: those that may come again. `fail_open`: reports errors that occur before the session is known.
+    `traces`: the exchanges' places in traces, if those are wanted. `known_headers`: those of clients, read."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -72,7 +72,7 @@ class Host:
     in_flight: InFlight = field(default_factory=InFlight)
 
     def begin(self, dialect: Dialect, path: str, found: Mapping[bytes, bytes]) -> Tally:
-        """Begin the account of an exchange. `found`: the headers of its request, by name."""
+        """Open the account of an exchange. `found`: the headers of its request, by name."""
         self.in_flight.exchanges += 1
         if self.traces is not None:
             with self.fail_open.stage("in a request"):
@@ -80,7 +80,7 @@ class Host:
         return Tally(self.bus, dialect, self.route_of and self.route_of(path))
 
     def unguarded(self, cause: str) -> None:
-        """Tell of a request whose exchange is not known, and that passes unguarded, by cause."""
+        """Report a request whose exchange is not known, and that passes unguarded, by cause."""
         self.bus.emit(NotGuarded(cause))
 
 
@@ -93,7 +93,7 @@ class Prepared:
     session has settings, or the lane a state, that must be found again where a chain continues, even after an answer
     without calls. `tally`: the account of the exchange. `arm`: that of its session, where some are only observed to
     measure against. `weight`: that of the body, for `off_loop.run`. `spawner`: the session whose agent has started this
-    one; empty if none is known to have.
+    one; empty if that is unknown.
     """
 
     request: KeptRequest
@@ -113,7 +113,7 @@ class Prepared:
 
     @property
     def allowed(self) -> Sequence[Allowance]:
-        """What a person lets pass in its lane."""
+        """What a person has allowed in its lane."""
         return of_lane(self.session.allowed, self.where.lane) if self.session.allowed else ()
 
     @property
@@ -123,7 +123,7 @@ class Prepared:
 
 
 class TooManyValuesError(ValueError):
-    """A body has so many values that everybody would wait while it is parsed."""
+    """A body has so many values that parsing it would delay all other exchanges."""
 
 
 async def prepare(
@@ -159,7 +159,7 @@ async def prepare(
 
 
 class _ReadBody(NamedTuple):
-    """What was read of a body: `content`, in UTF-8. `last`: what is kept of it for the next request, if anything."""
+    """What was read of a body: `content`, in UTF-8. `last`: what is kept for the next request, if anything."""
 
     content: bytes
     request: Request
@@ -169,7 +169,7 @@ class _ReadBody(NamedTuple):
 
 
 class _Preparation:
-    """The steps from a request to a `Prepared`. `target`: its path and query."""
+    """Runs the steps from a request to a `Prepared`. `target`: its path and query."""
 
     __slots__ = (
         "_backend",
@@ -228,13 +228,13 @@ class _Preparation:
         return self._build(request, lane, after_reset(state, kept), kept, now, own, is_changed=is_changed)
 
     async def _unpack(self, content: bytes) -> bytes:
-        """A body without its content codings. Raises UnreadableBodyError."""
+        """Unpack a body. Raises UnreadableBodyError."""
         unpacking = partial(unpack, content, self._encoding, self._host.settings.max_request_bytes)
         return await off_loop.run(unpacking, off_loop.weight_of(content, packed=True))
 
     async def _read_body(self, content: bytes) -> "_ReadBody | None":
-        """Read the body; None if it passes as it came. A long one is read on from the last request of its conversation,
-        and kept for the next."""
+        """Read the body; returns None if it passes as it came. For a long one, reads only what is new since the last
+        request of its conversation, and keeps it for the next."""
         host = self._host
         if len(content) < LEAST_BYTES:
             self._weight = len(content)
@@ -259,8 +259,8 @@ class _Preparation:
         found: Continued | None = None,
         parsed: NewText | None = None,
     ) -> "_ReadBody | None":
-        """Read the body; None if it passes as it came. `sender`: whose last request it is. `found`: one that begins as
-        it does; `parsed`: the body, if it goes on from that."""
+        """Read the body; returns None if it passes as it came. `sender`: whose last request it is. `found`: a kept
+        request that begins as this body does; `parsed`: the body, if it continues that request."""
         if parsed is None:
             content = as_utf8(content)
             parsed, found = self._parse(content, found), None
@@ -309,7 +309,7 @@ class _Preparation:
         return None if stripped is None else (stripped, kept)  # no edit changes what a body is
 
     def _strip(self, content: bytes, commands: FoundCommands) -> Request | None:
-        """The request without its commands."""
+        """Return the request without its commands."""
         content = apply(content, commands.edits)
         return self._dialect.read_request(content, loads(content), self._target)
 
@@ -324,7 +324,7 @@ class _Preparation:
         *,
         is_changed: bool,
     ) -> Prepared | Unjudged | None:
-        """The result for a request: with its settings, or unjudged if these or the request itself say so."""
+        """Return the result for a request: with its settings, or unjudged if these or the request itself say so."""
         host, settings, keeps_place = self._host, self._host.settings, goes_on(request, state)
         chosen = merge_overrides(kept.by_code, own, kept.overrides)
         if chosen is not NO_OVERRIDES or settings.models:
@@ -353,13 +353,13 @@ class _Preparation:
         )
 
     def _where(self, request: Request, lane: Lane, state: LaneState) -> Where:
-        """Where the exchange belongs."""
+        """Return where the exchange belongs: session, lane, model, backend and dialect."""
         session = lane.session if lane.named else state.session or lane.session
         model = bounded_id(request.model)  # sinks keep it, and a client may name any
         return Where(session, lane.source, lane.tag, model, self._backend, self._dialect.name)
 
     def _model(self, request: Request) -> str:
-        """Backend and model as one text, the form in which settings name models."""
+        """Return backend and model as one text, the form in which settings name models."""
         return f"{self._backend}:{request.model}"
 
 
@@ -370,7 +370,7 @@ def goes_on(request: Request, state: LaneState) -> bool:
 
 
 def own_overrides(host: Host, found: Mapping[bytes, bytes]) -> Overrides:
-    """The overrides in the headers of a request; each header that sets nothing is told."""
+    """Return the overrides in the headers of a request, and report each header that sets nothing."""
     for name, problem in overrides.find_unknown(found).items():
         host.bus.emit(HeaderIgnored(name, problem, known=False))
     if not host.settings.header_overrides:

@@ -13,7 +13,7 @@ from callfuse.observe.exchanges import KeptAnswer, KeptExchange, KeptSide
 
 
 def record(recording: KeptExchange, app: ASGIApp, send: Send, stage: Stage) -> tuple[ASGIApp, Send]:
-    """An app, each call of which is recorded as an answer of the vendor, and a `send` that records the client's. An
+    """Wrap an app, so that each call is recorded as an answer of the vendor, and `send`, which records the client's. An
     error in `stage` ends the recording."""
 
     async def recorded(scope: Scope, receive: Receive, app_send: Send) -> None:

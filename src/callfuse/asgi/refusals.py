@@ -1,6 +1,6 @@
-"""Refuses WebSocket handshakes on paths whose exchanges are guarded: over a WebSocket they would not be.
+"""Refuses WebSocket handshakes on paths whose exchanges are guarded, because a WebSocket would not be guarded.
 
-Clients that can do either (Codex, say) then go on over HTTP.
+Clients that can use either (Codex, say) then continue over HTTP.
 """
 
 from typing import Final

@@ -21,7 +21,7 @@ MAX_ERROR_BYTES = 65536
 
 
 class RepairingApp:
-    """The app with one retry, if `repair` can fix a refused body."""
+    """Calls the app, and retries once if `repair` can fix a refused body."""
 
     def __init__(self, app: ASGIApp, repair: Repair) -> None:
         self._app = app
@@ -84,13 +84,13 @@ class _FirstTry:
         self._asked.clear()
 
     async def receive(self) -> Message:
-        """The app's `receive`."""
+        """Take a message for the app, and record the body."""
         message = await self._receive()
         self._asked.append(message.get("body") or b"")
         return message
 
     def send(self, message: Message) -> Awaitable[None]:
-        """The app's `send`. Returns the server's own awaitable unless the message is part of a refusal."""
+        """Take a message of the app. Returns the server's own awaitable unless the message is part of a refusal."""
         if not self._refusal and not (message["type"] == START and message["status"] == REFUSED):
             self._asked.clear()  # not to be kept while the answer streams
             return self._send(message)

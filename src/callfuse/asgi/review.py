@@ -66,7 +66,7 @@ MOST_OVERDUE: Final = 100
 
 
 class Callback:
-    """The host's `on_loop`, and its runs that have not ended in time (`overdue`)."""
+    """The host's `on_loop`, and its runs that did not end in time (`overdue`)."""
 
     __slots__ = ("on_loop", "overdue")
 
@@ -75,7 +75,7 @@ class Callback:
         self.overdue: set[asyncio.Task[None]] = set()
 
     def has_too_many_overdue(self) -> bool:
-        """Whether so many runs have not ended that no other may begin. Those of a closed event loop never will."""
+        """Whether so many runs have not ended that no new run may begin. Runs of a closed event loop do not count."""
         if len(self.overdue) >= MOST_OVERDUE:
             self.overdue.difference_update([task for task in self.overdue if task.get_loop().is_closed()])
         return len(self.overdue) >= MOST_OVERDUE
@@ -103,9 +103,9 @@ class _CallbackRun:
             self.fault.__cause__ = boundary.error.with_traceback(None)
 
     async def run_within(self, limit_s: float, callback: Callback, event: LoopEvent) -> bool:
-        """Run in a task of its own. False if that has not ended after `limit_s` seconds; then it is cancelled.
+        """Run in a task of its own. Returns False if that has not ended after `limit_s` seconds; then it is cancelled.
 
-        Under asyncio its end is not waited for. Other event loops have no task without a parent that waits for it.
+        Under asyncio nothing waits for its end. In other event loops each task has a parent, which waits for it.
         """
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.move_on_after(limit_s) as limit:
@@ -126,7 +126,7 @@ class _CallbackRun:
 
 
 def _describe(error: BaseException, event: LoopEvent) -> str:
-    """Type, message and place of a callback's error, for the log; each word that is one of the call's is starred."""
+    """Return type, message and place of a callback's error, for the log; each word of the call becomes asterisks."""
     message = ""
     with Boundary():  # its `__str__` may raise
         message = str(error)[:MESSAGE_CHARS]
@@ -153,12 +153,12 @@ class Review:
         self._bus = bus
 
     async def review(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """The verdicts after the callback; the same if there is none, or if a person lets the call pass."""
+        """Return the verdicts after the callback; unchanged without a callback, or if a person lets the call pass."""
         callback = self._callback
         return verdicts if callback is None else [await self._review_one(verdict, callback) for verdict in verdicts]
 
     async def review_texts(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """As `review`, of what the model says: that has left, so that a warning is the most that can be done."""
+        """Review verdicts on the model's text: it has been sent, so a warning is the most that can be done."""
         warning = self._judge.allowed(Rung.WARN)
         reviewed = await self.review(verdicts)
         return [replace(one, rung=warning) if one.withholds else one for one in reviewed]
@@ -177,7 +177,7 @@ class Review:
         return verdict
 
     async def _ask(self, callback: Callback, event: LoopEvent) -> object:
-        """The callback's answer. Raises OnLoopError if it has none, at the latest after `callback_timeout_s`."""
+        """Return the callback's answer. Raises OnLoopError if it gives none within `callback_timeout_s`."""
         if callback.has_too_many_overdue():
             raise OnLoopError(f"it is not called: {MOST_OVERDUE} earlier runs have not ended")
         run = _CallbackRun()
@@ -190,8 +190,8 @@ class Review:
         raise OnLoopError("it was cancelled" if in_time else f"no answer within {limit_s:g} s")
 
     def _note_change(self, verdict: Verdict) -> None:
-        """Later requests add warnings by the ladder, so a callback's different decision is kept as a note; not one on
-        a request, or on a text, which is told with its answer."""
+        """Keep a callback's different decision as a note, because later requests add warnings by the ladder. Not for a
+        request, or a text, whose verdict is reported with its answer."""
         if verdict.finding.part or verdict.finding.kind in OF_REQUESTS:
             return
         ladder = self._judge.ladder(verdict.call.full_name, verdict.finding)

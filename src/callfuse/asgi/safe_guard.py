@@ -1,9 +1,9 @@
 """A guard whose bugs cannot break the exchange.
 
-Its boundary is the one on a chunk's way. An error there goes back to the `Guard`, which ends the hold and goes on
-(`recover`). If it cannot, or if another step of it raises, the answer goes on without it. Before the verdict, what
-waits leaves as it came and the rest passes (with `fail_closed` an answer that was followed ends instead). After the
-verdict, the withheld call is gone, so the next rung is taken, or the answer ends.
+Its boundary is the only one in a chunk's way. An error there goes back to the `Guard`, which ends the hold and
+continues (`recover`). If it cannot, or if another step of it raises, the answer continues without a guard. Before the
+verdict, the bytes that wait are sent as they came and the rest passes (with `fail_closed` an answer that was followed
+ends instead). After the verdict, the withheld call is gone, so the answer escalates to the next rung, or ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -89,12 +89,12 @@ class SafeGuard:
         return False
 
     def begin(self, request: Request, judge: Judge, trace: Trace | None = None) -> None:
-        """Follow the answer from its first byte on. Raises whatever goes wrong: nothing of the answer has come."""
+        """Follow the answer from its first byte. Raises whatever goes wrong: nothing of the answer has come."""
         self._request, self._fail_closed = request, judge.settings.fail_closed
         self._guard.follow(request, judge, trace)
 
     def follow(self, request: Request, judge: Judge, stage: Stage, trace: Trace | None = None) -> bytes:
-        """Hold calls from now on, from the one that has made the answer suspect; returns what may leave."""
+        """Hold calls from now on, beginning with the one that made the answer suspect; returns what may be sent."""
         self._request, self._fail_closed, self._stage = request, judge.settings.fail_closed, stage
         assembly, self.assembly = self.assembly, None
         came = bytes(assembly.sent.unsent) if assembly is not None and assembly.sent is not None else b""
@@ -117,7 +117,7 @@ class SafeGuard:
         self.buffered_bytes = self.state.buffered_bytes
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
-        """Feed a part of an answer (`final`: its last); returns the bytes that may leave now."""
+        """Feed a part of an answer (`final`: its last); returns the bytes that may be sent now."""
         if self.is_broken:
             return chunk if self._is_first and not self._fail_closed else b""
         if self.assembly is not None:
@@ -143,7 +143,7 @@ class SafeGuard:
         return out
 
     def _recover(self, failed: Boundary, chunk: bytes, *, final: bool) -> bytes:
-        """What leaves after the guard has raised. It goes on if it can."""
+        """Return what may be sent after the guard has raised. The guard continues if it can."""
         with self._stage:
             out = self._guard.recover(failed)
             if final:
@@ -156,14 +156,14 @@ class SafeGuard:
         return self._give_up_unjudged()
 
     def begin_assembly(self, assembly: Assembly, chunk: bytes) -> None:
-        """Have the first chunk of a stream read, which has left: whole frames without a call."""
+        """Read the first chunk of a stream, which was sent already: whole frames without a call."""
         with self._stage:
             assembly.begin(chunk)
             return
         self._give_up()
 
     def assemble(self, assembly: Assembly, chunk: bytes, *, final: bool) -> bytes:
-        """Feed a part of an answer of which no call need be held so far, as `feed` does."""
+        """Feed a part of an answer in which no call need be held so far; returns what `feed` does."""
         out: bytes | None = None
         with self._stage:
             out = assembly.feed(chunk) if chunk else b""
@@ -178,7 +178,7 @@ class SafeGuard:
         return unsent + chunk if out is None else out + unsent
 
     def measure(self) -> int:
-        """The bytes of the answer that are kept, exactly: of what passes unread none are."""
+        """Return exactly how many bytes of the answer are kept: bytes that pass unread are not."""
         if not (self.is_broken or self.assembly is not None):
             with self._stage:
                 self._copy_state()
@@ -206,7 +206,7 @@ class SafeGuard:
         return self._end()
 
     def begin_next_answer(self) -> bool:
-        """The model has begun to answer again; feed that answer from now on. False if that failed."""
+        """Feed a new answer of the model from now on. Returns False if that failed."""
         with self._stage:
             self._guard.begin_next_answer()
             self._copy_state()
@@ -215,8 +215,7 @@ class SafeGuard:
         return False
 
     async def escalate(self) -> Step:
-        """Take the next rung, after the pending answer has failed; the end of the client's answer if that fails,
-        too."""
+        """Escalate after the pending answer has failed; if that fails, too, end the client's answer."""
         with self._stage:
             step = await off_loop.run(self._guard.escalate, self._request_bytes + self.buffered_bytes)
             self._copy_state()
@@ -224,7 +223,7 @@ class SafeGuard:
         return self._end()
 
     def fail(self, cause: str) -> bytes:
-        """Give up for this cause: returns what is held; the rest passes."""
+        """Give up for this cause: return what is held; the rest passes."""
         with self._stage:
             out = self._guard.fail(cause)
             self._copy_state()
@@ -242,7 +241,7 @@ class SafeGuard:
         return self._give_up_unjudged()
 
     def cut(self) -> bytes:
-        """The upstream broke off: returns what is held and not yet judged, as it came."""
+        """Return what is held and not yet judged, as it came: the upstream broke off."""
         if self.is_broken:
             return b""
         with self._stage:
@@ -250,7 +249,7 @@ class SafeGuard:
         return self._rest() if self._is_first else b""
 
     def settle(self) -> str:
-        """The answer is delivered: record its calls. Returns the value of the header `x-callfuse-action`."""
+        """Record the calls of a delivered answer. Returns the value of the header `x-callfuse-action`."""
         with self._stage:
             if self.assembly is not None and not self.is_broken:
                 self.assembly.settle(self.record)
@@ -263,13 +262,13 @@ class SafeGuard:
         return ""
 
     def close(self) -> None:
-        """The exchange is over, in whatever way: drop all bytes and calls. `record` stays."""
+        """Drop all bytes and calls: the exchange is over, in whatever way. `record` stays."""
         self._forget()
         with self._stage:
             self._guard.close()
 
     def _give_up_unjudged(self) -> bytes:
-        """The guard broke before its verdict: returns what the client gets of the bytes that wait."""
+        """Give up a guard that broke before its verdict: return what the client gets of the bytes that wait."""
         pending = self.state.pending
         self._give_up()
         if self._is_first and not self._fail_closed:
@@ -283,17 +282,17 @@ class SafeGuard:
         return self._last_words()
 
     def _end(self) -> Step:
-        """The guard broke after its verdict and cannot take another rung: end the answer."""
+        """End the answer: the guard broke after its verdict and cannot escalate."""
         self._give_up()
         self._forget()
         return Step(self._last_words())
 
     def _forget(self) -> None:
-        """Nothing waits in the guard any more."""
+        """Forget the bytes that waited in the guard: nothing waits any more."""
         self._unsettled = []
 
     def _rest(self) -> bytes:
-        """The bytes that the client has not got. Frames that overtook others (keep-alives) are repeated in it."""
+        """Return the bytes that the client has not got. Repeats frames that overtook others (keep-alives)."""
         came, gone = (b"".join([pair[part] for pair in self._unsettled]) for part in (0, 1))
         self._forget()
         pairs = zip(came, gone, strict=False)
@@ -305,8 +304,8 @@ class SafeGuard:
         self.buffered_bytes = 0
 
     def _last_words(self) -> bytes:
-        """The end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which breaks
-        off."""
+        """Return the end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which
+        breaks off."""
         with self._stage:
             request = self._request if self.shape.stream is None else None
             return request.own_answer(texts.unchecked_call("")) if request is not None else b""

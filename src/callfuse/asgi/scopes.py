@@ -14,7 +14,7 @@ CACHES: Final = frozenset({"_ls_connection_state"})
 
 
 def snapshot(scope: Scope) -> Scope:
-    """A copy with a `state` of its own, without what a framework has cached there."""
+    """Copy a scope, with a `state` of its own, without what a framework has cached there."""
     copy = dict(scope)
     state = copy.get("state")
     if isinstance(state, Mapping):

@@ -23,7 +23,7 @@ _UNKNOWN: Final = "it is unknown: pass the headers of its client, which contain 
 
 
 def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSettings) -> Overrides:
-    """What a configuration sets for one session. Raises ConfigError for what is wrong, or is no session's own."""
+    """Return what a configuration sets for one session. Raises ConfigError for settings that it cannot have."""
     other: dict[str, Any] = {}
     if not isinstance(config, LoopSettings):
         if server.escalate_model and "escalate_model" not in config:  # a session's ladder may name it
@@ -46,7 +46,7 @@ def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSett
 async def write_session(
     ledger: Ledger, session: str, overrides: Overrides, headers: ClientHeaders, server: LoopSettings, now: float
 ) -> SettingsChanged | None:
-    """Write what holds for a session; what of it is worth telling. Raises LookupError if it cannot be found."""
+    """Write the settings of a session; returns the change to report, if any. Raises LookupError if it is unknown."""
     changed: SettingsChanged | None = None
     name = session_name(session)
     for key in await _keys(ledger, name, credential_of(_read(headers), further=server.further_credentials), now):
@@ -57,7 +57,7 @@ async def write_session(
 
 
 async def _keys(ledger: Ledger, name: str, credential: bytes, now: float) -> list[SessionKey]:
-    """The sessions of this name: that of the credential, or without one all that are known."""
+    """Return the sessions of this name: that of the credential, or without a credential all known ones."""
     if credential != NO_CREDENTIAL:
         return [(credential, name)]
     found = await ledger.find_sessions(name, now) if isinstance(ledger, SessionSearch) else []
@@ -67,7 +67,7 @@ async def _keys(ledger: Ledger, name: str, credential: bytes, now: float) -> lis
 
 
 def _read(headers: ClientHeaders) -> dict[bytes, bytes]:
-    """Headers by their lower-case names."""
+    """Return headers by their lower-case names."""
     if isinstance(headers, Mapping):
         return {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in headers.items()}
     return {bytes(name).lower(): bytes(value) for name, value in headers}

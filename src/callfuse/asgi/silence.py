@@ -19,8 +19,8 @@ import anyio
 
 
 class Waiting:
-    """Leaves its block silently `pause_s` seconds after the last `renew`, and `total_s` seconds after it began, however
-    often it is renewed; `is_over` then says so. Under asyncio, or with a scope of anyio under other event loops."""
+    """Leaves its block silently `pause_s` seconds after the last `renew`, and `total_s` seconds after the block began,
+    however often it is renewed; then `is_over` is set. Uses asyncio, or a scope of anyio under other event loops."""
 
     __slots__ = ("_last", "_loop", "_pause_s", "_total_s", "_waits", "_with", "is_over")
 
@@ -44,7 +44,7 @@ class Waiting:
         return self
 
     def renew(self) -> None:
-        """The client has said something: wait for as long again, within the total."""
+        """Wait for as long again, within the total, because the client has sent something."""
         now = anyio.current_time() if self._loop is None else self._loop.time()
         self._last = min(self._last, now + self._total_s)
         end = min(now + self._pause_s, self._last)
@@ -80,13 +80,13 @@ class _Waits:
         self._next_check = math.inf
 
     def put(self, wait: asyncio.Timeout, end: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin a wait until this time of the loop, or begin it anew."""
+        """Begin a wait until this time of the loop, or begin the wait anew."""
         self._ends[wait] = end
         if end < self._next_check:
             self._check_at(end, loop)
 
     def drop(self, wait: asyncio.Timeout) -> None:
-        """A wait has ended. The timer stays: the next request wants one, too."""
+        """Forget a wait that has ended. The timer stays: the next request needs it, too."""
         self._ends.pop(wait, None)
 
     def _check_at(self, time: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -95,7 +95,7 @@ class _Waits:
             loop.call_at(time, self._check, time)
 
     def _check(self, time: float) -> None:
-        """End what is over, and look again when the next one will be."""
+        """End the waits that are over, and check again when the next one will be."""
         if time != self._next_check:  # an earlier check has been set meanwhile, which sets the next one
             return
         loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ _WAITS: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictionary
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """The running event loop; None if it is not asyncio's."""
+    """Return the running event loop; None if it is not asyncio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Cuts long chunks of streams into slices, between which other exchanges go on: how a stream is cut changes nothing."""
+"""Cuts long chunks of streams into slices, between which other exchanges run: how a stream is cut changes nothing."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,8 +8,8 @@ SLICE_BYTES: Final = 4096
 
 
 def slices(chunk: bytes) -> Iterator[bytes]:
-    """The chunk in slices of up to `SLICE_BYTES` bytes, each ended by the end of a line where it has one: frames are
-    cheaper in one piece."""
+    """Yield the chunk in slices of up to `SLICE_BYTES` bytes. A slice ends at the end of a line where it has one:
+    frames are cheaper in one piece."""
     begin = 0
     while begin < len(chunk):
         end = begin + SLICE_BYTES

@@ -1,8 +1,8 @@
-"""What the answers to one request cost, and what was spent before: of a budget, by turn, session or credential.
+"""Counts what the answers to one request cost, and what was spent before: of a budget, by turn, session or credential.
 
-What a turn has spent is kept with its lane, in the same write. What a session or a credential has spent is kept under a
-key of its own, as that of a lane without rounds; so an exchange reads and writes once more. Either way what an exchange
-brings is added to what is there then (`asgi/changes.py`), never written over it.
+What a turn has spent is kept with its lane, in the same write. What a session or a credential has spent is kept under
+its own key, like a lane without rounds; so an exchange reads and writes once more. Either way the costs of an exchange
+are added to what is there then (`asgi/changes.py`), never written over it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,14 +29,14 @@ BUSY: Final = "busy lane: other exchanges always wrote first"
 
 
 async def open_spending(host: Host, prepared: Prepared) -> "Spending":
-    """What a request may spend, and what was spent before."""
+    """Read what was spent before, and return the spending of a request."""
     lane = _shared_lane(prepared) if prepared.settings.budget.is_on else None
     return Spending(host, prepared, None if lane is None else Read(lane, *await host.ledger.read(lane, prepared.now)))
 
 
 def _shared_lane(prepared: Prepared) -> Lane | None:
-    """The key of what the session or the credential of a request has spent; None for a turn. Who sends no credential
-    shares nothing with others who send none."""
+    """Return the key of what the session or the credential of a request has spent; None for a turn. Clients without a
+    credential share nothing with one another."""
     by, (credential, session) = prepared.settings.budget.by, prepared.read.session_key
     if by == "turn":
         return None
@@ -45,9 +45,9 @@ def _shared_lane(prepared: Prepared) -> Lane | None:
 
 
 class Spending:
-    """What one exchange spends. `shared`: what was read of a session or a credential; None for a turn.
+    """Adds up what one exchange spends. `shared`: what was read of a session or a credential; None for a turn.
 
-    `stage`: where the tokens of answers are counted. `last`: what the answer before has cost, as far as it is known.
+    `stage`: where the tokens of answers are counted. `last`: what the last answer has cost, as far as that is known.
     """
 
     __slots__ = ("_due", "_evidence", "_host", "_prepared", "_shared", "last", "stage")
@@ -73,15 +73,15 @@ class Spending:
         return self._prepared.settings.budget.is_on
 
     def begin(self, evidence: ExchangeEvidence) -> None:
-        """The request has been read."""
+        """Take the request, which has been read."""
         self._evidence = evidence
 
     def metered(self, app: ASGIApp) -> ASGIApp:
-        """The app, so that what its answers cost is counted, if that is asked for."""
+        """Wrap the app to count what its answers cost, if that is wanted."""
         return MeteredApp(app, self) if self._prepared.settings.budget.reads_tokens else app
 
     def meter(self) -> AnswerMeter:
-        """A meter for the next answer."""
+        """Return a meter for the next answer."""
         request = self._prepared.request
         return AnswerMeter(
             request.dialect.counts,
@@ -93,7 +93,7 @@ class Spending:
         )
 
     def pay(self, used: Tokens | None) -> None:
-        """Add what an answer has cost, and tell of it."""
+        """Add what an answer has cost, and report it."""
         if used is None:
             return
         where = self._prepared.where
@@ -106,14 +106,14 @@ class Spending:
         )
 
     def take(self, calls: int) -> Spent:
-        """What has not been kept so far, with so many calls that the client was given."""
+        """Return what was not kept so far, with the number of `calls` that the client was given."""
         due, self._due = self._due, NO_TOKENS
         evidence = self._evidence
         warned = evidence is not None and evidence.kept.spent.warned
         return Spent(self._prepared.now, calls, due.total, due.estimated, due.money, warned)
 
     async def share(self, spent: Spent) -> bool:
-        """Add what was spent to that of the session or the credential. Returns False for a turn."""
+        """Add what was spent to the account of the session or the credential. Returns False for a turn."""
         shared = self._shared
         if shared is None:
             return False
@@ -131,7 +131,7 @@ class Spending:
         return True
 
     async def settle_rest(self) -> None:
-        """Keep what an answer has cost that was not delivered to its end."""
+        """Keep the cost of an answer that was not delivered to its end."""
         evidence, prepared = self._evidence, self._prepared
         if self._due == NO_TOKENS or not self.is_kept or evidence is None:
             return

@@ -1,8 +1,8 @@
 """Finds the storms that a request belongs to: requests that only fail, sub-agents with one opening, compactions.
 
-What a storm is counted by is kept as the state of a lane: failed requests with the lane of the request itself, the
-others under keys of their own. Those are read and written only for a request that begins a sub-agent, or that shows a
-summary in place of its history.
+A storm is counted in the state of a lane: failed requests in the lane of the request itself, the others under their own
+keys. Those keys are read and written only for a request that begins a sub-agent, or that shows a summary in place of
+its history.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,8 +20,8 @@ from callfuse.model import Finding
 
 
 def open_storms(host: Host, prepared: Prepared) -> "Storms | None":
-    """The storms that a request may belong to; None if it belongs to none. Reads the end of its history, or all of a
-    sub-agent's first request."""
+    """Return the storms that a request may belong to; None if it belongs to none. Reads the end of its history, or all
+    of a sub-agent's first request."""
     settings, begins = prepared.settings, False
     found: compactions.Compaction | None = None
     if settings.enabled and prepared.lane.named:  # without its session, nothing tells one conversation from the next
@@ -33,7 +33,7 @@ def open_storms(host: Host, prepared: Prepared) -> "Storms | None":
 
 
 class Storms:
-    """The storms of one request. `found`: the summary at its end; `begins`: it is a sub-agent's first."""
+    """Counts the storms of one request. `found`: the summary at its end; `begins`: it is a sub-agent's first."""
 
     __slots__ = ("_begins", "_found", "_host", "_prepared")
 
@@ -44,13 +44,13 @@ class Storms:
         self._begins = begins
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """What is found, after the request was counted."""
+        """Count the request, and yield what is found."""
         for found in (await self._failed(), await self._spawned(), await self._compacted()):
             if found is not None:
                 yield found
 
     async def _failed(self) -> Finding | None:
-        """A request that has failed too often."""
+        """Find a request that has failed too often."""
         prepared = self._prepared
         row, body = prepared.state.storm, prepared.request.body
         if not row:
@@ -58,7 +58,7 @@ class Storms:
         return await off_loop.run(partial(find_storm, row, body, prepared.now, prepared.settings), len(body))
 
     async def _spawned(self) -> Finding | None:
-        """One sub-agent too many."""
+        """Find one sub-agent too many."""
         if not self._begins:
             return None
         lane, spawner, now = self._prepared.lane, self._prepared.spawner, self._prepared.now
@@ -69,7 +69,7 @@ class Storms:
         return storm(spawns.KIND, lane.fingerprint, len(row), limit, spawns.WITHIN_S)
 
     async def _compacted(self) -> Finding | None:
-        """One compaction too many."""
+        """Find one compaction too many."""
         found, prepared = self._found, self._prepared
         if found is None:
             return None
@@ -80,8 +80,8 @@ class Storms:
         return storm(compactions.KIND, found.summary, len(row), limit, compactions.WITHIN_S)
 
     async def _count(self, key: Lane, *others: Lane, add: Callable[[Row], Row]) -> Row:
-        """Add to the row of a key, and put the same under the others; returns that. Nothing is written where nothing is
-        added, as for a request that is sent again."""
+        """Add to the row of a key, and write the row under the others, too; returns the row. Writes nothing if nothing
+        is added, as for a request that is sent again."""
         ledger, prepared = self._host.ledger, self._prepared
         read = Read(key, *await ledger.read(key, prepared.now))
         before = read.state.storm

@@ -46,7 +46,7 @@ class ClientStream:
         await self._send(message)
 
     async def abandon(self, out: bytes) -> None:
-        """The answer broke off: send its start, if that waits, and what was held, but no end."""
+        """Send the start of an answer that broke off, if that waits, and what was held, but no end."""
         if self._start is not None:
             await self._send_start(self._start)
         await self.write(out)
@@ -58,7 +58,7 @@ class ClientStream:
         await self._send(message)
 
     def drop(self) -> None:
-        """The answer is over: what still comes leads nowhere."""
+        """Drop what still comes, because the answer is over."""
         self._send = _nowhere
 
     async def write(self, out: bytes, *, final: bool = False, action: str = "") -> None:
@@ -85,17 +85,17 @@ class ClientStream:
 
 
 async def _nowhere(_message: Message) -> None:
-    """The `send` of an answer that is over."""
+    """Drop a message: the answer is over."""
 
 
 def _behind(blanks: bytes, out: bytes) -> bytes:
-    """What is still to be sent of bytes, once the white space before them has left. If they do not begin with it, they
-    begin on a line of their own: an event whose first line begins with spaces is void."""
+    """Return the bytes still to be sent, once the white space before them was sent. If they do not begin with it, they
+    begin on a new line: an event whose first line begins with spaces is void."""
     return out[len(blanks) :] if out.startswith(blanks) else b"\n" + out
 
 
 def _start_of(message: Message, body: bytes | None, action: str) -> Message:
-    """The start of a whole answer: as it came if the body is unchanged, else with a new content length."""
+    """Return the start of a whole answer: as it came if the body is unchanged, else with a new content length."""
     declared = read(message).get(b"content-length")
     if not action and (body is None or declared in (None, str(len(body)).encode())):
         return message

@@ -1,4 +1,4 @@
-"""What becomes of one exchange, gathered while it goes on, and told once when it is over, in whatever way.
+"""Collects the figures of one exchange while it runs, and reports them once when it is over, in whatever way.
 
     tally = Tally(bus, dialect)
     try:
@@ -50,7 +50,7 @@ class ExchangeTimes:
 
 
 class InFlight:
-    """How many `exchanges` of a middleware go on. `kept`: those whose answers are kept for its admin page."""
+    """Counts the `exchanges` of a middleware that are running. `kept`: those with answers kept for its admin page."""
 
     __slots__ = ("exchanges", "kept")
 
@@ -97,17 +97,17 @@ class Tally:
         self._hold: HoldMeter | None = None
 
     def unguarded(self, cause: str) -> None:
-        """The exchange passes unguarded."""
+        """Report that the exchange passes unguarded, for this cause."""
         self.cause = cause
         self._bus.emit(NotGuarded(cause, self.where))
 
     def unwatched(self, cause: str) -> None:
-        """The healthy answer is not read."""
+        """Report that the healthy answer is not read, for this cause."""
         self.cause = cause
         self._bus.emit(NotWatched(cause, self.where))
 
     def noting_status(self, send: Send) -> Send:
-        """A `send` that notes the answer's status, for answers that nobody else reads."""
+        """Wrap `send` to note the answer's status, for answers that nothing else reads."""
 
         def noting(message: Message) -> Awaitable[None]:
             if not self.status and message["type"] == "http.response.start":
@@ -119,7 +119,7 @@ class Tally:
         return noting
 
     async def time_decision(self, decision: Awaitable[Step]) -> Step:
-        """Await a decision about calls, and tell how long it took."""
+        """Await a decision about calls, and report how long it took."""
         began = perf_counter()
         step = await decision
         self._bus.emit(Decided(self.where, perf_counter() - began))
@@ -127,12 +127,12 @@ class Tally:
 
     def measure_holds(self, guard: SafeGuard, tell: Callable[[], None]) -> "HoldMeter":
         """Measure the holds of a guard from now on; one that has not ended ends with the exchange. `tell`: called when
-        one ends unjudged, to tell of the failure."""
+        a hold ends by a failure, to report that."""
         self._hold = HoldMeter(self, self._bus, guard, tell)
         return self._hold
 
     def end(self, *, gone: bool) -> None:
-        """The exchange is over. `gone`: the client has left before its end."""
+        """Report the exchange, which is over. `gone`: the client has left before its end."""
         hold, self._hold = self._hold, None
         if hold is not None:
             hold.cut()
@@ -153,7 +153,7 @@ class Tally:
 
 
 class HoldMeter:
-    """Measures how long bytes of one client's answer wait: until they leave, or those of another answer do."""
+    """Measures how long bytes of one client's answer wait, until they or those of another answer are sent."""
 
     __slots__ = ("_asked_at", "_before", "_bus", "_guard", "_since", "_size", "_tally", "_tell")
 
@@ -168,7 +168,7 @@ class HoldMeter:
         self._before = (0, 0)
 
     def note(self) -> None:
-        """Note whether a hold goes on; called whenever that may have changed."""
+        """Note whether bytes are held; called whenever that may have changed."""
         state = self._guard.state
         if state.holding or state.pending:
             if self._since is None:
@@ -181,7 +181,7 @@ class HoldMeter:
             self._end(self._since)
 
     def cut(self) -> None:
-        """The answer goes no further: so does a hold. May be called again, with the same bytes still in the guard."""
+        """End the hold, because the answer ends here. May be called again, with the same bytes still in the guard."""
         if self._since is not None:
             self.note()
         if self._since is not None:
@@ -194,7 +194,7 @@ class HoldMeter:
         self._bus.emit(HoldBegan(self._tally.where))
 
     def _done(self) -> tuple[int, int]:
-        """Verdicts that withheld, and causes of failing open, up to now."""
+        """Return how many verdicts have withheld, and how many causes failed open, so far."""
         return self._tally.withheld, self._tally.failures + len(self._guard.record.fail_open)
 
     def _end(self, since: float, how: str = "") -> None:

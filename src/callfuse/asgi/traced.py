@@ -1,4 +1,4 @@
-"""Calls the app as a part of an exchange's span, where the model is asked again."""
+"""Makes a call of the app part of an exchange's span, where the model is asked again."""
 
 from callfuse.asgi.fail_open import Stage
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
