@@ -1,4 +1,4 @@
-"""The answer of an exchange: from the vendor behind Envoy to the middleware, and from there to the client."""
+"""Carries an exchange's answer: from the vendor behind Envoy to the middleware, and from there to the client."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -9,9 +9,9 @@ from callfuse.envoy.channel import Inbox, Replies
 
 
 class EnvoyAnswer:
-    """The answer of one exchange. `inbox`: what comes of the vendor's.
+    """The answer of one exchange. `inbox`: the messages of the vendor's answer.
 
-    An answer that the middleware sends before there is one of the vendor's is its own: Envoy gives it to the client.
+    An answer that the middleware sends before the vendor's has come is its own: Envoy gives it to the client.
     """
 
     __slots__ = ("_came", "_ends_with", "_own", "_replies", "inbox")
@@ -24,7 +24,7 @@ class EnvoyAnswer:
         self._own: list[Message] = []
 
     def take(self, message: Any) -> Awaitable[bool]:
-        """Take a message of the vendor's answer. False if nobody reads it."""
+        """Take a message of the vendor's answer. Returns False if nothing reads it."""
         return self.inbox.put(message)
 
     async def pass_to(self, send: Send) -> None:
@@ -48,7 +48,7 @@ class EnvoyAnswer:
             await send({"type": "http.response.body", "body": body.body, "more_body": more})
 
     async def send(self, message: Message) -> bool:
-        """Send a message of the client's answer. Whether it was the last one."""
+        """Send a message of the client's answer. Returns whether it was the last one."""
         is_last = message["type"] == "http.response.body" and not message.get("more_body")
         if self._came is None:
             self._own.append(message)

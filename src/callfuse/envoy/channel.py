@@ -1,4 +1,4 @@
-"""What passes between the task that reads Envoy's stream and the one that runs the middleware."""
+"""Connects the task that reads Envoy's stream with the task that runs the middleware."""
 
 import asyncio
 from collections import deque
@@ -15,11 +15,11 @@ Write = Callable[[Any], Awaitable[None]]
 
 
 class StreamOverError(OSError):
-    """Envoy's stream is over, so nothing reaches the client any more."""
+    """Raised when Envoy's stream is over, so nothing reaches the client any more."""
 
 
 class Inbox:
-    """Messages of Envoy's that wait to be read, in their order."""
+    """Keeps messages from Envoy, in their order, until they are read."""
 
     __slots__ = ("_changed", "_is_over", "_messages")
 
@@ -29,7 +29,7 @@ class Inbox:
         self._is_over = False
 
     async def put(self, message: Any) -> bool:
-        """Add a message as soon as there is room. False if nobody reads any more."""
+        """Add a message as soon as there is room. Returns False if nothing reads any more."""
         while len(self._messages) >= MOST_WAITING and not self._is_over:
             self._changed.clear()
             await self._changed.wait()
@@ -39,7 +39,7 @@ class Inbox:
         return not self._is_over
 
     async def get(self) -> Any | None:
-        """The next message; None if there is none any more."""
+        """Return the next message; None if there will be no more."""
         while not self._messages:
             if self._is_over:
                 return None
@@ -50,7 +50,7 @@ class Inbox:
         return self._messages.popleft()
 
     def end(self) -> list[Any]:
-        """Take no more messages; returns those that were not read."""
+        """Stop taking messages; returns those that were not read."""
         left = list(self._messages)
         self._is_over = True
         self._messages.clear()
@@ -59,8 +59,8 @@ class Inbox:
 
 
 class Replies:
-    """The replies to Envoy, and the messages that were read and have none so far. `write` sends one reply, and raises
-    StreamOverError if it cannot."""
+    """Sends the replies to Envoy, and keeps the messages that were read and have no reply yet. `write` sends one reply,
+    and raises StreamOverError if it cannot."""
 
     __slots__ = ("_lock", "_unanswered", "_write", "modes")
 
@@ -76,11 +76,11 @@ class Replies:
         return bool(self.modes[0] == messages.BUFFERED)
 
     def owe(self, message: Any) -> None:
-        """Note a message that was read, and is to have a reply."""
+        """Note a message that was read, and needs a reply."""
         self._unanswered.append(message)
 
     async def send(self, replies: Iterable[Any]) -> None:
-        """Send replies, after which nothing that was read is without one."""
+        """Send replies, which answer all messages that were read."""
         async with self._lock:
             for reply in replies:
                 await self._write(reply)

@@ -1,6 +1,6 @@
-"""One stream of Envoy's as one ASGI exchange.
+"""Turns one stream of Envoy's into one ASGI exchange.
 
-Envoy sends what comes of the request, and then of the vendor's answer. The middleware calls `receive` and `send`; the
+Envoy sends the parts of the request, and then of the vendor's answer. The middleware calls `receive` and `send`; the
 app that it calls first is `vendor`, which sends the request on and gives it the answer.
 
     the client -> Envoy -> take -> receive -> middleware -> vendor -> reply -> Envoy -> the vendor
@@ -34,25 +34,25 @@ class EnvoyExchange:
         self._is_asked = self._is_unguarded = False
 
     async def take(self, message: Any) -> None:
-        """Take a message of Envoy's behind the first one. Waits while too many are not read."""
+        """Take a message of Envoy's after the first one. Waits while too many are unread."""
         side = self._request if message.WhichOneof("request").startswith("request") else self._answer
         if not await side.take(message) and self._is_unguarded:
             await self._replies.send_unchanged([message])
 
     def end(self) -> None:
-        """The stream is over: the client has its answer, or has gone."""
+        """End the exchange: its client has the answer, or has gone."""
         self._over.set()
         self._request.inbox.end()
         self._answer.inbox.end()
 
     async def serve(self, app: ASGIApp) -> None:
-        """Call the middleware. Raises what it raises, but not for a stream that is over."""
+        """Call the middleware. Raises what the middleware raises, except for a stream that is over."""
         with suppress(StreamOverError):
             await self._request.begin()
             await app({**self._request.scope, "state": {STATE: self}}, self.receive, self.send)
 
     async def receive(self) -> Message:
-        """The middleware's `receive`: the request's body, and a disconnect when the exchange is over."""
+        """Return the next part of the request's body, and a disconnect when the exchange is over."""
         message = await self._request.receive()
         if message is None:
             await self._over.wait()
@@ -60,7 +60,7 @@ class EnvoyExchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """The middleware's `send`: the client's answer."""
+        """Take a message of the client's answer from the middleware."""
         if self._over.is_set():
             raise StreamOverError
         if await self._answer.send(message):
@@ -74,11 +74,11 @@ class EnvoyExchange:
         return is_first
 
     async def vendor(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The app that is the vendor behind Envoy. It can be called once."""
+        """Act as the app: the vendor behind Envoy. Can be called once."""
         await self._request.send_on(scope, receive)
         await self._answer.pass_to(send)
 
     async def pass_unguarded(self) -> None:
-        """Have all that was not replied to pass as it came, and what comes from now on."""
+        """Pass on, unchanged, all that has no reply yet, and all that comes from now on."""
         self._is_unguarded = True
         await self._replies.send_unchanged([*self._request.inbox.end(), *self._answer.inbox.end()])

@@ -26,8 +26,8 @@ _APPEND: Final = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 
 
 def modes_of(message: Any) -> tuple[int, int]:
-    """How the bodies of request and answer are sent, as the first message of a stream says. Gateways that do not say it
-    stream in full duplex."""
+    """Return how the bodies of request and answer are sent, as the first message of a stream says. Gateways that do not
+    say that stream in full duplex."""
     if not message.HasField("protocol_config"):
         return FULL_DUPLEX, FULL_DUPLEX
     config = message.protocol_config
@@ -35,7 +35,7 @@ def modes_of(message: Any) -> tuple[int, int]:
 
 
 def why_unguardable(first: Any) -> str:
-    """What the first message of a stream shows to be missing for a guard; empty if nothing is."""
+    """Return what a guard needs and the first message of a stream shows to be missing; empty if nothing is."""
     if not first.HasField("request_headers"):
         return "Envoy sends no headers of requests; set request_header_mode: SEND"
     request, response = modes_of(first)
@@ -47,12 +47,12 @@ def why_unguardable(first: Any) -> str:
 
 
 def headers_of(message: Any) -> Headers:
-    """The headers of a message, pseudo headers such as `:path` included."""
+    """Return the headers of a message, pseudo headers such as `:path` included."""
     return [(one.key.encode(), one.raw_value or one.value.encode()) for one in message.headers.headers]
 
 
 def scope_of(headers: Headers) -> Scope:
-    """The scope of a request, from its headers."""
+    """Build the scope of a request from its headers."""
     pseudo = {name: value for name, value in headers if name.startswith(b":")}
     target = pseudo.get(b":path", b"/")
     raw_path, _, query = target.partition(b"?")
@@ -76,18 +76,18 @@ def scope_of(headers: Headers) -> Scope:
 
 
 def status_of(headers: Headers) -> int:
-    """The status of an answer, from its headers."""
+    """Return the status of an answer, from its headers."""
     return int(dict(headers).get(b":status", b"200"))
 
 
 def start_of(headers: Headers) -> Message:
-    """The start of an answer, from its headers."""
+    """Build the start of an answer from its headers."""
     plain = [(name, value) for name, value in headers if not name.startswith(b":")]
     return {"type": "http.response.start", "status": status_of(headers), "headers": plain}
 
 
 def mutation(before: Headers, after: Iterable[tuple[bytes, bytes]]) -> Any:
-    """What makes headers those that they are to be."""
+    """Return the mutation that turns given headers into the wanted ones."""
     had, wanted = _by_name(before), _by_name(after)
     changed = ext_proc.HeaderMutation()
     for name in had.keys() - wanted.keys():
@@ -99,7 +99,7 @@ def mutation(before: Headers, after: Iterable[tuple[bytes, bytes]]) -> Any:
 
 
 def start_reply(before: Headers, start: Message) -> Any:
-    """The reply that begins the client's answer, in place of Envoy's own headers."""
+    """Build the reply that begins the client's answer, in place of Envoy's own headers."""
     changes = mutation(before, start.get("headers") or ())
     if start["status"] != status_of(before):
         changes.set_headers.extend(_options(b":status", [str(start["status"]).encode()]))
@@ -121,20 +121,20 @@ def _options(name: bytes, values: list[bytes]) -> Iterator[Any]:
 
 
 def headers_reply(side: str, changes: Any = None) -> Any:
-    """The reply to the headers of a side, `request` or `response`."""
+    """Build the reply to the headers of a side, `request` or `response`."""
     common = ext_proc.CommonResponse(header_mutation=changes)
     return ext_proc.ProcessingResponse(**{f"{side}_headers": ext_proc.HeadersResponse(response=common)})
 
 
 def buffered_reply(side: str, body: bytes | None = None, changes: Any = None) -> Any:
-    """The reply to a buffered body: what to change in the headers, and the new body; None keeps it."""
+    """Build the reply to a buffered body: what to change in the headers, and the new body; None keeps it."""
     replaced = None if body is None else ext_proc.BodyMutation(body=body)
     common = ext_proc.CommonResponse(header_mutation=changes, body_mutation=replaced)
     return ext_proc.ProcessingResponse(**{f"{side}_body": ext_proc.BodyResponse(response=common)})
 
 
 def chunk_replies(side: str, body: bytes, *, final: bool) -> Iterator[Any]:
-    """The replies that send a part of a body on, in full duplex; `final` ends it."""
+    """Yield the replies that send a part of a body on, in full duplex; `final` ends it."""
     last = max(len(body) - 1, 0) // MOST_CHUNK_BYTES
     for at in range(last + 1):
         chunk = body[at * MOST_CHUNK_BYTES : (at + 1) * MOST_CHUNK_BYTES] if last else body
@@ -147,12 +147,12 @@ def chunk_replies(side: str, body: bytes, *, final: bool) -> Iterator[Any]:
 
 
 def trailers_reply(side: str) -> Any:
-    """The reply to trailers, which stay as they are."""
+    """Build the reply to trailers, which stay as they are."""
     return ext_proc.ProcessingResponse(**{f"{side}_trailers": ext_proc.TrailersResponse()})
 
 
 def own_answer(start: Message, body: bytes) -> Any:
-    """The reply by which Envoy answers the client itself, without the vendor."""
+    """Build the reply by which Envoy answers the client itself, without the vendor."""
     return ext_proc.ProcessingResponse(
         immediate_response=ext_proc.ImmediateResponse(
             status=http_status_pb2.HttpStatus(code=start["status"]),
@@ -163,7 +163,7 @@ def own_answer(start: Message, body: bytes) -> Any:
 
 
 def unchanged(message: Any, modes: tuple[int, int]) -> Iterator[Any]:
-    """The replies that send what a message holds on as it came."""
+    """Build the replies that send the content of a message on as it came."""
     side, _, part = message.WhichOneof("request").partition("_")
     if part == "headers":
         yield headers_reply(side)

@@ -1,4 +1,4 @@
-"""The request of an exchange: from Envoy to the middleware, and from there to the vendor."""
+"""Carries an exchange's request: from Envoy to the middleware, and from there to the vendor."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +9,7 @@ from callfuse.envoy.channel import Inbox, Replies
 
 
 class EnvoyRequest:
-    """The request of one exchange. `first`: the stream's first message, with its headers. `inbox`: what comes of its
+    """The request of one exchange. `first`: the stream's first message, with its headers. `inbox`: the messages of its
     body."""
 
     __slots__ = ("_body", "_came", "_ends_with_trailers", "_has_body", "_is_read", "_replies", "inbox")
@@ -25,23 +25,23 @@ class EnvoyRequest:
 
     @property
     def scope(self) -> Scope:
-        """Its scope, a new one each time."""
+        """Return the request's scope, a new one each time."""
         return messages.scope_of(self._came)
 
     async def begin(self) -> None:
-        """Reply to the headers, where Envoy sends the body only then."""
+        """Reply to the headers, if Envoy sends the body only after that."""
         if self._replies.buffers and self._has_body:
             await self._replies.send([messages.headers_reply("request")])
 
     async def take(self, message: Any) -> bool:
-        """Take a message behind the headers. False if nobody reads it."""
+        """Take a message after the headers. Returns False if nothing reads it."""
         if self._replies.buffers and message.HasField("request_trailers"):
             await self._replies.send([messages.trailers_reply("request")])
             return True
         return await self.inbox.put(message)
 
     async def receive(self) -> Message | None:
-        """The next part of the body; None if there is none."""
+        """Return the next part of the body; None if there is none."""
         message = None if self._is_read else await self.inbox.get()
         if message is None:
             return None
@@ -75,7 +75,7 @@ class EnvoyRequest:
 
 
 async def _parts(receive: Receive) -> AsyncIterator[tuple[bytes, bool]]:
-    """The parts of a body, each with whether it is the last one, until its end or a disconnect."""
+    """Yield the parts of a body, each with whether it is the last one, until its end or a disconnect."""
     is_last = False
     while not is_last:
         message = await receive()

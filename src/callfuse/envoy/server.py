@@ -1,7 +1,7 @@
 """The gRPC server that Envoy calls, with one stream for each HTTP request.
 
-An error of callfuse's own lets the rest of an exchange pass as it comes. What cannot be guarded, because Envoy does not
-send what is needed, passes too, and is told once.
+After an error of callfuse's own, the rest of an exchange passes as it comes. What cannot be guarded, because Envoy does
+not send what is needed, passes too, and is reported once.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ BESIDE_BODY_BYTES: Final = 1024 * 1024  # headers and attributes, of which Envoy
 
 
 class ExternalProcessor:
-    """Serves Envoy's streams with `app`, the middleware around an `EnvoyApp`. `fail_open` tells of errors."""
+    """Serves Envoy's streams with `app`, the middleware around an `EnvoyApp`. `fail_open` reports errors."""
 
     def __init__(self, app: ASGIApp, fail_open: FailOpen) -> None:
         self._app = app
@@ -85,7 +85,7 @@ class ExternalProcessor:
 
 
 async def _pass_all(message: Any, context: Any, write: Write) -> None:
-    """Have everything in a stream pass as it comes."""
+    """Pass on everything in a stream as it comes."""
     modes = messages.modes_of(message)
     while message is not grpc.aio.EOF:
         for reply in messages.unchanged(message, modes):
@@ -111,8 +111,8 @@ async def _check_health(_request: bytes, _context: Any) -> bytes:
 async def listening(
     processor: ExternalProcessor, address: str, *, most_body_bytes: int, grace_s: float
 ) -> AsyncIterator[str]:
-    """Listen on an address, `unix:PATH` or `HOST:PORT`, and give the one that is bound: port 0 stands for a free one.
-    Raises OSError if it cannot be bound. At the end open streams have `grace_s` seconds to end."""
+    """Listen on an address, `unix:PATH` or `HOST:PORT`, and yield the bound one: port 0 stands for a free one. Raises
+    OSError if it cannot be bound. At the end open streams have `grace_s` seconds to end."""
     options = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", max(USUAL_MESSAGE_BYTES, most_body_bytes + BESIDE_BODY_BYTES)),
