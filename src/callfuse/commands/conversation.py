@@ -1,7 +1,7 @@
-"""Find the commands in a conversation, and the edits that hide them, and callfuse's answers to them, from models.
+"""Find the commands in a conversation, and the edits that hide commands and callfuse's answers to them from models.
 
-Only the commands of the last user message are to be run. What is a command depends on its message, and on whether that
-stands behind results of tools, so that each request has the same ones stripped.
+Only the commands of the last user message are to be run. Whether a text is a command depends on its message, and on
+whether that follows results of tools, so that each request has the same commands stripped.
 """
 
 import json
@@ -82,7 +82,7 @@ class PrefixSearch:
 
 
 def _spellings(char: str) -> bytes:
-    """A pattern for a character in JSON, as it is or escaped."""
+    """Return a pattern for a character in JSON, as it is or escaped."""
     if char == "/":
         return rb"\\?/"
     written = sorted({re.escape(style(char)[1:-1]) for style in _STYLES})
@@ -117,7 +117,7 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
 
 
 def _in_runs(request: Request) -> Iterator[bool]:
-    """Whether each message stands beside a call or a result, or behind one without words of the model since."""
+    """Yield whether each message stands beside a call or a result, or after one without words of the model since."""
     in_a_run = False
     for at in range(request.length):
         speech = request.speech(at).what
@@ -158,7 +158,7 @@ class _TextParser:
 
 
 def _next_speaker(request: Request, at: int) -> int | None:
-    """The next message of the model or the user after `at`, skipping those of a harness; None if there is none."""
+    """Return the next message of the model or the user after `at`, skipping a harness's; None if there is none."""
     for later in range(at + 1, request.length):
         if request.own_text(later) is not None or request.typed_message(later) is not None:
             return later
@@ -187,7 +187,7 @@ def _edits(
 
 
 def _remove_commands(texts: list[_ParsedPart], stand_in: str) -> Iterator[Edit]:
-    """Yield the edits that remove the commands from texts. Of an empty one the part goes, or `stand_in` replaces it."""
+    """Yield the edits that remove commands from texts. If nothing is left, the part goes, or `stand_in` replaces it."""
     for one in texts:
         if not one.commands:
             continue

@@ -1,4 +1,4 @@
-"""Run commands: from the overrides of a session make new ones, and the text that answers the commands."""
+"""Run commands: make a session's new overrides, and the text that answers the commands."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ REFUSED: Final = f"{MARKER} Nothing was changed"
 
 
 def closed_settings(commands: Commands) -> frozenset[str]:
-    """The names in the file of what no command may set: keys that are locked or not open; all if commands are off."""
+    """Return the settings that no command may set: keys that are locked or not open; all if commands are off."""
     return frozenset(
         setting
         for key, setting in KEYS.items()

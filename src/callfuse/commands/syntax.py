@@ -83,8 +83,8 @@ def parse_commands(text: str, prefix: str, start: int = 0, most: int = MAX_COMMA
 
 
 def _next_line(text: str, start: int) -> int:
-    """The beginning of the first line, from `start` on, that holds more than blanks; the end if all stand in the line
-    of `start` and that is no beginning."""
+    """Return where, from `start` on, the first line begins that holds more than blanks; the end if all stand in the
+    line of `start` and that is no beginning."""
     here = _end_of(_SPACE, text, start)
     line = text.rfind("\n", start, here) + 1
     return line or (len(text) if start else 0)
@@ -97,7 +97,7 @@ def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 @remembered(entries=16, longest=256)
 def _pattern(prefix: str) -> re.Pattern[str]:
-    """The pattern of one command. The prefix is an operator's, so there are few of them."""
+    """Return the pattern of one command. The prefix is an operator's, so there are few of them."""
     known = "|".join(NAMES)
     return re.compile(
         rf"{re.escape(prefix)}"
@@ -109,7 +109,8 @@ def _pattern(prefix: str) -> re.Pattern[str]:
 
 
 def _read_line(pattern: re.Pattern[str], text: str, at: int, most: int) -> tuple[list[Command], int]:
-    """The commands of the line that begins at `at`, and the end of the line. None of them if it holds anything else.
+    """Return the commands of the line that begins at `at`, and the end of the line. No commands if it holds anything
+    else.
 
     The line is read up to the end of the last of `most` commands.
     """
