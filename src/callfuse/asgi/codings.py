@@ -49,7 +49,7 @@ class Unpacker(Protocol):
         ...
 
     def finish(self) -> None:
-        """The body is over. Raises UnreadableBodyError if it is cut off."""
+        """End the body. Raises UnreadableBodyError if it is cut off."""
         ...
 
 

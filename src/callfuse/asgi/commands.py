@@ -45,7 +45,7 @@ class Session(NamedTuple):
 
     @property
     def key(self) -> SessionKey:
-        """The key of the session's settings in the ledger."""
+        """Return the key of the session's settings in the ledger."""
         return self.lane.credential, self.name
 
 
@@ -66,8 +66,8 @@ class ChatCommands:
         return self._enabled and self.search.occurs_in(body)
 
     def find(self, request: Request, *, may_occur: bool = True) -> FoundCommands:
-        """The commands of a request, and the edits that remove them from it. `may_occur`: of its body, and a user wrote
-        its messages."""
+        """Return the commands of a request, and the edits that remove them. `may_occur`: whether its body has the
+        prefix and its messages are by a user."""
         chain = request.chain
         found = NOTHING
         if may_occur:
@@ -127,8 +127,8 @@ class ChatCommands:
 
 
 def settings_change(session: str, before: Overrides, after: Overrides, by: str = "command") -> SettingsChanged | None:
-    """What commands, or the admin page, have changed, if anything: whoever runs the server is to know of a guard that
-    is off."""
+    """Return the event of settings that commands or the admin page have changed, if any: an operator must see when a
+    guard is switched off."""
     names = [name for name, key in KEYS.items() if before.values.get(key) != after.values.get(key)]
     if not names:
         return None

@@ -59,7 +59,7 @@ class KeptRequest:
         self._request: Request | None = request
 
     def get(self) -> Request:
-        """The parsed request. Raises ValueError if its bytes cannot be parsed any more, which would be a bug."""
+        """Return the parsed request. Raises ValueError if its bytes cannot be parsed any more, which would be a bug."""
         if self._request is None:
             self._request = self.dialect.read_request(self.body, loads(self.body), self._target)
             if self._request is None:

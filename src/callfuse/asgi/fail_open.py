@@ -21,7 +21,7 @@ from callfuse.observe.events import FailedOpen
 
 
 class Stage(Boundary):
-    """A context manager around one step of an exchange: an error is reported and suppressed, and sets `failed`.
+    """Surrounds one step of an exchange: an error is reported and suppressed, and sets `failed`.
 
     May be entered any number of times; `failed` stays set.
     """

@@ -1,6 +1,6 @@
 """Counts the tokens of an app's answers, beside everything else: no byte is changed, and none waits.
 
-    app = MeteredApp(app, spending)   # each call of it is an answer that somebody pays for
+    app = MeteredApp(app, spending)   # each call of it gives an answer that is paid for
 
 Each answer has a meter of its own, between the app and its `send`. It splits the body into frames and looks for those
 that may have the vendor's counts (`TokenCounts.mark`); only the first and the last of them are parsed, at the end. So

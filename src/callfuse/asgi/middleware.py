@@ -152,11 +152,12 @@ class CallFuseMiddleware:
 
     @classmethod
     def of(cls, app: object) -> Self:
-        """The middleware in an app to which it was added by `app.add_middleware(CallFuseMiddleware)`, for its `counts`,
+        """Return the middleware in an app to which `app.add_middleware(CallFuseMiddleware)` added it, for its `counts`,
         `settings` and `configure`. The outermost one if there are several.
 
-        Starlette and FastAPI make their middleware with the first request, or at their startup: LookupError before, and
-        where there is none. A wrapper is looked into if it names its app `app`, as ASGI middleware does.
+        Starlette and FastAPI make their middleware with the first request, or at their startup: raises LookupError
+        before that, and in an app without the middleware. Looks into a wrapper that names its app `app`, as ASGI
+        middleware does.
         """
         layer: object | None = app
         for _ in range(MOST_LAYERS):
@@ -193,13 +194,13 @@ class CallFuseMiddleware:
         *,
         headers: ClientHeaders = (),
     ) -> None:
-        """Give a session settings of its own, from its next request on; None takes all that were given before.
+        """Give a session settings of its own, from its next request on; None removes all that were given before.
 
         `session`: the id that its client sends. `config`: the keys of `tool_call_loop` that a model may have too, and
-        `per_tool`; it replaces what was given before. `headers`: those of a request of its client, of which the
-        credential counts, for a session belongs to that; then the session need not be known yet. Without a credential
-        every session of the name that this process knows is meant, whoever's it is; LookupError if there is none. What
-        users set with commands wins, as far as they may. Raises ConfigError for a wrong setting.
+        `per_tool`; it replaces what was given before. `headers`: those of a request of its client; only the credential
+        in them counts, because a session belongs to a credential; then the session need not be known yet. Without a
+        credential, every known session of that name gets the settings; LookupError if there is none. What users set
+        with commands wins, as far as they may. Raises ConfigError for a wrong setting.
         """
         settings = self.settings
         overrides = NO_OVERRIDES if config is None else session_overrides(config, settings)
@@ -209,11 +210,11 @@ class CallFuseMiddleware:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that its exchanges keep at present: what `max_total_bytes` bounds."""
+        """The bytes that all exchanges keep at present: what `max_total_bytes` bounds."""
         return self._host.budget.used
 
     def open_share(self) -> Share:
-        """A share of `max_total_bytes`, for bytes that are kept for this middleware; close it."""
+        """Open a share of `max_total_bytes`, for bytes that are kept for this middleware; close it after use."""
         return self._host.budget.open()
 
     @property
@@ -223,12 +224,12 @@ class CallFuseMiddleware:
 
     @property
     def in_flight(self) -> int:
-        """The exchanges that it serves at present."""
+        """The number of exchanges that are running at present."""
         return self._host.in_flight.exchanges
 
     @property
     def lanes(self) -> int:
-        """The lanes that this process keeps: what `max_sessions` bounds. 0 if the store cannot count them."""
+        """The number of lanes that this process keeps: what `max_sessions` bounds. 0 if the store cannot count them."""
         return len(self.ledger) if isinstance(self.ledger, Sized) else 0
 
     def _resolve(self, config: Source | None) -> Resolved:
@@ -247,8 +248,8 @@ class CallFuseMiddleware:
             await self.app(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the lifespan. At its start the store is looked for, in the background. Before its end is told, what waits
-        for the webhook is sent, for a bounded time; then the store's connections are closed."""
+        """Run the lifespan. At its start, connects to the store in the background. Before its end is reported, sends
+        what waits for the webhook, for a bounded time; then closes the store's connections."""
         if self.owns_store and isinstance(self.ledger, Startable):
             self.ledger.start()
         try:

@@ -25,7 +25,7 @@ def record(recording: KeptExchange, app: ASGIApp, send: Send, stage: Stage) -> t
 
 
 def record_reply(recording: KeptExchange, reply: OwnAnswer) -> None:
-    """Record an answer of callfuse's own: the vendor is not asked."""
+    """Record an answer of callfuse's own, for which the vendor is not asked."""
     content_type, content = reply
     answer = recording.client.begin()
     answer.status, answer.media_type, answer.ended = 200, content_type.decode(), True

@@ -1,8 +1,8 @@
 """Calls `on_loop` with each verdict before it is carried out; the callback may change it.
 
-The callback runs in a task of its own. If it raises, is cancelled or takes too long, the exchange goes on with the
-policy's verdict. One that takes too long is cancelled, but nobody waits for its end: it may shield itself, or sit in a
-thread.
+The callback runs in a task of its own. If it raises, is cancelled or takes too long, the exchange continues with the
+policy's verdict. A callback that takes too long is cancelled, but the exchange does not wait for its end: it may shield
+itself, or sit in a thread.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from callfuse.policy.rungs import Rung
 
 @dataclass(frozen=True, slots=True)
 class LoopEvent(Verdict):
-    """A finding in a call, the rung about to be taken, and where it happens. Given to `on_loop`.
+    """A finding in a call, the rung that is about to be carried out, and where that happens. Given to `on_loop`.
 
     `session` and `lane`: as in log lines, where ids that are long or not printable are hashed. `source`: the header or
     field that the session's id is from; `fingerprint` if the client sends none.
