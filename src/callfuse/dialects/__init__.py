@@ -42,7 +42,7 @@ __all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body", "recognise_answer"
 
 
 def dialect_of(path: str) -> Dialect | None:
-    """The dialect of a POST to this path, if its body is of it; None for other paths."""
+    """Return the dialect that serves a POST to this path and can read its body; None if there is none."""
     for dialect in DIALECTS:
         if dialect.serves(path):
             return dialect
@@ -50,12 +50,13 @@ def dialect_of(path: str) -> Dialect | None:
 
 
 def recognise_request(value: Any) -> tuple[Dialect, Payload] | None:
-    """The dialect and the body of a recorded request (a whole body or a bare history); None if no dialect knows it."""
+    """Return the dialect and the body of a recorded request (a whole body or a bare history); None if no dialect reads
+    it."""
     return _recognise(value, is_answer=False)
 
 
 def recognise_answer(value: Any) -> tuple[Dialect, Payload] | None:
-    """The dialect of a recorded whole answer, and the answer; None if no dialect knows it."""
+    """Return the dialect of a recorded whole answer, and the answer; None if no dialect reads it."""
     return _recognise(value, is_answer=True)
 
 
@@ -68,11 +69,11 @@ def _recognise(value: Any, *, is_answer: bool) -> tuple[Dialect, Payload] | None
 
 
 def unread_api(path: str) -> str:
-    """The name of the API in `UNREAD` that a path belongs to; empty if there is none."""
+    """Return the name of the API in `UNREAD` that a path belongs to; empty if there is none."""
     return next((name for name, paths in UNREAD.items() if paths.search(path)), "")
 
 
 def error_body(path: str, status: int, message: str) -> tuple[bytes, str]:
-    """An error body in the format of the path's dialect (default: OpenAI's), with its content type."""
+    """Return an error body in the format of the path's dialect (default: OpenAI's), with its content type."""
     dialect = dialect_of(path) or DIALECTS[0]
     return dialect.error_body(status, message), "application/json"

@@ -18,7 +18,8 @@ _PUBLISHER: Final = re.compile(r"/publishers/([^/]+)/models/")
 
 
 def path_to(path: str, model: str) -> str | None:
-    """The path for `model`: unchanged if it names no model; None if it names something that cannot be replaced."""
+    """Return the path with `model` as its model: unchanged if the path names no model; None if it names something that
+    cannot be replaced."""
     for named in _NAMED:
         if found := named.search(path):
             return path[: found.start(1)] + model + path[found.end(1) :]
@@ -26,12 +27,12 @@ def path_to(path: str, model: str) -> str | None:
 
 
 def model_in(target: str) -> str:
-    """The model that a path (with a query or without) names; empty if it names none."""
+    """Return the model that a path names (with or without a query); empty if the path names no model."""
     path = target.partition("?")[0]
     return next((found[1] for named in _NAMED if (found := named.search(path))), "")
 
 
 def publisher_in(path: str) -> str:
-    """Whose model a path of Vertex names, as `mistralai`; empty if it names nobody."""
+    """Return the publisher of the model that a Vertex path names, such as `mistralai`; empty if it names none."""
     found = _PUBLISHER.search(path)
     return found[1] if found else ""

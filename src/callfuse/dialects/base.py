@@ -33,7 +33,7 @@ _NOTHING: Final[Payload] = {}
 
 
 class OpenCall:
-    """A call while it is assembled from deltas.
+    """A call that is still being assembled from deltas.
 
     `index`: its place among the calls (or content blocks) of its choice. `numbered`: the wire has an index for it.
     `pieces`: the arguments as text so far. `value`: arguments that came whole, as a value; then there are no `pieces`.
@@ -85,22 +85,22 @@ class OpenCall:
 
     @property
     def has_name(self) -> bool:
-        """Whether a tool is named. A blank name is none."""
+        """Whether the call names a tool. A blank name counts as no name."""
         return bool(self.name) and not self.name.isspace()
 
     @property
     def arguments(self) -> Any:
-        """The text so far, or the value."""
+        """The arguments: the text so far, or the value."""
         return "".join(self.pieces) if self.value is None else self.value
 
     def complete(self) -> ToolCall:
-        """The call as an immutable `ToolCall`."""
+        """Return the call as an immutable `ToolCall`."""
         return ToolCall(self.id, self.name, self.arguments, namespace=self.namespace, kind=self.kind)
 
 
 def has_end(arguments: Any) -> bool:
-    """Whether arguments, of a last call that a limit may have cut off, are whole: the text of an object with its end,
-    or a value. Empty ones are not known to be: vendors give `{}` for arguments that have not come."""
+    """Whether the arguments of a last call, which a limit may have cut off, are whole: a value, or the text of an
+    object with its end. Empty arguments do not count as whole: vendors give `{}` for arguments that have not come."""
     if not isinstance(arguments, str):
         return bool(arguments)
     if not arguments.rstrip().endswith("}") or is_too_much_inside(arguments):
@@ -129,7 +129,7 @@ class What(Enum):
 
 
 class Event(NamedTuple):
-    """One event of a frame. `call`: for OPENED and CLOSED; for CUT the incomplete call, if any."""
+    """One event that a frame causes. `call`: for OPENED and CLOSED; for CUT the incomplete call, if any."""
 
     what: What
     choice: int = 0
@@ -137,7 +137,7 @@ class Event(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """The place of a part of a call in a payload."""
+    """Where a part of a call stands in a payload."""
 
     path: Path
     call: OpenCall
@@ -148,7 +148,7 @@ NO_EVENTS: Final[Sequence[Event]] = ()
 
 
 class Reader(ABC):
-    """Assembles the calls of one answer. Each dialect has its own subclass. `trace`: as in `Dialect.reader`."""
+    """Assembles the calls of one answer. Each dialect has its own subclass. `trace`: see `Dialect.reader`."""
 
     __slots__ = ("calls", "entries")
 
@@ -163,16 +163,16 @@ class Reader(ABC):
         self.entries = []
 
     def cut_call(self) -> OpenCall | None:
-        """The last call, where it may lack its end because a limit or a filter has ended the answer."""
+        """Return the last call if it may be incomplete because a limit or a filter ended the answer, else None."""
         last = self.calls[-1] if self.calls else None
         return None if last is None or (last.closed and has_end(last.arguments)) else last
 
     @abstractmethod
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events of a payload; usually none."""
+        """Read a payload and return its events; usually there are none."""
 
     def end(self) -> Sequence[Event]:
-        """The events of a frame without payload that ends the answer (`Dialect.is_end`)."""
+        """Return the events for a frame that ends the answer and has no payload (see `Dialect.is_end`)."""
         return (Event(What.ENDED),)
 
 
@@ -186,7 +186,8 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a choice gets that loses all its calls: a text, and a finish reason (None: the dialect's default)."""
+    """What replaces the calls of a choice that loses all of them: a text and a finish reason (None: the dialect's
+    default)."""
 
     text: str
     finish: str | None = None
@@ -206,45 +207,46 @@ class Writer(Protocol):
         """Note a payload that the client got unchanged."""
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The frames without the withheld calls, renumbered. `blocks`, by choice: text and finish of choices that lose
-        all calls."""
+        """Return the frames without the withheld calls, renumbered. `blocks`: by choice, the text and finish reason of
+        each choice that loses all its calls."""
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The part of the held frames that leaves before the next answer comes: no withheld call, no finish, no end."""
+        """Return what the client gets of the held frames before the next answer comes: no withheld calls, no finish, no
+        end."""
 
     def break_off(self) -> bytes:
-        """The ends of texts and reasoning that the client has seen begin, where nothing more comes of them; empty where
-        these need no end."""
+        """Return the events that end texts and reasoning which the client has seen begin, when no more of them will
+        come; empty if they need no end."""
         return b""
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Begin to splice another answer. May be called again if nothing of the last one has left.
+        """Begin to splice another answer. May be called again as long as the client has got nothing of the last one.
 
         `foreign`: it is from another model than the client's, and its reasoning is left out.
         """
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """A frame of the next answer, rewritten for this stream; empty if the client must not see it."""
+        """Rewrite a frame of the next answer for this stream; empty if the client must not see the frame."""
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """End the stream: the blocks' texts, the finish, the terminal event. `called`: the client has calls of the only
-        choice, which is no block's, so that it ends as with calls. `cut`: the client has the beginning of this call; it
-        ends as at the vendor's length limit, so that nobody takes that for a whole one."""
+        """End the stream: write the blocks' texts, the finish and the terminal event. `called`: the only choice has no
+        block, and the client has calls of it, so the finish says so. `cut`: the client has only the beginning of this
+        call, so the finish is that of the vendor's length limit, and no client takes the call for a whole one."""
 
 
 class AnswerWriter(Writer, Protocol):
-    """A dialect's writer. It also changes whole answers, of which the client has got nothing."""
+    """A dialect's writer. It can also change whole answers, before the client gets any part of them."""
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the calls at these (choice, call) places. `blocks`: as in `thin`."""
+        """Return a whole answer without the calls at these (choice, call) places. `blocks`: see `thin`."""
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Two whole answers as one: the first has lost its calls, the second continues it. `foreign`: as in
+        """Join two whole answers: the first has lost its calls, the second continues it. `foreign`: see
         `next_answer`."""
 
 
 class Note(NamedTuple):
-    """A text to append to the result of a call in the history. `position`: that of the call's round."""
+    """A text to append to the result of a call in the history. `position`: the position of the call's round."""
 
     position: int
     call: ToolCall
@@ -253,7 +255,7 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeChoice:
-    """The calls of one choice of a whole answer. `cut`: a limit or a filter has ended it."""
+    """The calls of one choice of a whole answer. `cut`: a limit or a filter ended the choice."""
 
     index: int
     calls: tuple[ToolCall, ...]
@@ -261,17 +263,17 @@ class WholeChoice:
 
     @property
     def whole(self) -> int:
-        """How many of the calls, from the first on, are known to be whole."""
+        """How many of the calls, counted from the first, are known to be whole."""
         lacks_end = self.cut and bool(self.calls) and not has_end(self.calls[-1].arguments)
         return len(self.calls) - lacks_end
 
     def complete(self) -> tuple[ToolCall, ...]:
-        """The calls that are complete and have a name."""
+        """Return the calls that are whole and have a name."""
         return tuple(call for call in self.calls[: self.whole] if call.name.strip())
 
 
 class Request(Protocol):
-    """A parsed request and its bytes. Iterators read the history backwards, as far as they are consumed."""
+    """A parsed request and its bytes. Iterators read the history backwards, and no further than their consumers ask."""
 
     body: bytes
     model: str
@@ -288,79 +290,80 @@ class Request(Protocol):
 
     @property
     def structured(self) -> bool:
-        """Whether the answer must fit a schema, so that plain text in it would raise in the SDKs."""
+        """Whether the answer must fit a schema; the SDKs would raise an error for plain text in it."""
 
     def opening(self) -> Iterable[bytes]:
-        """The texts that identify the conversation: the system prompt and the first user message."""
+        """Return the texts that identify the conversation: the system prompt and the first user message."""
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
-        """The position (-1 if there is none) and the digest of the last message of a person before `end` (None: at
-        all)."""
+        """Return the position (-1 if there is none) and the digest of the last message that a person wrote, before
+        `end` (None: in the whole history)."""
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first, with None for each message of a person between them."""
+        """Yield the rounds with their results, newest first, with None for each message of a person between them."""
 
     def take_history(self, history: ReadHistory) -> None:
-        """Take what an earlier request with the same first messages has read: only what is behind it is read then, and
-        added to it for the next request."""
+        """Reuse what was read from an earlier request with the same first messages. Only later messages are read, and
+        what they show is added to `history` for the next request."""
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name: False only if the request lists all its tools, and not this one."""
+        """Whether the client may have a tool with this name: False only if the request lists all its tools, without
+        this one."""
 
     @property
     def lists_tools(self) -> bool:
         """Whether the request lists all its tools, so that `declares` can be False."""
 
     def described_tools(self) -> Iterable[DescribedTool]:
-        """The tools that the client runs and that have room for a description."""
+        """Return the tools that the client runs and whose entries have room for a description."""
 
     def name_results(self) -> Sequence[Edit]:
-        """The edits that name the tool at each result that lacks its name, in a key that the format has for it; none
-        where it has none."""
+        """Return the edits that add the tool's name to each result that lacks it; none if the format has no key for
+        that name."""
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts appended to results; every other byte stays."""
+        """Return the body with texts appended to results; all other bytes stay."""
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
-        """The body with these turns and replies appended. A forced tool choice is loosened; with `text_only`, tools are
-        forbidden. Raises CannotReplay if the vendor would not accept the result."""
+        """Return the body with these turns and replies appended. A forced tool choice is loosened; with `text_only`,
+        tools are forbidden. Raises CannotReplay if the vendor would not accept the body."""
 
     def writer(self, *, usage: str, form: Format | None = None) -> AnswerWriter:
-        """A writer for the answer to this request. `usage`: the setting, `last` or `sum`. `form`: how the vendor
-        streams that answer; None if it does not, or callfuse streams one of its own."""
+        """Return a writer for the answer to this request. `usage`: the setting, `last` or `sum`. `form`: how the vendor
+        streams that answer; None if the answer is whole, or if callfuse streams one of its own."""
 
     def own_answer(self, text: str) -> bytes:
-        """A whole answer with callfuse's own text and nothing else."""
+        """Return a whole answer that contains only this text of callfuse's own."""
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """The answer to a request that no model sees, whole or as a stream, as the client asked."""
+        """Answer a request without asking a model: whole or as a stream, as the client asked."""
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """What a person typed in the message at this position; None if it is not a message of a person."""
+        """Return what a person typed in the message at this position; None if no person wrote the message."""
 
     def has_result(self, at: int) -> bool:
-        """Whether the message at this position has the result of a tool."""
+        """Whether the message at this position holds the result of a tool."""
 
     def speech(self, at: int) -> Utterance:
-        """What the model says in the message at this position."""
+        """Return what the model says in the message at this position."""
 
     def sealed_summary(self, at: int) -> str:
-        """The summary of earlier messages, as the vendor has encrypted it, at this position; empty if there is none."""
+        """Return the vendor's encrypted summary of earlier messages at this position; empty if there is none."""
 
     def append_to_user(self, at: int, text: str) -> Sequence[Edit]:
-        """The edits that append a text to the user's message at this position; none if it is not the user's."""
+        """Return the edits that append a text to the user's message at this position; none for other messages."""
 
     def own_text(self, at: int) -> str | None:
-        """The text of the assistant message at this position if it is callfuse's own, else empty; None for other
-        roles."""
+        """Return the text of the assistant message at this position if callfuse wrote it, else an empty text; None for
+        other roles."""
 
 
 class Dialect(Protocol):
-    """One vendor format."""
+    """One vendor format: how its requests and answers are read and written."""
 
     @property
     def name(self) -> str:
-        """The name of the format, as `docs/dialects.md` and logs have it."""
+        """The name of the format, as in `docs/dialects.md` and in logs."""
 
     @property
     def backend(self) -> str:
@@ -368,11 +371,11 @@ class Dialect(Protocol):
 
     @property
     def usual_path(self) -> str:
-        """A path that it serves, for a request that is recorded without its path."""
+        """A path that the dialect serves, for requests that were recorded without their path."""
 
     @property
     def history_key(self) -> str:
-        """The key of a request's body with the list to which each request of a conversation appends."""
+        """The key, in a request's body, of the list to which each request of a conversation appends."""
         ...
 
     @property
@@ -381,69 +384,72 @@ class Dialect(Protocol):
 
     @property
     def call_mark(self) -> bytes:
-        """Bytes that occur in every frame and every whole answer with a call, unless letters of them are escaped. They
-        hold nothing but ASCII letters, underscores and the quotes of a key, so that `may_hide_letters` tells."""
+        """Bytes that occur in every frame and every whole answer with a call, unless some of their letters are escaped.
+        They contain only ASCII letters, underscores and the quotes of a key, so that `may_hide_letters` can be used."""
 
     @property
     def early_mark(self) -> bytes:
-        """As `call_mark`, of every frame that names a call before it begins; empty if no vendor sends such frames."""
+        """Bytes like `call_mark`, for frames that name a call before the call begins; empty if no vendor sends such
+        frames."""
 
     @property
     def counts(self) -> TokenCounts:
-        """Where its answers tell how many tokens they took."""
+        """Where the answers of this format give their token counts."""
         ...
 
     @property
     def repeats(self) -> RepeatFinish:
-        """How its answers tell that the vendor has ended them because the model repeated itself. Its mark is empty
-        where `kept_mark` is not."""
+        """How an answer says that the vendor ended it because the model repeated itself. Its mark is empty if
+        `kept_mark` is not."""
         ...
 
     @property
     def kept_mark(self) -> bytes:
-        """Bytes of the frames before a call, apart from the first one, that a writer must know to end the answer; empty
-        if it needs none."""
+        """Bytes of frames before a call, other than the first frame, that a writer must know to end the answer; empty
+        if the writer needs none."""
 
     def serves(self, path: str) -> bool:
         """Whether a POST to this path may be a request of this dialect."""
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> Request | None:
-        """The request; None if the body is not of this dialect. `target`: path and query."""
+        """Parse a request; return None if the body is not of this dialect. `target`: path and query."""
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
-        """The format in which an answer of this content type is streamed; None if it is not, or cannot be read.
-        `asked`: the request asks for a stream."""
+        """Return the format in which an answer of this content type is streamed; None if the answer is not streamed or
+        cannot be read. `asked`: the request asks for a stream."""
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether a frame only keeps the connection open and may overtake others."""
+        """Whether a frame does nothing but keep the connection open, and may overtake other frames."""
 
     def is_end(self, frame: bytes) -> bool:
         """Whether a frame without payload ends the answer."""
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The indexes of the choices in a payload; empty if it concerns the whole answer."""
+        """Return the indexes of the choices in a payload; empty if the payload concerns the whole answer."""
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """A reader for one streamed answer. `trace=False` may leave out `entries`, and OPENED and CLOSED events."""
+        """Return a reader for one streamed answer. With `trace=False` the reader may leave out `entries`, OPENED and
+        CLOSED."""
 
     def model_turn(self, payloads: Sequence[Payload]) -> bytes:
-        """The model's turn, as an element of the next request's history. Raises CannotReplay."""
+        """Rebuild the model's turn, as an element of the next request's history. Raises CannotReplay."""
 
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """As `model_turn`, of a whole answer."""
+        """Rebuild the model's turn, as `model_turn` does, from a whole answer."""
 
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
         """Whether a server-side tool of this answer, streamed or whole, still waits for its result."""
 
     def read_whole(self, payload: Payload) -> list[WholeChoice]:
-        """The calls of a whole answer."""
+        """Return the calls of a whole answer."""
 
     def said(self, payload: Payload) -> Iterable[SaidPiece]:
-        """What the model says in a payload of a streamed answer, or in a whole one, whatever its values are."""
+        """Yield what the model says in a payload of a streamed answer, or in a whole answer. Accepts values of any
+        type."""
 
     def error_body(self, status: int, message: str) -> bytes:
-        """An error in the vendor's own envelope."""
+        """Return an error in the vendor's own format."""
 
     def recognise(self, value: Any) -> Recorded | None:
-        """A recorded JSON value as this dialect reads it; None if it is of another one. Never raises, whatever the
+        """Read a recorded JSON value; return None if it belongs to another dialect. Never raises, whatever the
         value."""

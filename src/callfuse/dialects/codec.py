@@ -53,24 +53,24 @@ class Codec:
         self.is_stateful = self._stateful is not None
 
     def names_call(self, chunk: bytes) -> bool:
-        """Whether there may be a part of a call in a chunk, or the id of one that is still to come."""
+        """Whether a chunk may have a part of a call, or the id of a call that is still to come."""
         early = self._early_mark
         return self.shows_call(chunk) or (bool(early) and early in chunk)
 
     def shows_call(self, chunk: bytes) -> bool:
-        """Whether there may be a part of a call in a chunk. Letters of the mark may be escaped."""
+        """Whether a chunk may have a part of a call, also if letters of the mark are escaped."""
         return chunk.find(self._call_mark) >= 0 or (BACKSLASH in chunk and may_hide_letters(chunk))
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """A reader for one answer. `trace`: as in `Dialect.reader`."""
+        """Return a reader for one answer. `trace`: see `Dialect.reader`."""
         return self.dialect.reader(trace=trace)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The indexes of the choices in a payload; empty if it concerns the whole answer."""
+        """Return the indexes of the choices in a payload; empty if the payload concerns the whole answer."""
         return self.dialect.choices_of(payload)
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether a frame only keeps the connection open and may overtake others."""
+        """Whether a frame does nothing but keep the connection open, and may overtake other frames."""
         return self.dialect.is_keep_alive(frame, payload)
 
     def is_end(self, frame: bytes) -> bool:
@@ -78,15 +78,15 @@ class Codec:
         return self.dialect.is_end(frame)
 
     def answer_id(self, payload: Payload) -> str:
-        """The id under which the vendor stores the answer; empty if it is not in the payload."""
+        """Return the id under which the vendor stores the answer; empty if the payload has no id."""
         return self._stateful.answer_id(payload) if self._stateful is not None else ""
 
     def payloads(self, raw: Sequence[bytes]) -> list[Payload]:
-        """The payloads in the chunks of an answer, without broken frames."""
+        """Return the payloads in the chunks of an answer, without broken frames."""
         return list(self._payloads(raw))
 
     def _payloads(self, raw: Iterable[bytes]) -> Iterator[Payload]:
-        """As `payloads`, each parsed when it is asked for."""
+        """Yield what `payloads` returns, each payload parsed only when it is asked for."""
         framer = self.form.framer()
         for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.flush()):
             if b"{" not in frame:  # blank lines and comments, of which there may be very many
@@ -99,7 +99,7 @@ class Codec:
                 yield payload
 
     def model_turn(self, raw: Sequence[bytes]) -> bytes:
-        """The model's turn from the chunks of its answer, as an element of the next request's history. Raises
+        """Rebuild the model's turn from the chunks of its answer, as an element of the next request's history. Raises
         CannotReplay."""
         with replaying():
             return self.dialect.model_turn(self.payloads(raw))
@@ -109,7 +109,7 @@ class Codec:
         return self.dialect.is_unfinished(self._payloads(raw))
 
     def writer(self, request: Request, *, usage: str) -> Writer:
-        """A writer that continues the client's answer. `usage`: the setting, `last` or `sum`."""
+        """Return a writer that continues the client's answer. `usage`: the setting, `last` or `sum`."""
         return request.writer(usage=usage, form=self.form)
 
 
@@ -119,39 +119,40 @@ class WholeCodec(Codec):
     whole = True
 
     def shows_call(self, chunk: bytes) -> bool:
-        """As of a stream. A body with NUL bytes is in UTF-16 or UTF-32, where no mark is found."""
+        """Whether a body may have a call. A body with NUL bytes may: it is in UTF-16 or UTF-32, which hides the
+        mark."""
         return super().shows_call(chunk) or 0 in chunk
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """A reader for one body."""
+        """Return a reader for one body."""
         return WholeReader(self.dialect.read_whole)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """All choices of the body."""
+        """Return the indexes of all choices in the body."""
         return range(len(self.dialect.read_whole(payload)))
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """False: a body never is."""
+        """Return False: a body is never a keep-alive."""
         return False
 
     def is_end(self, frame: bytes) -> bool:
-        """False: a body has a payload."""
+        """Return False: a body always has a payload."""
         return False
 
     def model_turn(self, raw: Sequence[bytes]) -> bytes:
-        """The model's turn from the body. Raises CannotReplay."""
+        """Rebuild the model's turn from the body. Raises CannotReplay."""
         with replaying():
             body = as_utf8(b"".join(raw))
             return self.dialect.model_turn_of_whole(body, self.form.payload(body) or {})
 
     def writer(self, request: Request, *, usage: str) -> Writer:
-        """A writer for the client's body."""
+        """Return a writer for the client's body."""
         return WholeWriter(request, self.dialect.read_whole, usage)
 
 
 @contextmanager
 def replaying() -> Iterator[None]:
-    """Raise CannotReplay for the errors that a malformed answer causes while the model's turn is rebuilt."""
+    """Turn errors that a malformed answer causes while the model's turn is rebuilt into CannotReplay."""
     try:
         yield
     except CannotReplay:
@@ -161,13 +162,12 @@ def replaying() -> Iterator[None]:
 
 
 def codec_of(dialect: Dialect, form: Format) -> Codec:
-    """The codec for answers in this form."""
+    """Return the codec for answers in this format."""
     return (WholeCodec if form is WHOLE else Codec)(dialect, form)
 
 
 class WholeCall(OpenCall):
-    """A call of a whole body. `made`: the call as the dialect read it. `index`: its place among the calls of its
-    choice."""
+    """A call of a whole body. `made`: the call as the dialect read it. `index`: the call's place in its choice."""
 
     __slots__ = ("made",)
 
@@ -177,12 +177,12 @@ class WholeCall(OpenCall):
         self.made = made
 
     def complete(self) -> ToolCall:
-        """The call as the dialect read it."""
+        """Return the call as the dialect read it."""
         return self.made
 
 
 class WholeReader(Reader):
-    """Reads a whole body: all events that a stream's reader would give, at once."""
+    """Reads a whole body and returns, at once, all events that the reader of a stream would return."""
 
     __slots__ = ("_read_whole",)
 
@@ -191,8 +191,8 @@ class WholeReader(Reader):
         self._read_whole = read_whole
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """Each call opens and closes (not one that may be incomplete, unless its arguments run away, or has no name),
-        each choice finishes, and the answer ends."""
+        """Return the events of the body: each call opens and closes, each choice finishes, and the answer ends. Calls
+        without a name cause no events, nor do calls that may be incomplete, unless their arguments run away."""
         events: list[Event] = []
         choices = self._read_whole(payload)
         for at, choice in enumerate(choices):
@@ -209,7 +209,7 @@ class WholeReader(Reader):
 
 
 class WholeWriter(Writer):
-    """Changes a whole body before any of it leaves. One in another encoding leaves as UTF-8.
+    """Changes a whole body before the client gets any of it. A body in another encoding becomes UTF-8.
 
     `_taken`: the last body that lost all its calls, with their (choice, call) places. `_first`: that body without them,
     which the next answer continues.
@@ -225,14 +225,14 @@ class WholeWriter(Writer):
 
     @property
     def may_continue(self) -> bool:
-        """Always: nothing has left yet."""
+        """Return True: the client has got nothing yet."""
         return True
 
     def note_sent(self, payload: Payload) -> None:
-        """Nothing to note: nothing leaves before the body does."""
+        """Do nothing: the client gets nothing before the body."""
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The body without the withheld calls, with the blocks' texts."""
+        """Return the body without the withheld calls and with the blocks' texts."""
         (frame,) = frames
         return self._thin(as_utf8(frame.raw), _places(withheld), blocks)
 
@@ -240,13 +240,13 @@ class WholeWriter(Writer):
         return self._request.writer(usage=self._usage).thin_whole(body, places, blocks)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Empty: the body is kept for the next answer to continue."""
+        """Keep the body for the next answer to continue; return nothing for the client."""
         (frame,) = frames
         self._taken = as_utf8(frame.raw), _places(withheld)
         return b""
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Let the next answer continue the kept body. If that cannot be changed, this raises, and the next answer
+        """Let the next answer continue the kept body. Raises if the kept body cannot be changed; the next answer then
         stands alone."""
         self._foreign = foreign
         self._first = None
@@ -255,7 +255,7 @@ class WholeWriter(Writer):
             self._first = self._thin(body, places, {})
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """The next answer and those before it as one body. Raises NotJSON if it is not an answer of the dialect."""
+        """Join the next answer to those before it. Raises NotJSON if it is not an answer of the dialect."""
         if not self._read_whole(payload or {}):
             raise NotJSON("no answer of the dialect")
         if self._first is None:
@@ -264,8 +264,8 @@ class WholeWriter(Writer):
         return writer.splice_whole(self._first, as_utf8(frame), foreign=self._foreign)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """The kept body with the blocks' texts. An answer of callfuse's own if there is none, or if this is the second
-        try after the kept body could not be changed."""
+        """Return the kept body with the blocks' texts; or an answer of callfuse's own if no body is kept, or on the
+        second try after the kept body could not be changed."""
         taken, self._taken = self._taken, None
         if taken is None:
             return self._request.own_answer("\n\n".join(block.text for block in blocks.values()))
@@ -274,5 +274,5 @@ class WholeWriter(Writer):
 
 
 def _places(withheld: Iterable[OpenCall]) -> list[tuple[int, int]]:
-    """The (choice, call) places of calls of a whole body."""
+    """Return the (choice, call) places of a whole body's calls, sorted."""
     return sorted((call.choice, call.index) for call in withheld)

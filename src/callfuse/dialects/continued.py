@@ -1,4 +1,4 @@
-"""What an earlier request has shown of a history, so that it is not read again: its rounds and its nudges.
+"""Keeps what earlier requests have shown of a history (its rounds and its nudges), so that it is not read again.
 
 A seam is the position of an answer that follows a message which is not the model's. What stands behind a seam changes
 nothing about what stands before it, so this is the same in each request that begins with the same messages.
@@ -17,8 +17,8 @@ _Shown = tuple[int, Sequence[tuple[ToolCall, PlainResult | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Nudges:
-    """The positions of nudges (`dialects/nudges.py`), and the digests of all user messages behind results, by position:
-    these are equal for messages that differ in numbers, states and images only.
+    """The positions of nudges (see `dialects/nudges.py`), and the digests of all user messages behind results, by
+    position. Messages that differ only in numbers, states and images have equal digests.
 
     `end`: the position of the model's last message; what stands before it is the same in each request with these
     messages. `before`: the digests of what was said behind the last results before it.
@@ -34,7 +34,7 @@ NO_NUDGES: Final = Nudges(frozenset(), {}, 0, frozenset())
 
 
 class ReadHistory:
-    """What one request's history has in common with those before it, and what it adds for the next.
+    """The part of a request's history that earlier requests have read, and what this request adds for the next.
 
     The rounds before a seam, newest first, None for each message of a person; and the nudges. It refers to nothing of a
     request but its results. `is_kept`: another request may go on from it.
@@ -51,7 +51,7 @@ class ReadHistory:
         self.is_kept = is_kept
 
     def up_to(self, count: int) -> "ReadHistory":
-        """A copy for a request with the same first `count` messages, of what stands before them."""
+        """Return a copy for a request with the same first `count` messages, holding only what these messages show."""
         end, rounds = self._known
         nudges = self._nudges or self._before
         known = (end, rounds) if end <= count else (0, ())
@@ -61,7 +61,7 @@ class ReadHistory:
         return bool(self._known[0])
 
     def nudges(self, find: Callable[[Nudges], Nudges]) -> Nudges:
-        """The nudges of a request, found once, on from those that are known."""
+        """Return the nudges of a request. The search runs only once, and starts from the nudges already known."""
         if self._nudges is None:
             self._nudges = find(self._before)
         return self._nudges
@@ -69,8 +69,8 @@ class ReadHistory:
     def rounds(
         self, read: Callable[[int], Iterator[Round | None]], is_seam: Callable[[int], bool]
     ) -> Iterator[Round | None]:
-        """All rounds of a request, newest first: those that `read` yields from a position on, then the known ones. When
-        the new ones are exhausted they are known, too, up to the last seam."""
+        """Yield all rounds of a request, newest first: those that `read` yields from a position on, then the known
+        ones. When the new rounds are exhausted, those up to the last seam become known, too."""
         if not self.is_kept:
             return read(0)
         begin, known = self._known
@@ -89,7 +89,7 @@ class ReadHistory:
         begin: int,
         known: Sequence[_Shown | None],
     ) -> Iterator[Round | None]:
-        """The new rounds, which stand from `begin` on, before the known ones."""
+        """Yield the new rounds, from `begin` on, and then add them to the known ones."""
         closed: list[_Shown | None] = []
         end = begin
         for one in new:
@@ -103,7 +103,8 @@ class ReadHistory:
 
 
 def _shown(one: Round) -> _Shown:
-    """A round as it is kept, before anybody completes it. What its results say is worked out once for all requests."""
+    """Return a round in the form in which it is kept, before anybody completes it. What its results say is computed
+    once for all requests."""
     for past in one.calls:
         past.result = past.result and SharedResult(past.result)
     calls = [past.call if past.call.exact is None else past.call.detached() for past in one.calls]

@@ -1,4 +1,4 @@
-"""Reasoning that was cut off: the vendor has not signed it, and refuses it in a history.
+"""Handles reasoning that was cut off, which the vendor has not signed and would refuse in a history.
 
 The client has it, and sends it back. So it gets a signature of callfuse's own, by which later requests leave it out.
 """
@@ -15,8 +15,8 @@ CUT_MARK: Final = f'"{CUT}"'.encode()
 
 
 def leave_out(body: bytes) -> bytes:
-    """A request without such reasoning: the elements of lists that have the signature, and messages with nothing else.
-    Raises NotJSON."""
+    """Remove reasoning that was cut off from a request: list elements with callfuse's signature, and messages with
+    nothing else. Raises NotJSON."""
     payload = loads(body)
     places = dict.fromkeys(_elements(payload))
     of_list = Counter([path[:-1] for path in places])
@@ -26,7 +26,7 @@ def leave_out(body: bytes) -> bytes:
 
 
 def _elements(payload: Any) -> list[Path]:
-    """The paths of the innermost elements of lists that have the signature."""
+    """Return the paths of the innermost list elements that have callfuse's signature."""
     found: list[Path] = []
     left: list[tuple[Path, Any]] = [((), payload)]
     while left:
@@ -40,7 +40,7 @@ def _elements(payload: Any) -> list[Path]:
 
 
 def _element_of(path: Path) -> Path:
-    """The path of the innermost element of a list on a path; empty if there is none."""
+    """Return the path of the innermost list element on a path; empty if the path leads through no list."""
     while path and not isinstance(path[-1], int):
         path = path[:-1]
     return path

@@ -1,4 +1,4 @@
-"""Finds out whether a request declares a tool, or may have it although it does not list it.
+"""Finds out whether a request declares a tool, or may have the tool without listing it.
 
 A dialect gives the names in a request's list of tools one by one, and None for an entry that may bring tools without
 naming them (an MCP server, a toolset, an unknown kind).
@@ -18,8 +18,8 @@ _SEARCH: Final = re.compile(r"tool_?search|search_?tools", re.IGNORECASE)
 
 
 class DescribedTool(NamedTuple):
-    """A tool that the client runs, as a request lists it: its name, its description (empty if it has none), and the
-    path of that."""
+    """A tool that the client runs, as a request lists it: its name, its description (empty if it has none) and the path
+    of the description."""
 
     name: str
     description: str
@@ -36,18 +36,18 @@ class RequestWithTools(ABC):
 
     @abstractmethod
     def _tool_names(self) -> Iterable[Any]:
-        """The names of the tools; None for an entry that may bring tools without naming them."""
+        """Return the names of the tools, with None for each entry that may bring tools without naming them."""
 
     def described_tools(self) -> Iterable[DescribedTool]:
-        """The tools that the client runs and that have room for a description."""
+        """Return the tools that the client runs and whose entries have room for a description."""
         return ()
 
     def name_results(self) -> Sequence[Edit]:
-        """The edits that name the tool at each result that lacks its name; none where the format has no key for it."""
+        """Return the edits that name the tool at each result without a name; none if the format has no key for that."""
         return ()
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name."""
+        """Whether the client may have a tool with this name."""
         listed = self._all_names
         return listed is None or name in listed
 
@@ -58,15 +58,15 @@ class RequestWithTools(ABC):
 
     @property
     def _all_names(self) -> frozenset[str] | None:
-        """As `all_names`. Read once, however often this is asked: each note on a history asks."""
+        """What `all_names` returns, computed only once, because each note on a history needs it."""
         if self._listed is None:
             self._listed = (all_names(self._tool_names()),)
         return self._listed[0]
 
 
 def all_names(listed: Iterable[Any]) -> frozenset[str] | None:
-    """The names of all tools there are; None if others may exist: the list is empty or incomplete, or a tool loads
-    others."""
+    """Return the names of all tools; None if there may be others, because the list is empty or incomplete, or a tool
+    loads others."""
     names = [*listed]
     try:
         lines = "\n".join(names)
@@ -84,7 +84,8 @@ _LONGEST_REMEMBERED: Final = 8 * 1024
 
 @remembered(entries=64, longest=_LONGEST_REMEMBERED)
 def _unless_loaded(names: str) -> frozenset[str] | None:
-    """The names in a text of lines; None if a tool loads others. An agent lists the same tools in each request."""
+    """Return the names in a text of lines; None if a tool loads others. Cached: an agent lists the same tools each
+    time."""
     return _all_unless_loaded(names.split("\n"))
 
 
@@ -93,17 +94,18 @@ def _all_unless_loaded(names: Sequence[str]) -> frozenset[str] | None:
 
 
 def entries(listed: Any) -> Iterable[Any]:
-    """The entries of a list of tools; one None for a value of another shape, nothing for an empty one."""
+    """Return the entries of a list of tools; a single None for a value of another type, nothing for an empty value."""
     return listed if isinstance(listed, list) else (None,) if listed else ()
 
 
 def name_of(entry: Any) -> Any:
-    """The name of an entry; None if it has none."""
+    """Return the name of an entry; None if it has none."""
     return entry.get("name") if isinstance(entry, dict) else None
 
 
 def described(tool: Any, path: Path) -> Iterator[DescribedTool]:
-    """The tool that an object at `path` describes under `name` and `description`; none if it is another thing."""
+    """Return the tool that an object at `path` describes under `name` and `description`; none if it describes no
+    tool."""
     if not isinstance(tool, dict):
         return
     name, text = tool.get("name"), tool.get("description")
@@ -112,7 +114,7 @@ def described(tool: Any, path: Path) -> Iterator[DescribedTool]:
 
 
 def described_under(key: str, tools: Any, path: Path) -> Iterator[DescribedTool]:
-    """The tools that the entries of the list at `path` have under a key."""
+    """Return the tools that the entries of the list at `path` hold under a key."""
     for at, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict):
             yield from described(tool.get(key), (*path, at, key))

@@ -10,7 +10,7 @@ from callfuse.wire.jsontext import dumps
 
 
 class EventDialect:
-    """A dialect that streams server-sent events, with one choice per answer and no server-side tools that wait."""
+    """A dialect that streams server-sent events, with one choice per answer and no tools on the server that wait."""
 
     heartbeat: ClassVar[bytes] = b": keep-alive\n\n"
     early_mark: ClassVar[bytes] = b""
@@ -20,23 +20,23 @@ class EventDialect:
     history_key: ClassVar[str] = "messages"
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
-        """Server-sent events, if the content type says so; else None."""
+        """Return the format of server-sent events if the content type names them, else None."""
         return EVENTS if content_type.startswith(b"text/event-stream") else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether the frame holds nothing but comments."""
+        """Whether the frame contains only comments."""
         return payload is None and sse.is_comment(frame)
 
     def is_end(self, frame: bytes) -> bool:
-        """False: the end of an answer has a payload."""
+        """Return False: the frame that ends an answer has a payload."""
         return False
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The only choice."""
+        """Return the index of the only choice."""
         return (0,)
 
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
-        """False: no server-side tool waits for its result."""
+        """Return False: no server-side tool waits for its result."""
         return False
 
 
@@ -44,11 +44,11 @@ class OpenAIDialect(EventDialect):
     """A dialect of one of OpenAI's own APIs."""
 
     def error_body(self, status: int, message: str) -> bytes:
-        """OpenAI's error envelope."""
+        """Return an error in OpenAI's format."""
         kind = "invalid_request_error" if status < 500 else "server_error"
         return dumps({"error": {"message": message, "type": kind, "param": None, "code": None}})
 
 
 def is_polled(payload: Payload) -> bool:
-    """Whether a request has its answer made in the background, to be fetched later by its id."""
+    """Whether the request has its answer made in the background; the client fetches that answer later by its id."""
     return payload.get("background") is True and payload.get("stream") is not True

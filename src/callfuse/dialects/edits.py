@@ -1,4 +1,4 @@
-"""Edits of frames and bodies, shared by several dialects. What is not changed keeps its bytes."""
+"""Edits of frames and bodies that several dialects share. Whatever they do not change keeps its bytes."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -13,54 +13,55 @@ from callfuse.wire.values import is_too_much_inside
 
 
 def raw_at(body: bytes, path: Path) -> bytes:
-    """The JSON text of the value at a path; empty if there is none."""
+    """Return the JSON text of the value at a path; empty if there is none."""
     start, end = span(body, path) or (0, 0)
     return body[start:end]
 
 
 def raw_elements(body: bytes, path: Path) -> list[bytes]:
-    """The JSON texts of the elements of the list at a path; empty if there is no list."""
+    """Return the JSON texts of the elements of the list at a path; empty if there is no list."""
     place = span(body, path)
     return [body[part.value : part.end] for part in spans(body, place[0])] if place else []
 
 
 def raw_list(elements: Iterable[bytes]) -> bytes:
-    """A list of these JSON texts."""
+    """Return a list of these JSON texts."""
     return b"[" + b",".join(elements) + b"]"
 
 
 def remove_elements(path: Path, gone: Collection[int], length: int) -> list[Edit]:
-    """The edits that remove elements of the list at `path`, or the whole list if none is left."""
+    """Return the edits that remove elements of the list at `path`, or the whole list if none is left."""
     if gone and len(gone) == length:
         return [Edit(path, None)]
     return [Edit((*path, place), None) for place in gone]
 
 
 def index_without(index: int, gone: Sequence[int]) -> int | None:
-    """The index that an element has once those at `gone` (sorted) are removed; None if it is one of them."""
+    """Return an element's index after the elements at `gone` (sorted) are removed; None if the element is one of
+    them."""
     before = bisect_left(gone, index)
     return None if before < len(gone) and gone[before] == index else index - before
 
 
 def lower_index(by: int) -> Callable[[bytes], bytes]:
-    """An edit function that lowers a number by this much."""
+    """Return an edit function that subtracts this much from a number."""
     return lambda old: str(int(old) - by).encode()
 
 
 def break_before(text: bytes) -> bytes:
-    """A JSON string with a blank line in front; another value as it is."""
+    """Return a JSON string with a blank line put in front; return any other value unchanged."""
     return b'"\\n\\n' + text[1:] if text.startswith(b'"') else text
 
 
 def append_to_string(text: str, encode: Callable[[Any], bytes] = dumps) -> Callable[[bytes], bytes]:
-    """An edit function that appends a text to a JSON string, after a blank line. Replaces an empty string or another
-    value."""
+    """Return an edit function that appends a text to a JSON string, after a blank line. The text replaces an empty
+    string or a value of another type."""
     return lambda old: old[:-1] + encode(f"\n\n{text}")[1:] if _is_filled_string(old) else encode(text)
 
 
 def prepend_to_string(text: str) -> Callable[[bytes], bytes]:
-    """An edit function that puts a text in front of a JSON string, before a blank line. Replaces an empty string or
-    another value."""
+    """Return an edit function that puts a text in front of a JSON string, before a blank line. The text replaces an
+    empty string or a value of another type."""
     return lambda old: dumps(f"{text}\n\n")[:-1] + old[1:] if _is_filled_string(old) else dumps(text)
 
 
@@ -69,8 +70,8 @@ def _is_filled_string(raw: bytes) -> bool:
 
 
 def message_at(body: bytes, path: Path, *, without: Collection[str] = ()) -> bytes:
-    """The model's message at `path` of a whole answer, without empty keys and those of `without`. Raises CannotReplay
-    if there is none."""
+    """Return the model's message at `path` of a whole answer, without empty keys and without the keys in `without`.
+    Raises CannotReplay if there is no message."""
     raw = raw_at(body, path)
     if not raw:
         raise CannotReplay("message")
@@ -80,8 +81,8 @@ def message_at(body: bytes, path: Path, *, without: Collection[str] = ()) -> byt
 
 
 def encoded(value: Payload, part: str) -> bytes:
-    """A part of a turn as JSON, with what is raw in it (`raw_object`). Raises CannotReplay, which names this part, if
-    it cannot be encoded."""
+    """Encode a part of a turn as JSON, including raw JSON in it (see `raw_object`). Raises CannotReplay with the name
+    of this part if that fails."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -89,8 +90,8 @@ def encoded(value: Payload, part: str) -> bytes:
 
 
 def raw_object(text: str, part: str) -> Any:
-    """Arguments as raw JSON, so that no digit is lost; an empty object for an empty text. Raises CannotReplay, which
-    names this part, if they are not an object, or too much."""
+    """Return arguments as raw JSON, so that no digit is lost; an empty object for an empty text. Raises CannotReplay
+    with the name of this part if the arguments are not an object, or are too large."""
     if not text.strip():
         return {}
     try:

@@ -1,4 +1,5 @@
-"""What all dialects share of reading a history: its base, texts of a content, pairing of calls with results, edits."""
+"""What all dialects share for reading a history: a base class, texts of a content, pairing of calls with results,
+edits."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,8 @@ from callfuse.wire.jsontext import END, Edit, Path, dumps
 
 
 class RequestWithHistory(RequestWithTools):
-    """A request whose messages are read for rounds (backwards) and for nudges, on from those of an earlier request."""
+    """A request whose messages are read for rounds (backwards) and for nudges, from where an earlier request's reading
+    ended."""
 
     __slots__ = ("_history",)
 
@@ -27,7 +29,7 @@ class RequestWithHistory(RequestWithTools):
 
     @abstractmethod
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
-        """The rounds of the messages from a position on, newest first, with None for each message of a person."""
+        """Yield the rounds of the messages from a position on, newest first, with None for each message of a person."""
 
     @abstractmethod
     def _is_seam(self, position: int) -> bool:
@@ -35,32 +37,32 @@ class RequestWithHistory(RequestWithTools):
 
     @abstractmethod
     def _said_from(self, begin: int) -> Messages:
-        """Whose the messages are from a position on, where nudges are looked for."""
+        """Return the messages from a position on with their speakers, for the search for nudges."""
 
     def rounds(self) -> Iterator[Round | None]:
-        """The rounds with their results, newest first, with None for each message of a person."""
+        """Yield the rounds with their results, newest first, with None for each message of a person."""
         if self._history is None:
             return self._rounds_from(0)
         return self._history.rounds(self._rounds_from, self._is_seam)
 
     def sealed_summary(self, at: int) -> str:
-        """The summary that the vendor has encrypted at this position: most vendors write none."""
+        """Return the vendor's encrypted summary at this position; empty, as most vendors write none."""
         return ""
 
     def take_history(self, history: ReadHistory) -> None:
-        """Take what an earlier request with the same first messages has read."""
+        """Reuse what was read from an earlier request with the same first messages."""
         self._history = history
 
     @property
     def _nudges(self) -> Nudges:
-        """The nudges of the history, found once."""
+        """The nudges of the history, searched for only once."""
         if self._history is None:
             self._history = ReadHistory(is_kept=False)
         return self._history.nudges(lambda known: find_nudges(self._said_from(known.end), known))
 
 
 def texts(content: Any) -> list[bytes]:
-    """The texts of a message's content (a string or a list of parts); for parts without text their type."""
+    """Return the texts of a message's content (a string or a list of parts); a part without text gives its type."""
     if isinstance(content, str):
         return [content.encode("utf-8", "surrogatepass")]
     found = []
@@ -74,13 +76,12 @@ def texts(content: Any) -> list[bytes]:
 
 
 def digest_of(parts: Iterable[bytes]) -> bytes:
-    """A 16-byte digest of texts, separated by NUL."""
+    """Return a 16-byte digest of texts, separated by NUL."""
     return blake2b(b"\x00".join(parts), digest_size=16).digest()
 
 
 def is_own_or_reminder(content: Any) -> bool:
-    """Whether a user message has nothing but texts of callfuse or a harness (reminders, retries), so no person wrote
-    it."""
+    """Whether no person wrote this user message: all its texts are callfuse's or a harness's (reminders, retries)."""
     if isinstance(content, str):
         return is_automatic(content)
     found = [text.decode("utf-8", "replace") for text in texts(content)]
@@ -93,7 +94,7 @@ def pair(
     keys: Sequence[str] | None = None,
     pairing: "Pairing | None" = None,
 ) -> tuple[PastCall, ...]:
-    """The calls, each with its result: matched by id, and by order if ids repeat or are missing.
+    """Return the calls, each with its result: matched by id, or by order if ids repeat or are missing.
 
     `keys`: for each call, what results name it by, if that is not the id. `pairing`: that of the results' ids, if
     there is one already.
@@ -109,7 +110,7 @@ def pair(
 
 
 class Pairing:
-    """Finds the results of calls: by id, and by order if ids repeat or are missing.
+    """Finds the results of calls: by id, or by order if ids repeat or are missing.
 
     `ids`: for each result, what it names its call by. Made once for results that several answers share, because it
     looks at all of them.
@@ -124,7 +125,8 @@ class Pairing:
             self._by_id.setdefault(id_, []).append(at)
 
     def places(self, keys: Sequence[str]) -> list[int | None]:
-        """For each call of one answer, by its id (or key), the index of its result; None if it has none."""
+        """Return, for each call of one answer, by its id (or key), the index of its result; None if it has no
+        result."""
         ids = self._ids
         if len(keys) == 1 == len(ids):
             return [0 if ids[0] == keys[0] or not (ids[0] and keys[0]) else None]
@@ -134,7 +136,8 @@ class Pairing:
         return [self._take(key, taken) for key in keys]
 
     def _take(self, key: str, taken: dict[str, int]) -> int | None:
-        """The index of the next result with this id, or without one; None if all are `taken` (counted by id)."""
+        """Return the index of the next result with this id, or without an id; None if all are `taken` (counted by
+        id)."""
         for id_ in (key, ""):
             places, count = self._by_id.get(id_, ()), taken.get(id_, 0)
             if count < len(places):
@@ -146,7 +149,8 @@ class Pairing:
 def note_places(
     notes: Sequence[Note], calls: Sequence[ToolCall], places: Sequence[int | None]
 ) -> Iterator[tuple[int, str]]:
-    """The index of the result and the text of each note on a call of one answer; nothing for a call without result.
+    """Return the index of the result and the text of each note on a call of one answer; a call without a result gets no
+    note.
 
     `places`: for each call, the index of its result.
     """
@@ -165,7 +169,7 @@ def note_places(
 
 
 def by_position(notes: Iterable[Note]) -> dict[int, list[Note]]:
-    """Notes by the positions of their calls' rounds."""
+    """Group notes by the positions of their calls' rounds."""
     found: dict[int, list[Note]] = {}
     for note in notes:
         found.setdefault(note.position, []).append(note)
@@ -173,8 +177,8 @@ def by_position(notes: Iterable[Note]) -> dict[int, list[Note]]:
 
 
 def without_parts(message: Any, path: Path, is_gone: Callable[[Any], bool]) -> Iterator[Edit]:
-    """The edits that remove parts of a message's content; a message of a history (`path` is not empty) with nothing
-    else is removed."""
+    """Return the edits that remove parts of a message's content. A history's message (`path` is not empty) with no
+    other parts is removed."""
     content = message.get("content") if isinstance(message, dict) else None
     parts = content if isinstance(content, list) else ()
     gone = [at for at, part in enumerate(parts) if is_gone(part)]
@@ -185,8 +189,9 @@ def without_parts(message: Any, path: Path, is_gone: Callable[[Any], bool]) -> I
 
 
 def append_text(path: Path, content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
-    """The edit that appends a text to a result's content: to its last text, as a new part, or as a key of an object.
-    Empty if the content allows none of these. `text_part`: the type of text parts; None: they have no type."""
+    """Return the edit that appends a text to a result's content: to its last text, as a new part, or as a key of an
+    object. Empty if the content allows none of these. `text_part`: the type of text parts; None if they have no
+    type."""
     if isinstance(content, list):
         for at in reversed(range(len(content))):
             part = content[at]
@@ -201,7 +206,8 @@ def append_text(path: Path, content: Any, text: str, *, text_part: str | None = 
 
 
 def _longer(text: str, old: bytes) -> bytes:
-    """A JSON string with a text appended after a blank line, unless another guard did so; the text if it was empty."""
+    """Return a JSON string with a text appended after a blank line, unless another guard has appended it; or the text
+    alone if the string is empty."""
     if not old.startswith(b'"') or old == b'""':
         return dumps(text)
     return old if dumps(text)[1:-1] in old else old[:-1] + dumps("\n\n" + text)[1:]

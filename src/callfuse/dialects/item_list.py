@@ -90,19 +90,19 @@ class ItemList(RequestWithHistory):
 
     @abstractmethod
     def _part(self, item: Any) -> Part:
-        """What an item is."""
+        """Return what an item is."""
 
     @abstractmethod
     def _id(self, item: Payload) -> str:
-        """The id that a call and its result share."""
+        """Return the id that a call and its result share."""
 
     @abstractmethod
     def _call(self, position: int, item: Payload) -> ToolCall:
-        """The call in an item."""
+        """Return the call in an item."""
 
     @abstractmethod
     def _keyed_result(self, item: Payload) -> tuple[str, Result]:
-        """The call's id and the result in an item."""
+        """Return the call's id and the result in an item."""
 
     @abstractmethod
     def _is_user(self, item: Any) -> bool:
@@ -116,40 +116,40 @@ class ItemList(RequestWithHistory):
 
     @abstractmethod
     def _append_text(self, place: int, text: str) -> Iterable[Edit]:
-        """The edits that append a text to the result at `place`; none if it cannot have one."""
+        """Return the edits that append a text to the result at `place`; none if it cannot have one."""
 
     @abstractmethod
     def _user_item(self, content: bytes) -> bytes:
-        """A user's item with this content (JSON text), equivalent to an input that is no list of items."""
+        """Return a user's item with this content (JSON text), equivalent to an input that is no list of items."""
 
     @abstractmethod
     def _said_item(self, text: str) -> Payload:
-        """An item in which the model says a text."""
+        """Return an item in which the model says a text."""
 
     @abstractmethod
     def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterable[bytes]:
-        """The items of a turn in a form that the asked model accepts. Raises CannotReplay."""
+        """Return the items of a turn in a form that the asked model accepts. Raises CannotReplay."""
 
     @abstractmethod
     def _reply_item(self, reply: Reply) -> Payload:
-        """The result with the reply to a call."""
+        """Return the result with the reply to a call."""
 
     @abstractmethod
     def _without_reasoning(self) -> Iterable[Edit]:
-        """The edits that prepare the items for another model."""
+        """Return the edits that prepare the items for another model."""
 
     @abstractmethod
     def _forbid_calls(self) -> Edit:
-        """The edit that forbids all tools."""
+        """Return the edit that forbids all tools."""
 
     @abstractmethod
     def _loosen_choice(self) -> list[Edit]:
-        """The edits after which the model need not call one certain tool."""
+        """Return the edits after which the model need not call one certain tool."""
 
     # Chains.
 
     def _find_place(self) -> tuple[bytes, ...]:
-        """The key and id of what is stored and the request continues; empty if it continues nothing."""
+        """Return the key and id of what is stored and the request continues; empty if it continues nothing."""
         return opening_of(self._chain_key, self._payload.get(self._chain_key))
 
     @property
@@ -173,7 +173,7 @@ class ItemList(RequestWithHistory):
         return self.stored and not self.chained and all(self._part(item) is Part.SPOKEN for item in self._items)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """The opening of a request that continues this answer."""
+        """Return the opening of a request that continues this answer."""
         return opening_of(self._chain_key, answer_id) if self.chained or self.begins_chain else ()
 
     def recall(self, calls: Recall, turn: bytes) -> None:
@@ -183,23 +183,24 @@ class ItemList(RequestWithHistory):
             self._known_turn = turn
 
     def _own_answer_id(self) -> str:
-        """The id of an answer of callfuse's own. In a chain it is that of the answer before it, so that the next
+        """Return the id of an answer of callfuse's own. In a chain it is that of the answer before it, so that the next
         request continues that one."""
         return self._payload.get(self._chain_key) or self._own_prefix + digest_of((self.body,)).hex()
 
     def after_synthetic_reply(self) -> tuple[bytes, ...]:
-        """The opening of a request that continues `synthetic_reply`."""
+        """Return the opening of a request that continues `synthetic_reply`."""
         return self.after(self._own_answer_id())
 
     def detach_from_synthetic_reply(self) -> list[Edit]:
-        """The edit that removes the id of an answer of callfuse's own, which the vendor does not know."""
+        """Return the edit that removes the id of an answer of callfuse's own, which the vendor does not know."""
         is_own = str(self._payload.get(self._chain_key)).startswith(self._own_prefix)
         return [Edit((self._chain_key,), None)] if is_own else []
 
     # Shared by all.
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
-        """The position and the digest of the last item of a person before `end`. In a chain, earlier ones count."""
+        """Return the position and the digest of the last item of a person before `end`. In a chain, earlier ones
+        count."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             if self._begins_turn(position):
                 before = (self._known_turn, *self._place) if self.chained else ()
@@ -253,13 +254,13 @@ class ItemList(RequestWithHistory):
             yield Round(pair(calls, results), position)
 
     def _shown_behind(self, place: int) -> Sequence[Any]:
-        """What is shown in the item behind the last result of an answer."""
+        """Return what is shown in the item behind the last result of an answer."""
         behind = self._items[place + 1 : place + 2]
         return media_of(behind[0].get("content")) if behind and self._is_real_user(behind[0]) else ()
 
     def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
-        """The answers with calls from a position on, newest first, as (position, calls, indexes of results); None for
-        an item of a person."""
+        """Yield the answers with calls from a position on, newest first, as (position, calls, indexes of results); None
+        for an item of a person."""
         calls: list[ToolCall] = []
         results: list[int] = []
         begun = False
@@ -288,8 +289,8 @@ class ItemList(RequestWithHistory):
     def _missing_calls(
         self, results: Sequence[int], own: Sequence[ToolCall], listed: Callable[[], Set[str]]
     ) -> list[ToolCall]:
-        """The calls of these results that are not in the input, as far as `recall` supplied them; newest first. `own`:
-        those of the answer before the results."""
+        """Return the calls of these results that are not in the input, as far as `recall` supplied them; newest first.
+        `own`: those of the answer before the results."""
         own_ids = {call.id for call in own}
         ids = [id_ for place in results if (id_ := self._id(self._items[place])) not in own_ids]
         if not ids:  # as of most answers
@@ -301,11 +302,11 @@ class ItemList(RequestWithHistory):
         return [call for id_ in ids if (call := recall(id_)) is not None and id_ not in listed()]
 
     def _listed_ids(self) -> Set[str]:
-        """The ids of the calls in the input."""
+        """Return the ids of the calls in the input."""
         return {self._id(item) for item in self._items if self._part(item) is Part.CALL}
 
     def _paired(self, wanted: Container[int]) -> Iterator[tuple[int, list[ToolCall], list[int], Sequence[int | None]]]:
-        """The answers at the `wanted` positions, as (position, calls, indexes of results, which of these is each
+        """Yield the answers at the `wanted` positions, as (position, calls, indexes of results, which of these is each
         call's)."""
         for answer in self._answers():
             if answer is not None and answer[0] in wanted:
@@ -314,7 +315,7 @@ class ItemList(RequestWithHistory):
                 yield position, calls, places, pairing.places([call.id for call in calls])
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts appended to the results of these calls."""
+        """Return the body with texts appended to the results of these calls."""
         wanted = by_position(notes)
         found: dict[int, list[str]] = {}
         for position, calls, places, matched in self._paired(wanted) if wanted else ():
@@ -324,8 +325,8 @@ class ItemList(RequestWithHistory):
         return apply(self.body, edits)
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
-        """The body with each turn's items and a result for each call appended. In a chain only the last results, to
-        continue the answer that the vendor has just stored. Raises CannotReplay."""
+        """Return the body with each turn's items and a result for each call appended. In a chain only the last results,
+        to continue the answer that the vendor has just stored. Raises CannotReplay."""
         edits = [self._forbid_calls()] if options.text_only else self._loosen_choice()
         if options.model and self._payload.get("model"):
             edits.append(Edit(("model",), dumps(options.model)))
@@ -341,7 +342,7 @@ class ItemList(RequestWithHistory):
         return apply(self.body, [*edits, *(self._without_reasoning() if options.model else ())])
 
     def _items_of(self, attempt: Attempt, options: AskOptions) -> Iterable[bytes]:
-        """The items of a turn, and what is replied to it."""
+        """Return the items of a turn, and what is replied to it."""
         if attempt.said is None:
             return (*self._turn_items(attempt, options), *self._replies(attempt))
         said, reply = attempt.spoken
@@ -353,22 +354,24 @@ class ItemList(RequestWithHistory):
         return self._items is self._payload["input"]
 
     def _replies(self, attempt: Attempt) -> list[bytes]:
-        """A result for each call of a turn."""
+        """Return a result for each call of a turn."""
         return [dumps(self._reply_item(reply)) for reply in attempt.replies]
 
     def _put_last(self, items: bytes, spoken: bytes) -> bytes:
-        """An input that is no list of items, as one, with items appended."""
+        """Return an input that is no list of items, as one, with items appended."""
         return raw_list((self._user_item(spoken), items))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """The edits that append a text to a user's item, or to an input that is no list of items; none to others."""
+        """Return the edits that append a text to a user's item, or to an input that is no list of items; none to
+        others."""
         item = self._items[at]
         content = item.get("content") if self._is_user(item) else None
         path = ("input", at, "content") if self._is_listed else ("input",)
         return append_text(path, content, text, text_part=self._text_type) if type(content) in (str, list) else []
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """What a person typed in an item (or in an input that is no list of items); None if it is not a person's."""
+        """Return what a person typed in an item (or in an input that is no list of items); None if it is not a
+        person's."""
         item = self._items[at]
         if not self._is_real_user(item):
             return None
@@ -378,5 +381,5 @@ class ItemList(RequestWithHistory):
 
 
 def opening_of(key: str, id_: Any) -> tuple[bytes, ...]:
-    """A key and an id as the opening of a conversation; empty without an id."""
+    """Return a key and an id as the opening of a conversation; empty without an id."""
     return (key.encode(), id_.encode("utf-8", "surrogatepass")) if isinstance(id_, str) and id_ else ()

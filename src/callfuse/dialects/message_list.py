@@ -105,18 +105,18 @@ class MessageList(RequestWithHistory):
 
     @abstractmethod
     def _calls(self, position: int, message: Payload) -> list[ToolCall]:
-        """The client's calls in the assistant message at `position`."""
+        """Return the client's calls in the assistant message at `position`."""
 
     @abstractmethod
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
-        """The results in a message that is not the model's, last first."""
+        """Return the results in a message that is not the model's, last first."""
 
     @abstractmethod
     def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
-        """The results in the message at index `place`, with their paths."""
+        """Return the results in the message at index `place`, with their paths."""
 
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, Sequence[str]]:
-        """The keys that match calls to results: for the calls (None: their ids), and for the results with these
+        """Return the keys that match calls to results: for the calls (None: their ids), and for the results with these
         keys."""
         return None, keys
 
@@ -128,50 +128,50 @@ class MessageList(RequestWithHistory):
 
     @abstractmethod
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> Iterable[bytes]:
-        """The messages with the replies to the calls of a turn."""
+        """Return the messages with the replies to the calls of a turn."""
 
     @abstractmethod
     def _without_reasoning(self, message: Any, path: Path, reader: str) -> Iterable[Edit]:
-        """The edits that prepare the model's message at `path` for another model, `reader`."""
+        """Return the edits that prepare the model's message at `path` for another model, `reader`."""
 
     def _in_clients_hand(self, turn: bytes) -> bytes:
-        """A turn of the model's as the client would write it, where servers differ in what they accept."""
+        """Return a turn of the model's as the client would write it, where servers differ in what they accept."""
         return turn
 
     def _without_reasoning_setting(self) -> Iterable[Edit]:
-        """The edits that turn off reasoning if the vendor would otherwise demand it in the history."""
+        """Return the edits that turn off reasoning if the vendor would otherwise demand it in the history."""
         return ()
 
     @abstractmethod
     def _forbid_calls(self) -> Iterable[Edit]:
-        """The edits that forbid all tools. Raises CannotReplay if the vendor has no setting for it."""
+        """Return the edits that forbid all tools. Raises CannotReplay if the vendor has no setting for it."""
 
     @abstractmethod
     def _loosen_choice(self) -> Iterable[Edit]:
-        """The edits after which the model need not call one certain tool."""
+        """Return the edits after which the model need not call one certain tool."""
 
     # Writing answers: implemented by dialects.
 
     @abstractmethod
     def writer(self, *, usage: str, form: Format | None = None) -> AnswerWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
 
     @abstractmethod
     def own_answer(self, text: str) -> bytes:
-        """A whole answer with this text."""
+        """Return a whole answer with this text."""
 
     @abstractmethod
     def _own_stream(self, text: str) -> bytes:
-        """A streamed answer with this text."""
+        """Return a streamed answer with this text."""
 
     # Shared by all.
 
     @abstractmethod
     def opening(self) -> list[bytes]:
-        """The system prompt and the first user message, as texts."""
+        """Return the system prompt and the first user message, as texts."""
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
-        """The position and the digest of the last message of a person before `end`."""
+        """Return the position and the digest of the last message of a person before `end`."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             message = self._messages[position]
             if type(message) is dict and message.get("role") == "user" and self._begins_turn(position, message):
@@ -205,11 +205,11 @@ class MessageList(RequestWithHistory):
         return type(message.get("content")) is not list or not self._results(position, message, "user")
 
     def _spoken(self, message: Payload) -> Any:
-        """The content of a user message, without results."""
+        """Return the content of a user message, without results."""
         return message.get("content")
 
     def _shown_behind(self, position: int) -> Sequence[Any]:
-        """The images in the user message behind the one with a result at `position`, which may not hold them."""
+        """Return the images in the user message behind the one with a result at `position`, which may not hold them."""
         behind: Any = self._messages[position + 1] if position + 1 < self.length else None
         if type(behind) is not dict or behind.get("role") != "user" or self._results(position + 1, behind, "user"):
             return ()
@@ -224,7 +224,7 @@ class MessageList(RequestWithHistory):
         return is_answer and type(before) is dict and before.get("role") in self._speaking
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
-        """The rounds of the messages from a position on."""
+        """Yield the rounds of the messages from a position on."""
         calls_of, results_of, begins_turn = self._calls, self._results, self._begins_turn
         speaking, joins_roles, by_id = self._speaking, self._joins_roles, self._names_calls_by_id
         results: list[KeyedResult] = []
@@ -262,12 +262,12 @@ class MessageList(RequestWithHistory):
                 answered = False
 
     def _pair(self, calls: list[ToolCall], results: list[KeyedResult]) -> tuple[PastCall, ...]:
-        """The calls with their results, matched by the dialect's keys."""
+        """Return the calls with their results, matched by the dialect's keys."""
         names, ids = self._match(calls, [key for key, _ in results])
         return pair(calls, [(id_, result) for id_, (_, result) in zip(ids, results, strict=True)], names)
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts appended to the results of these calls."""
+        """Return the body with texts appended to the results of these calls."""
         wanted = by_position(notes)
         found: dict[Path, tuple[Any, list[str]]] = {}
         for position, calls, places, matched in self._paired(wanted) if wanted else ():
@@ -294,7 +294,7 @@ class MessageList(RequestWithHistory):
     def _paired(
         self, wanted: Container[int]
     ) -> Iterator[tuple[int, list[ToolCall], list[ResultPlace], list[int | None]]]:
-        """The answers at the `wanted` positions, as (position, calls, results, index of each call's result)."""
+        """Yield the answers at the `wanted` positions, as (position, calls, results, index of each call's result)."""
         for positions, places in self._results_behind(wanted):
             keys = [place.key for place in places]
             pairing = Pairing(keys) if self._names_calls_by_id else None
@@ -304,8 +304,8 @@ class MessageList(RequestWithHistory):
                 yield position, calls, places, (pairing or Pairing(ids)).places(names or [call.id for call in calls])
 
     def _results_behind(self, wanted: Container[int]) -> list[tuple[list[int], list[ResultPlace]]]:
-        """The results behind the answers at the `wanted` positions, as (positions, results). Neighbouring answers that
-        the vendor joins share their results."""
+        """Return the results behind the answers at the `wanted` positions, as (positions, results). Neighbouring
+        answers that the vendor joins share their results."""
         found: list[tuple[list[int], list[ResultPlace]]] = []
         positions: list[int] = []
         places: list[ResultPlace] = []
@@ -327,7 +327,7 @@ class MessageList(RequestWithHistory):
         return found
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
-        """The body with each turn and the replies to its calls appended. Raises CannotReplay."""
+        """Return the body with each turn and the replies to its calls appended. Raises CannotReplay."""
         reader = options.model or self.model
         edits = [*(self._forbid_calls() if options.text_only else self._loosen_choice())]
         new: list[bytes] = []
@@ -350,17 +350,17 @@ class MessageList(RequestWithHistory):
         return apply(self.body, edits)
 
     def _plain_message(self, role: str, text: str) -> bytes:
-        """A message with nothing but a text."""
+        """Return a message with nothing but a text."""
         return dumps({"role": role, "content": text if self._text_type else [{"text": text}]})
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """An answer of callfuse's own, whole or as a stream."""
+        """Return an answer of callfuse's own, whole or as a stream."""
         if self.stream:
             return OwnAnswer(self._stream_type, self._own_stream(text))
         return OwnAnswer(JSON, self.own_answer(text))
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """What a person typed in a message; None if it is not a person's."""
+        """Return what a person typed in a message; None if it is not a person's."""
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "user" or not self._is_real_user(at, message):
             return None
@@ -374,7 +374,7 @@ class MessageList(RequestWithHistory):
         return role in self._speaking and bool(self._results(at, message, role))
 
     def speech(self, at: int) -> Utterance:
-        """What the model says in a message."""
+        """Return what the model says in a message."""
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "assistant":
             return NOTHING_SAID
@@ -382,7 +382,7 @@ class MessageList(RequestWithHistory):
         return speech_of(said, calls=bool(self._calls(at, message)))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """The edits that append a text to a user's message; none to others."""
+        """Return the edits that append a text to a user's message; none to others."""
         message = self._messages[at]
         is_user = type(message) is dict and message.get("role") == "user"
         content = message.get("content") if is_user else None
@@ -390,7 +390,7 @@ class MessageList(RequestWithHistory):
         return append_text(path, content, text, text_part=self._text_type) if type(content) in (str, list) else []
 
     def own_text(self, at: int) -> str | None:
-        """callfuse's own text in an assistant message; None for other messages."""
+        """Return callfuse's own text in an assistant message; None for other messages."""
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "assistant":
             return None
@@ -407,7 +407,7 @@ class ResultMessages(MessageList):
 
     @abstractmethod
     def _key(self, message: Payload) -> Key:
-        """The key of the call that a message with a result names."""
+        """Return the key of the call that a message with a result names."""
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
         if role == "user":
@@ -444,7 +444,7 @@ class ResultBlocks(MessageList):
     @staticmethod
     @abstractmethod
     def _read_result(block: Any) -> KeyedResult | None:
-        """The result in a content block; None if it has none."""
+        """Return the result in a content block; None if it has none."""
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
         content = message.get("content")
@@ -477,7 +477,7 @@ class ResultBlocks(MessageList):
         return [block for block in content if self._read_result(block) is None]
 
     def opening(self) -> list[bytes]:
-        """The system prompt and the first user message."""
+        """Return the system prompt and the first user message."""
         found = texts(self._payload.get("system"))
         for message in self._messages:
             if type(message) is dict and message.get("role") == "user":
@@ -486,7 +486,7 @@ class ResultBlocks(MessageList):
 
 
 def _matcher(results: Sequence[KeyedResult]) -> Match:
-    """A function that pairs the calls of an answer with these results by id. Several answers may share it."""
+    """Return a function that pairs the calls of an answer with these results by id. Several answers may share it."""
     return partial(pair, results=results, pairing=Pairing([id_ for id_, _ in results]))
 
 

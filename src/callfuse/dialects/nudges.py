@@ -28,7 +28,7 @@ _STATE: Final = re.compile(rb"\b((?:state|status)\b\W{1,4})[\w-]++", re.IGNORECA
 
 
 class Speaker(Enum):
-    """Whose a message is, where nudges are looked for."""
+    """Who wrote a message, for the search for nudges."""
 
     MODEL = auto()
     TOOL = auto()
@@ -42,7 +42,8 @@ Messages = Iterable[tuple[Speaker, int, Any]]
 
 
 def find_nudges(messages: Messages, known: Nudges) -> Nudges:
-    """The nudges of a history, in one walk; `known`: those before the answer with which these messages begin."""
+    """Find the nudges of a history in one walk. `known`: the nudges before the answer with which these messages
+    begin."""
     end, before = known.end, known.before
     added = {at for at in known.added if at < end}
     digests = {at: digest for at, digest in known.digests.items() if at < end}
@@ -65,13 +66,13 @@ def find_nudges(messages: Messages, known: Nudges) -> Nudges:
 
 
 def _is_known(texts: Sequence[str], *, shows: bool) -> bool:
-    """Whether nothing in these texts is a person's, by their words; `shows`: there is an image beside them."""
+    """Whether the words of these texts show that no person wrote them. `shows`: there is an image beside them."""
     written = [text for text in texts if text and not text.isspace()]
     return (shows or bool(written)) and all(is_nudge(text, shows=shows) or _is_state(text) for text in written)
 
 
 def _is_state(text: str) -> bool:
-    """Whether a text is a short JSON object of numbers and single words."""
+    """Whether a text is a short JSON object that holds only numbers and single words."""
     if len(text) > _LONGEST_STATE or not text.lstrip().startswith("{"):
         return False
     try:
@@ -89,17 +90,17 @@ def _is_word(text: str) -> bool:
 
 
 def media_of(content: Any) -> Sequence[Any]:
-    """The images, files and the like in a message's content."""
+    """Return the images, files and the like in a message's content."""
     return [part for part in content if is_media(part)] if type(content) is list else ()
 
 
 def with_media(content: Any, shown: Sequence[Any]) -> list[Any]:
-    """The content of a result with what is shown behind it."""
+    """Return the content of a result, with the media shown behind it."""
     return [*content, *shown] if type(content) is list else [content, *shown]
 
 
 def _texts(content: Any) -> list[str]:
-    """The texts of a message's content, without reminders."""
+    """Return the texts of a message's content, without a harness's reminders."""
     parts = content if type(content) is list else [content]
     found = [part.get("text") if isinstance(part, dict) else part for part in parts]
     return [text for text in found if isinstance(text, str) and not is_automatic(text)]

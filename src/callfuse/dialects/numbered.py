@@ -56,7 +56,7 @@ class NumberedReader(Reader):
         self._by_index: dict[int, OpenCall] = {}
 
     def _open(self, number: Any, id_: Any, name: Any, arguments: str = "") -> Sequence[Event]:
-        """The event for the start of a call."""
+        """Return the event for the start of a call."""
         index = index_of(number)
         call = OpenCall(0, index, str(id_ or ""), str(name or ""))
         if arguments:
@@ -66,7 +66,7 @@ class NumberedReader(Reader):
         return (Event(What.OPENED, 0, call),)
 
     def _close(self, number: Any) -> Sequence[Event]:
-        """The event for the end of a part, if it is a call."""
+        """Return the event for the end of a part, if it is a call."""
         call = self._by_index.pop(index_of(number), None)
         if call is None:
             return NO_EVENTS
@@ -121,11 +121,11 @@ class NumberedWriter(AnswerWriter, ABC):
 
     @abstractmethod
     def _part_of(self, payload: Payload) -> NumberedPart | None:
-        """The numbered part that an event is about; None if it is about none."""
+        """Return the numbered part that an event is about; None if it is about none."""
 
     @abstractmethod
     def _counts_in(self, payload: Payload) -> Any:
-        """The usage in an event, of any type; None if it has none."""
+        """Return the usage in an event, of any type; None if it has none."""
 
     @abstractmethod
     def _is_end(self, payload: Payload) -> bool:
@@ -137,26 +137,27 @@ class NumberedWriter(AnswerWriter, ABC):
 
     @abstractmethod
     def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
-        """An event of the next answer that is about no numbered part, rewritten for this stream."""
+        """Return an event of the next answer that is about no numbered part, rewritten for this stream."""
 
     @abstractmethod
     def _text(self, text: str) -> bytes:
-        """The events of a text of callfuse's own."""
+        """Return the events of a text of callfuse's own."""
 
     @abstractmethod
     def _end(self, reason: str) -> bytes:
-        """The finish with this reason and the usage of all answers, and the end."""
+        """Return the finish with this reason and the usage of all answers, and the end."""
 
     @abstractmethod
     def _stop(self, number: int) -> bytes:
-        """The event that ends the call with this number."""
+        """Return the event that ends the call with this number."""
 
     def _sign(self, number: int) -> bytes:
-        """The event that gives reasoning with this number the signature `CUT`; empty if the vendor signs none."""
+        """Return the event that gives reasoning with this number the signature `CUT`; empty if the vendor signs
+        none."""
         return b""
 
     def _stop_said(self, series: str, number: int) -> bytes:
-        """The event that ends a part that is no call."""
+        """Return the event that ends a part that is no call."""
         return self._stop(number)
 
     @property
@@ -183,8 +184,8 @@ class NumberedWriter(AnswerWriter, ABC):
             self._open[part.series, number] = part.is_reasoning or self._open.get((part.series, number), False)
 
     def break_off(self) -> bytes:
-        """The ends of the parts, but calls, that the client has seen begin; for reasoning a signature before it, by
-        which later requests leave it out."""
+        """Return the ends of the parts, but calls, that the client has seen begin; for reasoning a signature before it,
+        by which later requests leave it out."""
         pieces: list[bytes] = []
         for (series, number), is_reasoning in reversed(self._open.items()):
             self._cut += is_reasoning
@@ -193,13 +194,13 @@ class NumberedWriter(AnswerWriter, ABC):
         return b"".join(pieces)
 
     def _take_number(self, series: str = BLOCKS) -> int:
-        """The number of a part of callfuse's own."""
+        """Return the number of a part of callfuse's own."""
         number = self._next[series]
         self._next[series] += 1
         return number
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The events without withheld calls. A block's text is written before the end."""
+        """Return the events without withheld calls. A block's text is written before the end."""
         gone = sorted({call.index for call in withheld})
         if gone:  # the client has every part before the first of them, also those that passed unread
             self._next[self.calls] = max(self._next[self.calls], gone[0])
@@ -224,7 +225,7 @@ class NumberedWriter(AnswerWriter, ABC):
         return b"".join(pieces)
 
     def _thin_part(self, frame: bytes, part: NumberedPart, gone: Sequence[int]) -> bytes:
-        """An event of a part, renumbered; empty if the part is removed."""
+        """Return an event of a part, renumbered; empty if the part is removed."""
         left = index_without(part.number, gone)
         if left is None:
             return b""
@@ -232,26 +233,26 @@ class NumberedWriter(AnswerWriter, ABC):
         return self._editor.edit(frame, [Edit(part.path, dumps(left))] if left != part.number else [])
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
-        """A held event that neither has a number nor ends a blocked answer. `block`: the answer is blocked."""
+        """Return a held event that neither has a number nor ends a blocked answer. `block`: the answer is blocked."""
         return frame
 
     def _finish_edits(self, holder: Any, block: Block, *path: str) -> list[Edit]:
-        """The edits that give the object at `path`, which has a finish reason, the one of a blocked answer."""
+        """Return the edits that give the object at `path`, which has a finish reason, the one of a blocked answer."""
         key = self.finish.key
         is_own = isinstance(holder, dict) and holder.get(key) in self.finish.own
         return [Edit((*path, key), dumps(self._reason_of(block)))] if is_own else []
 
     def _reason_of(self, block: Block) -> str:
-        """The finish reason of a blocked answer."""
+        """Return the finish reason of a blocked answer."""
         return self.finish.stopped
 
     def _last_text(self, payload: Payload, text: str) -> bytes:
-        """A block's text, before the event that ends its answer."""
+        """Return a block's text, before the event that ends its answer."""
         return self._text(text)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held events without withheld calls, finish and end; without text that must fit a schema, because another
-        follows."""
+        """Return the held events without withheld calls, finish and end; without text that must fit a schema, because
+        another follows."""
         gone = {call.index for call in withheld}
         kept: list[Frame] = []
         for frame in frames:
@@ -274,21 +275,21 @@ class NumberedWriter(AnswerWriter, ABC):
         self._may_reason = not (foreign or (self.reasons_once and self._next[self.calls] > self._cut))
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Return an event of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return frame
         part = self._part_of(payload)
         return self._splice_other(frame, payload) if part is None else self._splice_part(frame, payload, part)
 
     def _splice_part(self, frame: bytes, payload: Payload, part: NumberedPart) -> bytes:
-        """An event of a part of the next answer; empty if the part is left out."""
+        """Return an event of a part of the next answer; empty if the part is left out."""
         number = self._number(part, is_left_out=part.is_reasoning and not self._may_reason)
         if number is None:
             return b""
         return self._editor.edit(frame, [Edit(part.path, dumps(number))] if number != part.written else [])
 
     def _number(self, part: NumberedPart, *, is_left_out: bool) -> int | None:
-        """The number in this stream for a part of the next answer; None if it is left out."""
+        """Return the number in this stream for a part of the next answer; None if it is left out."""
         key = part.series, part.number
         if part.begins if self.must_begin else key not in self._numbers:
             self._numbers[key] = None if is_left_out else self._allotted[part.series]
@@ -296,8 +297,8 @@ class NumberedWriter(AnswerWriter, ABC):
         return self._numbers.get(key)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """The blocks' texts, the finish with the usage of all answers, and the end. Nothing is said behind a call that
-        is cut off: in a turn of these vendors, calls come last."""
+        """Return the blocks' texts, the finish with the usage of all answers, and the end. Nothing is said behind a
+        call that is cut off: in a turn of these vendors, calls come last."""
         if cut is not None:
             return self._stop(self._next[self.calls] - 1) + self._end(self.finish.cut)
         pieces = [self._text(block.text) for block in blocks.values()]
@@ -333,10 +334,11 @@ class BlocksWriter(NumberedWriter):
     @staticmethod
     @abstractmethod
     def own_part(text: str, /) -> Payload:
-        """A part with a text of callfuse's own."""
+        """Return a part with a text of callfuse's own."""
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the calls at these (choice, call) places. A block adds its text and ends the turn."""
+        """Return a whole answer without the calls at these (choice, call) places. A block adds its text and ends the
+        turn."""
         payload = loads(body)
         calls = [at for at, part in enumerate(self._parts_in(payload)) if self.is_call(part)]
         edits = [Edit((*self.parts, calls[place]), None) for _, place in withheld]
@@ -346,8 +348,8 @@ class BlocksWriter(NumberedWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second answer with the first one's identity, the first one's parts in front (not its texts, if they must
-        fit a schema), and the usage of both. Its reasoning is left out as in a stream."""
+        """Return the second answer with the first one's identity, the first one's parts in front (not its texts, if
+        they must fit a schema), and the usage of both. Its reasoning is left out as in a stream."""
         one, other = loads(first), loads(second)
         edits = [Edit((key,), dumps(one[key])) for key in self.identity if key in one and key in other]
         before = zip(raw_elements(first, self.parts), self._parts_in(one), strict=True)
@@ -361,7 +363,7 @@ class BlocksWriter(NumberedWriter):
         return apply(second, edits)
 
     def _parts_in(self, payload: Payload) -> Sequence[Any]:
-        """The parts of a whole answer. Raises LookupError or TypeError if it has no list of them."""
+        """Return the parts of a whole answer. Raises LookupError or TypeError if it has no list of them."""
         found: Any = payload
         for key in self.parts:
             found = found[key]

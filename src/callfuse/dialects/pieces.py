@@ -1,5 +1,5 @@
-"""Texts that come in pieces, within the objects of a turn that is rebuilt. Each is joined once, so that the cost is
-linear, however many pieces there are."""
+"""Collects texts that come in pieces, within the objects of a turn that is rebuilt. Each text is joined only once, so
+the cost is linear however many pieces there are."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from callfuse.wire import Payload
 
 
 class Pieces(list[str]):
-    """The pieces of one text. They stand in the text's place until `joined`."""
+    """The pieces of one text. They take the text's place in an object until `joined`."""
 
 
 def grow(holder: Payload, key: str, piece: str) -> None:
-    """Append a piece to the text under a key; a missing, null or other value is replaced by it."""
+    """Append a piece to the text under a key; the piece replaces null or a value of another type."""
     text = holder.get(key)
     if type(text) is Pieces:
         text.append(piece)
@@ -20,5 +20,5 @@ def grow(holder: Payload, key: str, piece: str) -> None:
 
 
 def joined(holder: Payload) -> dict[str, Any]:
-    """The object with its texts whole."""
+    """Return the object with all its pieces joined into texts."""
     return {key: "".join(value) if type(value) is Pieces else value for key, value in holder.items()}

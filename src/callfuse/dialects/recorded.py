@@ -10,15 +10,15 @@ from callfuse.wire import Payload
 
 
 class Recorded(NamedTuple):
-    """A recorded value as its dialect reads it: a request's body (made for a bare history), or a whole answer."""
+    """A recorded value as its dialect reads it: a request's body (built around a bare history), or a whole answer."""
 
     payload: Payload
     is_answer: bool = False
 
 
 def body_in(value: Any, key: str, is_own: Callable[[Payload], bool], *, by_key: bool = False) -> Recorded | None:
-    """A value with messages under `key`, or a bare list of them, if at least one is the dialect's own; else None.
-    `by_key`: the key is the dialect's alone, so a body needs no such message."""
+    """Return a body with messages under `key`, also for a bare list of messages, if at least one is the dialect's own;
+    else None. `by_key`: only this dialect has the key, so a body needs no such message."""
     messages = value.get(key) if isinstance(value, dict) else value
     if not isinstance(messages, list):
         return None
@@ -28,12 +28,12 @@ def body_in(value: Any, key: str, is_own: Callable[[Payload], bool], *, by_key: 
 
 
 def answer_in(value: Any, key: str, shape: type) -> Recorded | None:
-    """A whole answer, if the value has an object of this type under `key`; else None."""
+    """Return a whole answer if the value has an object of this type under `key`, else None."""
     is_answer = isinstance(value, dict) and isinstance(value.get(key), shape)
     return Recorded(value, is_answer=True) if is_answer else None
 
 
 def blocks_of(message: Payload) -> Iterator[Payload]:
-    """The objects among a message's content blocks."""
+    """Return the objects among a message's content blocks."""
     content = message.get("content")
     return (block for block in (content if isinstance(content, list) else ()) if isinstance(block, dict))

@@ -1,4 +1,4 @@
-"""How a vendor says that it has ended an answer because the model repeated itself."""
+"""How vendors say that they ended an answer because the model repeated itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _OLLAMA: Final = "token repeat limit reached"
 
 @dataclass(frozen=True, slots=True)
 class RepeatFinish:
-    """That of one format.
+    """How answers of one format say that the vendor ended them because the model repeated itself.
 
     `mark`: bytes that occur in each frame, and each whole answer, that says so; empty if no vendor of the format does.
     `reason_in`: the reason that a payload gives; empty if it is another one, or none.

@@ -1,4 +1,4 @@
-"""What the model says in an answer, piece by piece: its text and its reasoning, of which each part grows for itself."""
+"""What the model says in an answer, piece by piece: texts and reasoning, each of which grows on its own."""
 
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ __all__ = ["REASONING", "TEXT", "SaidPiece", "blocks_in", "piece_in"]
 
 
 class SaidPiece(NamedTuple):
-    """A piece of text. `part`: `TEXT` or `REASONING`. `place`: the same for pieces of one text, and for no others of
-    its answer. A whole answer has each text in one piece, or in a few."""
+    """A piece of text. `part`: `TEXT` or `REASONING`. `place`: equal for all pieces of one text, different for each
+    other text of the answer. A whole answer has each text in one piece, or in a few."""
 
     part: str
     place: Hashable
@@ -19,13 +19,14 @@ class SaidPiece(NamedTuple):
 
 
 def piece_in(part: str, place: Hashable, value: Any) -> Iterator[SaidPiece]:
-    """What a value says that should be a text."""
+    """Yield a value as a piece if it is a text that is not empty."""
     if type(value) is str and value:
         yield SaidPiece(part, place, value)
 
 
 def blocks_in(content: Any, place: Hashable, keys: dict[str, tuple[str, str]]) -> Iterator[SaidPiece]:
-    """What a list of blocks says. `keys`: by type of block, the key of its text, and the part that it is."""
+    """Yield what a list of blocks says. `keys`: by type of block, the key of its text, and whether that is text or
+    reasoning."""
     for at, block in enumerate(objects_of(content)):
         kind = block.get("type")
         if type(kind) is str and kind in keys:

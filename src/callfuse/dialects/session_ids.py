@@ -46,12 +46,12 @@ _BILLING_LINE: Final = re.compile(rb"(\A|\x00)" + BILLING + rb"[^\n\x00]*")
 
 
 def callfuse_id(payload: Payload) -> Source:
-    """The id that clients set for callfuse."""
+    """Return the session id that clients set for callfuse."""
     return "metadata.callfuse_session_id", _metadata(payload).get("callfuse_session_id")
 
 
 def known_ids(payload: Payload) -> Iterator[Source]:
-    """The ids by which clients, gateways and vendors know the session, most reliable first."""
+    """Yield the ids by which clients, gateways and vendors know the session, most reliable first."""
     metadata = _metadata(payload)
     yield "metadata.session_id", metadata.get("session_id")
     yield "litellm_metadata.session_id", _metadata(payload, "litellm_metadata").get("session_id")
@@ -65,13 +65,13 @@ def known_ids(payload: Payload) -> Iterator[Source]:
 
 
 def cache_key(payload: Payload) -> Source:
-    """The cache key. A weak id: some clients send the same one for all conversations."""
+    """Return the cache key, a weak session id: some clients send the same key for all conversations."""
     return CACHE_KEY, payload.get(CACHE_KEY)
 
 
 def without_billing(opening: bytes) -> bytes:
-    """An opening (texts separated by NUL) without Claude Code's billing line, which has a digest of the whole request
-    and so differs each time."""
+    """Return an opening (texts separated by NUL) without Claude Code's billing line, which differs in each request
+    because it has a digest of the whole request."""
     return _BILLING_LINE.sub(rb"\1", opening, count=1)
 
 
@@ -81,7 +81,7 @@ def _metadata(payload: Payload, key: str = "metadata") -> Payload:
 
 
 def _claude_code_session(user_id: object) -> object:
-    """The session in Claude Code's user id: a JSON object, or a text with the session at its end."""
+    """Return the session in Claude Code's user id, which is a JSON object or a text that ends with the session."""
     if not isinstance(user_id, str) or len(user_id) > MAX_USER_ID:
         return None
     if not user_id.startswith("{"):

@@ -1,4 +1,4 @@
-"""Reads values of vendors' JSON that may be of any type. One of a type that is not documented counts as missing."""
+"""Reads values of vendors' JSON that may be of any type. A value of an undocumented type counts as missing."""
 
 from collections.abc import Collection
 from typing import Any
@@ -7,17 +7,18 @@ from callfuse.wire import Payload
 
 
 def object_of(value: Any) -> Payload:
-    """The value itself if it is an object, else an empty one."""
+    """Return the value itself if it is an object, else an empty one."""
     return value if type(value) is dict else {}
 
 
 def list_of(value: Any) -> list[Any]:
-    """The value itself if it is a list, else an empty one."""
+    """Return the value itself if it is a list, else an empty one."""
     return value if type(value) is list else []
 
 
 def objects_of(value: Any) -> list[Payload]:
-    """The elements of a list, each as an object (the list itself if all are); empty if the value is no list."""
+    """Return the elements of a list, each as an object (the list itself if all are objects); empty if the value is no
+    list."""
     if type(value) is not list:
         return []
     for one in value:
@@ -27,17 +28,18 @@ def objects_of(value: Any) -> list[Payload]:
 
 
 def text_of(value: Any) -> str:
-    """The value itself if it is a text; empty for null and other empty values; what it prints as for any other."""
+    """Return the value itself if it is a text; an empty text for null and other empty values; any other value as it
+    prints."""
     return value if type(value) is str else str(value or "")
 
 
 def plain_text_of(value: Any) -> str:
-    """The value itself if it is a text, else an empty one."""
+    """Return the value itself if it is a text, else an empty one."""
     return value if type(value) is str else ""
 
 
 def index_of(value: Any) -> int:
-    """The value itself if it is an integer from 0 on, else 0."""
+    """Return the value itself if it is an integer that is not negative, else 0."""
     return value if type(value) is int and value >= 0 else 0
 
 

@@ -1,4 +1,4 @@
-"""Vendors that store answers by id, so that a request may show only what is new.
+"""Base classes for vendors that store answers by id, so that a request may contain only what is new.
 
 Where callfuse acts, the vendor's conversation is no longer the client's: a `Continuation` says how they differ, and
 each request of the chain is made to fit.
@@ -19,7 +19,7 @@ Recall = Callable[[str], ToolCall | None]
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """How the conversation that a stateful vendor stored differs from the client's.
+    """How the conversation that a stateful vendor has stored differs from the client's.
 
     `items`: by id, what to send instead of an item of the client's history (empty: nothing). `go_on`: the id of the
     answer to continue, if it is not the one that the client knows (empty: it is). `unanswered`: encoded results for
@@ -46,11 +46,11 @@ class StatefulVendor(Protocol):
     """A dialect whose vendor stores answers by id. Its requests are `ChainedRequest`s."""
 
     def answer_id(self, payload: Payload) -> str:
-        """The id of the answer, from a frame's payload or a whole body; empty if it is not in there."""
+        """Return the answer's id, from a frame's payload or a whole body; empty if there is none."""
 
 
 class ChainedRequest(Protocol):
-    """A request to a stateful vendor. It may contain only what is new, and refer to items by their ids."""
+    """A request to a stateful vendor. It may contain only what is new, and may refer to items by their ids."""
 
     @property
     def stored(self) -> bool:
@@ -62,30 +62,30 @@ class ChainedRequest(Protocol):
 
     @property
     def begins_chain(self) -> bool:
-        """Whether a chain may begin with the answer, so that its calls must be read in any case."""
+        """Whether a chain may begin with the answer, so that the answer's calls must always be read."""
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """The opening of a request that continues this answer; empty if the chain is known by another name."""
+        """Return the opening of the request that continues this answer; empty if the chain has another name."""
 
     def recall(self, calls: Recall, turn: bytes) -> None:
-        """Supply calls whose results may come without them. `turn`: digest of the user message they belong to."""
+        """Supply calls whose results may come without them. `turn`: the digest of the user message they belong to."""
 
     def resume(self, known: Continuation) -> bytes:
-        """The body in a form that the vendor accepts, given the differences known so far."""
+        """Adapt the body to what the vendor has stored, given the differences known so far."""
 
     def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
-        """The differences after these answers, added to those known so far."""
+        """Add the differences that these answers cause to the differences known so far."""
 
     def after_synthetic_reply(self) -> tuple[bytes, ...]:
-        """As `after`, for callfuse's own answer to this request."""
+        """Return the opening of the request that continues callfuse's own answer to this one."""
 
     def detach_from_synthetic_reply(self) -> Sequence[Edit]:
-        """The edits that remove a reference to an answer of callfuse's own, which the vendor does not know."""
+        """Return the edits that remove a reference to callfuse's own answer, which the vendor does not know."""
 
     def repair(self, body: bytes, error: bytes) -> bytes | None:
-        """A body that the vendor refused with this error, repaired; None if it cannot be."""
+        """Repair a body that the vendor refused with this error; return None if that is impossible."""
 
 
 def stateful_vendor(dialect: object) -> StatefulVendor | None:
-    """The dialect as a `StatefulVendor`, if its vendor stores answers, else None."""
+    """Return the dialect as a `StatefulVendor` if its vendor stores answers, else None."""
     return cast(StatefulVendor, dialect) if hasattr(dialect, "answer_id") else None

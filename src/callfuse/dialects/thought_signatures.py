@@ -19,14 +19,14 @@ _NEEDS_NONE: Final = re.compile(r"gemini-[12](?![0-9])|gemma")
 
 
 def are_demanded(model: str, *, in_use: bool) -> bool:
-    """Whether a model may refuse a history in which a step's first call has no signature. Its name may be a gateway's
-    own, so signatures that are `in_use` count, too."""
+    """Whether a model may refuse a history in which a step's first call has no signature. A gateway may rename the
+    model, so signatures that are `in_use` count, too."""
     return (in_use or "gemini" in model) and not _NEEDS_NONE.search(model)
 
 
 def survivor_without(signed: Sequence[bool], withheld: Sequence[bool], model: str) -> int | None:
-    """The index of the call of one choice that gets the stand-in; None if none needs it. `signed`, `withheld`: per
-    call."""
+    """Return the index of the call, within one choice, that gets the stand-in; None if no call needs it. `signed`,
+    `withheld`: per call."""
     first = next((at for at, gone in enumerate(withheld) if not gone), None)
     if first is None or signed[first] or not any(signed[:first]) or _NEEDS_NONE.search(model):
         return None
@@ -34,14 +34,14 @@ def survivor_without(signed: Sequence[bool], withheld: Sequence[bool], model: st
 
 
 def is_signed(call: Payload) -> bool:
-    """Whether a call in the OpenAI-compatible format, or what a vendor added to it, carries a signature."""
+    """Whether a call in the OpenAI-compatible format, or what a vendor added to the call, carries a signature."""
     extra = call.get("extra_content")
     google = extra.get("google") if isinstance(extra, dict) else None
     return isinstance(google, dict) and bool(google.get("thought_signature"))
 
 
 def add_stand_in(extra: bytes) -> bytes:
-    """What a vendor added to a call in the OpenAI-compatible format, with the stand-in."""
+    """Return what a vendor added to a call in the OpenAI-compatible format, with the stand-in in it."""
     value: Payload = (loads(extra) if extra else None) or {}
     google: Payload = value.get("google") or {}
     return dumps(value | {"google": google | {"thought_signature": STAND_IN}})
@@ -50,7 +50,7 @@ def add_stand_in(extra: bytes) -> bytes:
 def stand_ins(
     frames: Iterable[Frame], withheld: set[OpenCall], is_signed: Callable[[OpenCall], bool], model: str
 ) -> dict[int, list[Path]]:
-    """The paths of the parts that get the stand-in, by the frame's `id()`."""
+    """Return, by each frame's `id()`, the paths of the parts that get the stand-in."""
     found: dict[int, list[Path]] = {}
     opened = _opened(frames)
     for call in heirs(opened, withheld, is_signed, model):
@@ -62,7 +62,7 @@ def stand_ins(
 def heirs(
     opened: Iterable[OpenCall], withheld: set[OpenCall], is_signed: Callable[[OpenCall], bool], model: str
 ) -> Iterator[OpenCall]:
-    """The calls opened in held frames that get the stand-in; at most one per choice."""
+    """Yield the calls opened in held frames that get the stand-in; at most one per choice."""
     if not any(map(is_signed, withheld)):
         return
     known = set(opened)
@@ -78,7 +78,7 @@ def heirs(
 
 
 def _opened(frames: Iterable[Frame]) -> dict[OpenCall, tuple[int, Path]]:
-    """Where calls begin in held frames: the frame's id, and the path of the first part."""
+    """Return where calls begin in held frames: the frame's `id()`, and the path of the call's first part."""
     opened: dict[OpenCall, tuple[int, Path]] = {}
     for frame in frames:
         for entry in frame.entries:

@@ -1,4 +1,4 @@
-"""Where a vendor's answers tell how many tokens they took, and how they name them."""
+"""Finds the token counts in vendors' answers, under the names that each vendor uses."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """The counts of one format.
+    """Where one format's answers give their token counts, and under which names.
 
     `mark`: what occurs in each frame, and each whole answer, that has them; None where frames do not show what they
     carry. `places`: where they stand in a payload, of frames and of whole answers. `input`, `output`: the counts that
@@ -31,12 +31,12 @@ class TokenCounts:
     cached: tuple[tuple[Place, ...], ...] = ()
 
     def may_be_in(self, frame: bytes) -> bool:
-        """Whether a frame, or a whole answer, may have counts. False is certain."""
+        """Whether a frame, or a whole answer, may have counts. False means that there are none."""
         return self.mark is None or self.mark.search(frame) is not None
 
     def read(self, payloads: Sequence[Payload]) -> Tokens | None:
-        """The tokens of an answer, by its payloads that may have counts: a later count takes an earlier one's place.
-        None if there are no counts."""
+        """Return the token counts of an answer from those payloads that may have counts; later counts replace earlier
+        ones. None if there are no counts."""
         counts: dict[str, Any] = {}
         for payload in payloads:
             for place in self.places:
@@ -65,12 +65,12 @@ def _count(counts: dict[str, Any], names: Sequence[Place]) -> int | None:
 
 
 def _named(*names: str) -> tuple[tuple[Place, ...], ...]:
-    """Counts that add up, each with one name; a dot leads into an object."""
+    """Return the places of counts that add up, each with one name; a dot in a name leads into an object."""
     return tuple([(tuple(name.split(".")),) for name in names])
 
 
 def _either(*names: str) -> tuple[tuple[Place, ...], ...]:
-    """One count with several names."""
+    """Return the places of one count that has several names."""
     return (tuple([tuple(name.split(".")) for name in names]),)
 
 

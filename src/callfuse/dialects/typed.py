@@ -30,7 +30,7 @@ _ATTACHED_KEYS: Final = frozenset((
 
 
 class Speech(Enum):
-    """What a message says of the model's: nothing (or it is not the model's), words, or calls for the client."""
+    """What a message holds of the model's: nothing, words, or calls for the client."""
 
     NOTHING = 0
     WORDS = 1
@@ -38,7 +38,7 @@ class Speech(Enum):
 
 
 class Utterance(NamedTuple):
-    """What a message says of the model's, and its words; empty if they are not in the request."""
+    """What kind of speech a message of the model's is, and its words; empty if the request does not show them."""
 
     what: Speech = Speech.NOTHING
     words: str = ""
@@ -49,8 +49,8 @@ CALLS_MADE: Final = Utterance(Speech.CALLS)
 
 
 class TypedText(NamedTuple):
-    """One text of a message. `path`: of the text. `part`: path of the content part with it; None if the text is the
-    whole content. `place`: its number among the texts of the message."""
+    """One text of a message. `path`: the path of the text. `part`: the path of the content part that holds it; None if
+    the text is the whole content. `place`: its number among the texts of the message."""
 
     path: Path
     text: str
@@ -74,7 +74,7 @@ class TypedMessage(NamedTuple):
 
 
 class OwnAnswer(NamedTuple):
-    """An answer of callfuse's own, whole or as a stream."""
+    """An answer that callfuse wrote, whole or as a stream."""
 
     content_type: bytes
     body: bytes
@@ -83,7 +83,8 @@ class OwnAnswer(NamedTuple):
 def read_typed(
     path: Path, content: Any, *, key: str = "content", more: bool = False, needs_answer: bool = False
 ) -> TypedMessage:
-    """What a person typed in the message at `path`, whose content (a string or a list of parts) is under `key`."""
+    """Return what a person typed in the message at `path`, whose content (a string or a list of parts) is under
+    `key`."""
     texts = list(_texts((*path, key), content))
     parts = content if isinstance(content, list) else ()
     written = tuple(one.text for one in texts)
@@ -95,7 +96,7 @@ def read_typed(
 
 
 def _is_typed_or_attached(part: Any) -> bool:
-    """Whether a part is a text, or media or a file as a person attaches them."""
+    """Whether a part is a text, or a file or other media that a person attached."""
     if not isinstance(part, dict):
         return isinstance(part, str)
     kind = part.get("type")
@@ -105,14 +106,15 @@ def _is_typed_or_attached(part: Any) -> bool:
 
 
 def own_text(content: Any, *, more: bool = False) -> str:
-    """callfuse's own text in an assistant message; empty if it has another text or anything else (`more`)."""
+    """Return callfuse's own text in an assistant message; empty if the message has another text or anything else
+    (`more`)."""
     texts = [one.text for one in _texts((), content)]
     alone = len(texts) == 1 and not more and (isinstance(content, str) or len(content) == 1)
     return texts[0] if alone and texts[0].startswith(MARKER) else ""
 
 
 def speech_of(content: Any, *, calls: bool = False) -> Utterance:
-    """What a content of the model's says; `calls`: it has some for the client."""
+    """Return what the model says in a content. `calls`: the content has calls for the client."""
     if calls:
         return CALLS_MADE
     words = "\n".join([one.text for one in _texts((), content)])
@@ -120,7 +122,7 @@ def speech_of(content: Any, *, calls: bool = False) -> Utterance:
 
 
 def _texts(path: Path, content: Any) -> Iterator[TypedText]:
-    """The texts of a content, which is a text or a list of parts."""
+    """Return the texts of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         yield TypedText(path, content)
     for at, part in enumerate(content if isinstance(content, list) else ()):

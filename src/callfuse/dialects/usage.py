@@ -12,7 +12,7 @@ Counts = dict[str, Any]
 
 
 class TokenUsage:
-    """Takes the counts of each answer and gives those for the client.
+    """Adds up the token counts of several answers and gives the client one set of counts.
 
     `outputs`: pattern for the beginning of the vendor's keys of output tokens. `total`: the key of the total, which is
     that of the counts under `parts`.
@@ -26,7 +26,7 @@ class TokenUsage:
         self._now: Counts = {}
 
     def see(self, counts: Any) -> Counts:
-        """Note an answer's counts so far; returns the total with the answers before, empty if there are none."""
+        """Note an answer's counts so far; return the total with all earlier answers, empty if there are no counts."""
         if isinstance(counts, dict):
             self._now |= counts
             return self.total()
@@ -38,13 +38,13 @@ class TokenUsage:
         self._now = {}
 
     def of_both(self, first: Any, second: Any) -> Counts:
-        """The counts for two whole answers as one; empty if the second has none."""
+        """Return the counts for two whole answers that are joined; empty if the second has no counts."""
         self.see(first)
         self.next_answer()
         return self.see(second)
 
     def total(self) -> Counts:
-        """The counts for the client."""
+        """Return the counts for the client."""
         if not self._before:
             return dict(self._now)
         counts = self._before | self._now
@@ -57,7 +57,7 @@ class TokenUsage:
 
 
 def _sum(one: Any, other: Any, either: Any) -> Any:
-    """The sum of two counts, of two objects of counts, key by key, or of two lists of such objects, by modality."""
+    """Add two counts, two objects of counts (key by key), or two lists of such objects (by modality)."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {key: _sum(one.get(key), other.get(key), (one | other)[key]) for key in one | other}
     if isinstance(one, list) and isinstance(other, list) and all(map(_has_modality, (*one, *other))):
@@ -71,5 +71,5 @@ def _sum(one: Any, other: Any, either: Any) -> Any:
 
 
 def _has_modality(item: Any) -> bool:
-    """Whether a count is one of a modality, as Google gives them."""
+    """Whether a count is for one modality, as Google's counts are."""
     return isinstance(item, dict) and isinstance(item.get("modality"), str)

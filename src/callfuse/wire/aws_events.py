@@ -100,7 +100,7 @@ class AWSEventFramer:
         return frames
 
     def _end_of_frame(self, begin: int) -> int:
-        """The end of the message that begins here; 0 if it is not complete."""
+        """Return the end of the message that begins here; 0 if it is not complete."""
         there = len(self._buffer)
         if self.broken:
             return there if there > begin else 0
@@ -144,12 +144,12 @@ class AWSEvents:
         return {read.kind: _parsed(read.payload or b"{}")} if read.kind else None
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload; `{}` if the message names no type."""
+        """Return the JSON text of the payload; `{}` if the message names no type."""
         read = _read(frame)
         return b"{" + dumps(read.kind) + b":" + (read.payload or b"{}") + b"}" if read.kind else b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The message with its payload replaced, whose type must stay; its headers do."""
+        """Return the message with its payload replaced, whose type must stay; its headers do."""
         said = next(spans(text), None)
         return _message(_read(frame).headers, text[said.value : said.end] if said else text)
 
@@ -173,14 +173,14 @@ class AWSChunks:
         return _object(_carried(read.payload)) if read.kind == "chunk" else None
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload; `{}` for an event that is no chunk."""
+        """Return the JSON text of the payload; `{}` for an event that is no chunk."""
         read = _read(frame)
         if read.kind == EXCEPTION:
             return b"{" + dumps(read.kind) + b":" + (read.payload or b"{}") + b"}"
         return _carried(read.payload) if read.kind == "chunk" else b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The message with what it carries replaced; its headers and what else it says stay."""
+        """Return the message with what it carries replaced; its headers and what else it says stay."""
         read = _read(frame)
         if read.kind != "chunk":
             return AWS_EVENTS.with_text(frame, text)
@@ -189,7 +189,7 @@ class AWSChunks:
 
 
 def _size_at(text: bytes | bytearray, begin: int) -> int:
-    """The size of the message that begins here; 0 if there is no valid prelude."""
+    """Return the size of the message that begins here; 0 if there is no valid prelude."""
     if len(text) - begin < _PRELUDE.size:
         return 0
     size, headers, checksum = _PRELUDE.unpack_from(text, begin)
@@ -213,7 +213,7 @@ def _read(frame: bytes) -> _EventMessage:
 
 @remembered(entries=32, longest=_SHORT)
 def _kind_of(headers: bytes) -> str:
-    """The type of a message, by its headers; empty if it has none. Raises NotFramed if they are broken.
+    """Return the type of a message, by its headers; empty if it has none. Raises NotFramed if they are broken.
 
     The events of one type have the same headers. Reading them takes 1.5 us.
     """
@@ -225,7 +225,7 @@ def _kind_of(headers: bytes) -> str:
 
 
 def _texts_in(headers: bytes) -> dict[bytes, bytes]:
-    """The headers that are texts. Raises NotFramed if they are broken."""
+    """Return the headers that are texts. Raises NotFramed if they are broken."""
     found: dict[bytes, bytes] = {}
     at, end = 0, len(headers)
     try:
@@ -247,7 +247,7 @@ def _texts_in(headers: bytes) -> dict[bytes, bytes]:
 
 
 def _carried(payload: bytes) -> bytes:
-    """The bytes that a chunk carries. Raises NotJSON if it carries none, or too many."""
+    """Return the bytes that a chunk carries. Raises NotJSON if it carries none, or too many."""
     if len(payload) > _MOST_CARRIED:
         raise UnreadableJSON("a chunk is too long")
     found = _object(payload).get("bytes")

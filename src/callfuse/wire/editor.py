@@ -60,7 +60,7 @@ class FrameEditor:
         self._walks = 0
 
     def edit(self, frame: bytes, edits: Sequence[Edit]) -> bytes:
-        """The frame with edits applied to its payload; all other bytes stay."""
+        """Return the frame with edits applied to its payload; all other bytes stay."""
         if not edits:
             return frame
         return self._format.with_text(frame, self.apply(self._format.text(frame), edits))
@@ -78,7 +78,7 @@ class FrameEditor:
         return edited
 
     def _replace(self, text: bytes, edits: Sequence[Edit]) -> bytes | None:
-        """The edited text; None if it is not like the one before."""
+        """Return the edited text; None if it is not like the one before."""
         pieces: list[bytes] = []
         end = 0
         for before, literals, number in self._steps:
@@ -140,7 +140,7 @@ class FrameEditor:
 
 
 def _end_of(text: bytes, start: int, literals: Sequence[bytes]) -> int:
-    """The end of a value that consists of these literals, with a token between each two; 0 if it does not."""
+    """Return the end of a value that consists of these literals, with a token between each two; 0 if it does not."""
     end = start
     for at, literal in enumerate(literals):
         if at:

@@ -44,12 +44,12 @@ class Events:
         raise NotJSON("an event's data is no object")
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload; `{}` for an event without data."""
+        """Return the JSON text of the payload; `{}` for an event without data."""
         start = _start_of_text(frame)
         return frame[start:].rstrip(b"\r\n") if start else sse.data(frame) or b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The event with its payload replaced; its other lines stay."""
+        """Return the event with its payload replaced; its other lines stay."""
         start = _start_of_text(frame)
         if not start:
             return sse.with_data(frame, text)
@@ -62,7 +62,8 @@ def typed_event(payload: Payload) -> bytes:
 
 
 def _start_of_text(frame: bytes) -> int:
-    """Where the JSON text begins in an event that `payload` reads without splitting it into lines; 0 for any other.
+    """Return where the JSON text begins in an event that `payload` reads without splitting it into lines; 0 for any
+    other.
 
     It is one line of data, at most behind the event's name; or a JSON text with line ends between its tokens, which
     split the event for those who read by the standard, and which `with_text` therefore makes blanks.

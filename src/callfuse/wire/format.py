@@ -45,7 +45,7 @@ class Format(Protocol):
         NotFramed, a kind of it, if no frame behind it can be told."""
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of a frame's payload; `{}` if it has none."""
+        """Return the JSON text of a frame's payload; `{}` if it has none."""
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The frame with its payload replaced; all other bytes stay."""
+        """Return the frame with its payload replaced; all other bytes stay."""

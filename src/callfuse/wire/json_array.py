@@ -137,7 +137,7 @@ class JSONArrayFramer:
         return True
 
     def _end_of_frame(self) -> int:
-        """The end of the frame at the front of the buffer; 0 if it is not complete."""
+        """Return the end of the frame at the front of the buffer; 0 if it is not complete."""
         if self.broken:
             return len(self._buffer)
         if not self._position:
@@ -168,7 +168,7 @@ class JSONArrayFramer:
         return bytes(self._buffer[self._begin : self._begin + 1])
 
     def _end_of_element(self) -> int:
-        """The end of the element, counting braces from where the last chunk stopped; 0 if it is not complete."""
+        """Return the end of the element, counting braces from where the last chunk stopped; 0 if it is not complete."""
         buffer = self._buffer
         if self._indented and buffer.startswith(_LINE_ENDS, self._begin + 1):
             found = buffer.find(_ELEMENT_END, max(self._begin, self._position - 1))
@@ -226,12 +226,12 @@ class JSONArray:
         return value
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload; `{}` for brackets and white space."""
+        """Return the JSON text of the payload; `{}` for brackets and white space."""
         begin = frame.find(b"{")
         return frame[begin:] if begin >= 0 else b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The frame with its element replaced; the bracket or comma before it stays."""
+        """Return the frame with its element replaced; the bracket or comma before it stays."""
         return frame[: max(0, frame.find(b"{"))] + text
 
 
@@ -250,7 +250,7 @@ def _each(blanks: bytes) -> list[bytes]:
 
 
 def _end(pattern: re.Pattern[bytes], buffer: bytes | bytearray, position: int) -> int:
-    """The end of a match at a position; the position itself if there is none."""
+    """Return the end of a match at a position; the position itself if there is none."""
     match = pattern.match(buffer, position)
     return match.end() if match else position
 

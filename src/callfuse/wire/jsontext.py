@@ -47,8 +47,8 @@ class NotFramed(NotJSON):
 
 
 def as_utf8(text: bytes) -> bytes:
-    """A JSON text in UTF-8 without a byte order mark, from any form that Python's `json` reads: with a mark, or in
-    UTF-16 or UTF-32. The same object if it is so already. Raises `NotJSON`."""
+    """Return a JSON text in UTF-8 without a byte order mark, from any form that Python's `json` reads: with a mark, or
+    in UTF-16 or UTF-32. The same object if it is so already. Raises `NotJSON`."""
     encoding = json.detect_encoding(text)
     if encoding == "utf-8":
         return text
@@ -98,7 +98,7 @@ class ExactValues:
         self._places: dict[tuple[str | int, ...], dict[str | int, tuple[int, int]]] = {}
 
     def read(self, *path: str | int) -> Any:
-        """The value at a path, as `loads_exact` reads it; None if there is none."""
+        """Return the value at a path, as `loads_exact` reads it; None if there is none."""
         place = self._place(path)
         return loads_exact(self._text[slice(*place)]) if place else None
 
@@ -211,7 +211,8 @@ def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def replaced_spans(text: bytes, edits: Sequence[Edit]) -> list[tuple[int, int]]:
-    """Where the values are that the edits replace, in order of the edits; empty if any does not just replace one."""
+    """Return where the values are that the edits replace, in order of the edits; empty if any does not just replace
+    one."""
     numbered = [Edit(edit.path, b"%d" % at) for at, edit in enumerate(edits)]
     patches = {raw: (start, end) for start, end, raw in _patches(text, _blank(text, 0), _tree(numbered))}
     if any(edit.raw is None for edit in edits):
@@ -277,13 +278,13 @@ def _patch_members(
 
 
 def _blank(text: bytes, position: int) -> int:
-    """The first position from `position` on that is not white space."""
+    """Return the first position from `position` on that is not white space."""
     match = _SPACE.match(text, position)
     return match.end() if match else position
 
 
 def value_end(text: bytes, start: int) -> int:
-    """The end of the value that begins at `start`. Raises ValueError if there is none."""
+    """Return the end of the value that begins at `start`. Raises ValueError if there is none."""
     first = text[start : start + 1]
     if first == b'"':
         match = _STRING.match(text, start)

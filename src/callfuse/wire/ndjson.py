@@ -85,11 +85,11 @@ class Lines:
         return value
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload; `{}` for a blank line."""
+        """Return the JSON text of the payload; `{}` for a blank line."""
         return frame.strip() or b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The line with its payload replaced; its line end stays."""
+        """Return the line with its payload replaced; its line end stays."""
         return text + frame[len(frame.rstrip(b"\r\n")) :]
 
 

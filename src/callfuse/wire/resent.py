@@ -71,7 +71,7 @@ class NewText(NamedTuple):
 
 
 def compare(text: bytes, known: KnownText) -> Shared | None:
-    """What a text has in common with a known one; None if that is not a place and the rest."""
+    """Return what a text has in common with a known one; None if that is not a place and the rest."""
     end = len(text) - len(known.rest)
     begin, place = 0, -1
     if end >= len(known.parts[0]) and text.endswith(known.rest):
@@ -135,14 +135,16 @@ def parse_whole(text: bytes, key: str, shared: Shared | None, mark: str) -> NewT
 
 
 def _size(text: bytes, values: int) -> int:
-    """The memory that a text takes, and what is parsed of it, about. One character outside ASCII widens its string."""
+    """Return the memory that a text takes, and what is parsed of it, about. One character outside ASCII widens its
+    string."""
     return len(text) * (2 if text.isascii() else 5) + BYTES_A_VALUE * values
 
 
 def _known(
     parts: tuple[bytes, ...], counts: Sequence[int], rest: bytes, payload: Any, values: int, size: int
 ) -> KnownText:
-    """What is known of a text with these parts, all places proven. Where there are many, the first are joined."""
+    """Return what is known of a text with these parts, all places proven. Where there are many, the first are
+    joined."""
     joined = len(parts) - LAST_PLACES
     if len(parts) > MOST_PARTS:
         parts, counts = (b"".join(parts[: joined + 1]), *parts[joined + 1 :]), counts[joined:]
@@ -150,12 +152,12 @@ def _known(
 
 
 def _cut(text: bytes, at: Sequence[int]) -> tuple[bytes, ...]:
-    """A text in parts, cut at some positions."""
+    """Return a text in parts, cut at some positions."""
     return tuple([text[begin:end] for begin, end in zip((0, *at), (*at, len(text)), strict=True)])
 
 
 def _places_in(text: bytes) -> list[int]:
-    """The likely places between the last messages of a text, in order: fewer than `LAST_PLACES`."""
+    """Return the likely places between the last messages of a text, in order: fewer than `LAST_PLACES`."""
     for between in _BETWEEN:
         found: list[int] = []
         end = len(text)
@@ -168,7 +170,7 @@ def _places_in(text: bytes) -> list[int]:
 
 
 def _with_marks(text: bytes, at: Sequence[int], mark: str) -> bytes:
-    """A text with the mark at some positions."""
+    """Return a text with the mark at some positions."""
     return (b',"%b"' % mark.encode()).join(_cut(text, at)) if at else text
 
 
@@ -185,8 +187,8 @@ def _take_marks(elements: list[Any], number: int, mark: str) -> list[int] | None
 
 
 def _parse_elements(new: bytes) -> list[Any] | None:
-    """The elements in a text that follows an element, each behind a comma; None if it is anything else. They are as
-    deep in the text that is parsed as in the one that they are from: the parser has a limit."""
+    """Return the elements in a text that follows an element, each behind a comma; None if it is anything else. They are
+    as deep in the text that is parsed as in the one that they are from: the parser has a limit."""
     try:
         outer = orjson.loads(b"[[0%b]]" % new)
     except orjson.JSONDecodeError:
@@ -199,8 +201,8 @@ def _parse_elements(new: bytes) -> list[Any] | None:
 
 
 def _likely_end(text: bytes, payload: Any, key: str) -> int | None:
-    """Where the list under a key ends, as far as one can tell without parsing: to be proven when the text comes again,
-    with more elements there. None if that cannot be said."""
+    """Return where the list under a key ends, as far as one can tell without parsing: to be proven when the text comes
+    again, with more elements there. None if that cannot be said."""
     if type(payload) is not dict or not isinstance(payload.get(key), list) or not payload[key]:
         return None
     keys = [*payload]

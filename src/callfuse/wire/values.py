@@ -48,7 +48,8 @@ def _has_more_values(text: bytes, most: int) -> bool:
 
 
 def separators(text: bytes) -> int:
-    """The number of commas and opening brackets, in strings, too: at least that of a JSON text's values, less one."""
+    """Return the number of commas and opening brackets, in strings, too: at least that of a JSON text's values, less
+    one."""
     if len(text) <= _STEP:
         return len(text) - len(text.translate(None, _SEPARATORS))
     pieces = (text[at : at + _STEP] for at in range(0, len(text), _STEP))

@@ -64,16 +64,16 @@ class Whole:
         return value
 
     def text(self, frame: bytes) -> bytes:
-        """The JSON text of the payload."""
+        """Return the JSON text of the payload."""
         return frame
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """The new payload, which is the whole body."""
+        """Return the new payload, which is the whole body."""
         return text
 
 
 def _without_logprobs(text: bytes) -> bytes:
-    """A JSON text whose log probabilities are empty. What is no JSON stays so."""
+    """Return a JSON text whose log probabilities are empty. What is no JSON stays so."""
     kept: list[bytes] = []
     at = 0
     while found := _LOGPROBS.search(text, at):

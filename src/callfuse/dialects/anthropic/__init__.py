@@ -53,7 +53,7 @@ class Anthropic(MessagesDialect):
         return path.endswith(_SHARED) and "count-tokens" not in path and publisher_in(path) in ("", "anthropic")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> MessagesRequest | None:
-        """The request, if the body has messages and `max_tokens` or `anthropic_version`."""
+        """Return the request, if the body has messages and `max_tokens` or `anthropic_version`."""
         return MessagesRequest(body, payload, target) if is_messages(payload) else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
@@ -66,7 +66,7 @@ class Anthropic(MessagesDialect):
         return dumps({"type": "error", "error": {"type": kind, "message": message}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """A request by `anthropic_version` or tool blocks in messages; an answer by a list `content`."""
+        """Return a request by `anthropic_version` or tool blocks in messages; an answer by a list `content`."""
         by_key = isinstance(value, dict) and "anthropic_version" in value
         if body := body_in(value, "messages", _has_tool_blocks, by_key=by_key):
             return Recorded({"max_tokens": 0} | body.payload)  # `read_request` demands it, and a bare history has none

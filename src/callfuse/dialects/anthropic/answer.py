@@ -52,7 +52,7 @@ def is_direct(caller: Any) -> bool:
 
 
 def names_of(block: Payload) -> tuple[str, str]:
-    """The id and the name of a call; either may be empty."""
+    """Return the id and the name of a call; either may be empty."""
     return str(block.get("id") or ""), str(block.get("name") or "")
 
 
@@ -66,7 +66,7 @@ class MessagesReader(NumberedReader):
         self._has_reason = False
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one payload."""
+        """Return the events in one payload."""
         kind = payload.get("type")
         if kind == "content_block_delta":
             delta = object_of(payload.get("delta"))
@@ -89,21 +89,21 @@ class MessagesReader(NumberedReader):
         return (Event(What.BROKE),) if kind == "error" else NO_EVENTS
 
     def _finish(self, reason: Any) -> Sequence[Event]:
-        """The event for a stop reason, if there is one."""
+        """Return the event for a stop reason, if there is one."""
         self._has_reason |= bool(reason)
         if is_one_of(reason, CUTTING):
             return (Event(What.CUT, 0, self.cut_call()),)
         return (Event(What.FINISHED),) if reason else NO_EVENTS
 
     def _stop(self) -> Sequence[Event]:
-        """The events for the end of the message. Some vendors send no stop reason: then it is complete if its calls
-        are."""
+        """Return the events for the end of the message. Some vendors send no stop reason: then it is complete if its
+        calls are."""
         if self._has_reason or self._by_index:
             return (Event(What.ENDED),)
         return (Event(What.FINISHED), Event(What.ENDED))
 
     def _start(self, payload: Payload) -> Sequence[Event]:
-        """The event for the start of a block, if it is a call for the client."""
+        """Return the event for the start of a block, if it is a call for the client."""
         block = payload.get("content_block")
         if not is_client_call(block):
             return NO_EVENTS
@@ -112,7 +112,7 @@ class MessagesReader(NumberedReader):
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in an event, or in a whole message."""
+    """Yield what the model says in an event, or in a whole message."""
     begun = payload.get("content_block") or payload.get("delta")
     if type(begun) is dict:
         for key, part in _SAID.values():
@@ -121,7 +121,7 @@ def said(payload: Payload) -> Iterator[SaidPiece]:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer, which has a list of blocks."""
+    """Return the calls of a whole answer, which has a list of blocks."""
     blocks = payload.get("content")
     if payload.get("type") == "error" or not isinstance(blocks, list):
         return []
@@ -213,7 +213,7 @@ class MessagesWriter(BlocksWriter):
         return frame.payload is not None and self._is_end(frame.payload)
 
     def _last_text(self, payload: Payload, text: str) -> bytes:
-        """A block's text, and the stop reason if the answer has come to its end without one."""
+        """Return a block's text, and the stop reason if the answer has come to its end without one."""
         return self._text(text) + (self._delta(self.finish.stopped) if payload.get("type") == "message_stop" else b"")
 
     def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
@@ -237,7 +237,7 @@ class MessagesWriter(BlocksWriter):
         return self._write({"type": "content_block_stop", "index": number})
 
     def _delta(self, reason: str) -> bytes:
-        """A `message_delta` with the stop reason and the usage of all answers."""
+        """Return a `message_delta` with the stop reason and the usage of all answers."""
         delta = {"stop_reason": reason, "stop_sequence": None}
         return self._write(
             {"type": "message_delta", "delta": delta, "usage": {"output_tokens": 0} | self._usage.total()}
@@ -245,7 +245,7 @@ class MessagesWriter(BlocksWriter):
 
     @staticmethod
     def own_part(text: str) -> Payload:
-        """A block with a text of callfuse's own."""
+        """Return a block with a text of callfuse's own."""
         return {"type": "text", "text": text}
 
     def _text(self, text: str) -> bytes:
@@ -263,8 +263,8 @@ class MessagesWriter(BlocksWriter):
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message assembled from the events. Raises CannotReplay for thinking that cannot be put together
-    again; a block of an unknown type with such a delta is left out, as is a call without a name."""
+    """Return the assistant message assembled from the events. Raises CannotReplay for thinking that cannot be put
+    together again; a block of an unknown type with such a delta is left out, as is a call without a name."""
     blocks: dict[int, dict[str, Any]] = {}
     inputs: dict[int, list[str]] = {}
     unknown: set[int] = set()
@@ -290,13 +290,13 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def _own_copy(block: Payload) -> dict[str, Any]:
-    """A block that may be changed."""
+    """Return a block that may be changed."""
     citations = block.get("citations")
     return {**block, "citations": [*citations]} if citations else dict(block)
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The content of a whole answer as an assistant message. Raises CannotReplay if there is none."""
+    """Return the content of a whole answer as an assistant message. Raises CannotReplay if there is none."""
     if "content" not in payload:
         raise CannotReplay("content")
     return _message(raw_elements(body, ("content",)))
@@ -321,5 +321,5 @@ def _grow(block: dict[str, Any], delta: Payload) -> bool:
 
 
 def _message(blocks: Sequence[bytes]) -> bytes:
-    """An assistant message with these blocks (JSON texts)."""
+    """Return an assistant message with these blocks (JSON texts)."""
     return b'{"role":"assistant","content":' + raw_list(blocks) + b"}"

@@ -62,7 +62,7 @@ class MessagesRequest(ResultBlocks):
         return id_ if type(id_) is str else str(id_ or ""), result
 
     def _tool_names(self) -> Iterator[Any]:
-        """The names of the tools, then of those added in system messages. Toolsets, e.g. of MCP servers, have no
+        """Yield the names of the tools, then of those added in system messages. Toolsets, e.g. of MCP servers, have no
         name."""
         if self._payload.get("mcp_servers"):
             yield None
@@ -72,7 +72,7 @@ class MessagesRequest(ResultBlocks):
             yield name_of(definition)
 
     def _added_tools(self) -> Iterator[tuple[Any, Path]]:
-        """The tools that blocks of system messages define, with their paths."""
+        """Yield the tools that blocks of system messages define, with their paths."""
         for place, message in enumerate(self._messages):
             if isinstance(message, dict) and message.get("role") == "system":
                 content = message.get("content")
@@ -81,7 +81,7 @@ class MessagesRequest(ResultBlocks):
                         yield definition, ("messages", place, "content", at, "tool", "definition")
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """The client's own tools: the vendor's have a type and no description."""
+        """Yield the client's own tools: the vendor's have a type and no description."""
         listed = [(tool, ("tools", at)) for at, tool in enumerate(list_of(self._payload.get("tools")))]
         for tool, path in (*listed, *self._added_tools()):
             if isinstance(tool, dict) and tool.get("type") in _OWN_TYPES:
@@ -113,7 +113,7 @@ class MessagesRequest(ResultBlocks):
         return [Edit(("tool_choice",), b'{"type":"none"}')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
+        """Return a choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
         choice = self._payload.get("tool_choice")
         kind = choice.get("type") if isinstance(choice, dict) else None
         if kind == "tool":
@@ -123,11 +123,11 @@ class MessagesRequest(ResultBlocks):
         return []
 
     def writer(self, *, usage: str, form: Format | None = None) -> MessagesWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
         return MessagesWriter(structured=self.structured, summed=usage == "sum", events=self._events)
 
     def own_answer(self, text: str) -> bytes:
-        """A message with this text."""
+        """Return a message with this text."""
         return dumps(self._own_head() | {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
 
     def _own_head(self) -> Payload:
@@ -148,6 +148,6 @@ class MessagesRequest(ResultBlocks):
 
 
 def _added_tool(block: Any) -> Any:
-    """The tool that a block of a system message defines; None if it defines none."""
+    """Return the tool that a block of a system message defines; None if it defines none."""
     tool = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
     return tool.get("definition") if isinstance(tool, dict) else None

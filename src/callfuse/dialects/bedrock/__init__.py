@@ -48,7 +48,7 @@ class Bedrock(EventDialect):
         return _PATH.search(path) is not None
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ConverseRequest | None:
-        """The request, if it has messages."""
+        """Return the request, if it has messages."""
         return ConverseRequest(body, payload, target) if has_messages(payload) else None
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
@@ -64,7 +64,7 @@ class Bedrock(EventDialect):
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """A request by tool blocks in messages; an answer by an object `output`."""
+        """Return a request by tool blocks in messages; an answer by an object `output`."""
         return body_in(value, "messages", _has_tool_blocks) or answer_in(value, "output", dict)
 
 

@@ -31,8 +31,8 @@ SERVER_TOOL: Final = "server_tool_use"
 
 
 def calls_of(content: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
-    """The client's calls in content blocks: of an answer, or (with `exact_values`) of the message at `position` of a
-    request."""
+    """Return the client's calls in content blocks: of an answer, or (with `exact_values`) of the message at `position`
+    of a request."""
     calls = []
     for at, use in tool_uses(content):
         path = ("messages", position, "content", at, "toolUse", "input")
@@ -44,7 +44,7 @@ def calls_of(content: Any, exact_values: ExactValues | None = None, position: in
 
 
 def tool_uses(content: Any) -> Iterator[tuple[int, Payload]]:
-    """The client's tool uses in content blocks, each with the block's index."""
+    """Yield the client's tool uses in content blocks, each with the block's index."""
     for at, block in enumerate(content if isinstance(content, list) else ()):
         use = block.get("toolUse") if isinstance(block, dict) else None
         if is_client_use(use):
@@ -62,7 +62,7 @@ class ConverseReader(NumberedReader):
     __slots__ = ()
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one payload."""
+        """Return the events in one payload."""
         kind, said = event_in(payload)
         if kind == "contentBlockDelta":
             use = object_of(said.get("delta")).get("toolUse")
@@ -88,14 +88,14 @@ class ConverseReader(NumberedReader):
 
 
 def event_in(payload: Payload | None) -> tuple[str, Payload]:
-    """The type of an event, and what it says; both empty if that is no object."""
+    """Return the type of an event, and what it says; both empty if that is no object."""
     for kind, said in (payload or {}).items():
         return (kind, said) if isinstance(said, dict) else ("", {})
     return "", {}
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in an event, or in a whole answer."""
+    """Yield what the model says in an event, or in a whole answer."""
     kind, event = event_in(payload)
     if kind == "contentBlockDelta":
         place, delta = index_of(event.get("contentBlockIndex")), object_of(event.get("delta"))
@@ -108,7 +108,7 @@ def said(payload: Payload) -> Iterator[SaidPiece]:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer."""
+    """Return the calls of a whole answer."""
     content = _content_of(payload)
     if content is None:
         return []
@@ -116,13 +116,13 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def _content_of(payload: Payload) -> list[Any] | None:
-    """The content of a whole answer's message; None if that has no list."""
+    """Return the content of a whole answer's message; None if that has no list."""
     content = object_of(object_of(payload.get("output")).get("message")).get("content")
     return content if isinstance(content, list) else None
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The message of a whole answer, byte for byte. Raises CannotReplay if there is none."""
+    """Return the message of a whole answer, byte for byte. Raises CannotReplay if there is none."""
     if not isinstance(object_of(payload.get("output")).get("message"), dict):
         raise CannotReplay("message")
     return raw_at(body, CONTENT[:2])
@@ -134,8 +134,8 @@ def reasons(block: Any) -> bool:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message assembled from the events, without citations, which are output only. Raises CannotReplay
-    for what cannot be put together again; a text without words and a call without a name are left out."""
+    """Return the assistant message assembled from the events, without citations, which are output only. Raises
+    CannotReplay for what cannot be put together again; a text without words and a call without a name are left out."""
     blocks: dict[int, dict[str, Any]] = {}
     for payload in payloads:
         kind, said = event_in(payload)
@@ -167,7 +167,7 @@ def _grow(block: dict[str, Any], delta: Payload) -> None:
 
 
 def _whole_block(block: dict[str, Any]) -> bytes:
-    """A block as JSON; empty if it says nothing. Raises CannotReplay for one that cannot be encoded."""
+    """Return a block as JSON; empty if it says nothing. Raises CannotReplay for one that cannot be encoded."""
     block = joined(block)
     if "toolUse" in block:
         use = joined(block["toolUse"])

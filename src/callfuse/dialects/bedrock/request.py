@@ -54,7 +54,7 @@ class ConverseRequest(ResultBlocks):
         return str(result.get("toolUseId") or ""), (result.get("content"), status == "error" if status else None)
 
     def _tool_names(self) -> Iterator[Any]:
-        """The names of the tools, then of those in the model's own format, e.g. Anthropic's computer tool."""
+        """Yield the names of the tools, then of those in the model's own format, e.g. Anthropic's computer tool."""
         for tool in entries(self._tools.get("tools")):
             if not isinstance(tool, dict):
                 yield None
@@ -88,7 +88,7 @@ class ConverseRequest(ResultBlocks):
         raise CannotReplay("toolChoice")
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
+        """Return a choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
         choice = self._tools.get("toolChoice")
         kinds = choice if isinstance(choice, dict) else {}
         if "tool" in kinds or ("any" in kinds and len(list_of(self._tools.get("tools"))) < 2):
@@ -96,11 +96,11 @@ class ConverseRequest(ResultBlocks):
         return []
 
     def writer(self, *, usage: str, form: Format | None = None) -> ConverseWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
         return ConverseWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """An answer with this text."""
+        """Return an answer with this text."""
         message = {"role": "assistant", "content": [{"text": text}]}
         usage = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 0}
         return dumps(

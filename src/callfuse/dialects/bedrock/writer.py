@@ -100,5 +100,5 @@ class ConverseWriter(BlocksWriter):
 
     @staticmethod
     def own_part(text: str) -> Payload:
-        """A content block with a text of callfuse's own."""
+        """Return a content block with a text of callfuse's own."""
         return {"text": text}

@@ -24,12 +24,12 @@ class InvokeReader(MessagesReader):
     __slots__ = ()
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one payload."""
+        """Return the events in one payload."""
         return (Event(What.BROKE),) if EXCEPTION in payload else super().read(payload)
 
 
 def _written(payload: Payload) -> bytes:
-    """A chunk of callfuse's own."""
+    """Return a chunk of callfuse's own."""
     return chunk(dumps(payload))
 
 
@@ -62,7 +62,7 @@ class BedrockInvoke(MessagesDialect):
         return path.rstrip("/").endswith("/invoke-with-response-stream")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InvokeRequest | None:
-        """The request, if the body is one of Anthropic's."""
+        """Return the request, if the body is one of Anthropic's."""
         return InvokeRequest(body, payload, target) if is_messages(payload) else None
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:

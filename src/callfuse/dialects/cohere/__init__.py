@@ -31,7 +31,7 @@ class Cohere(EventDialect):
         return path.rstrip("/").endswith("/v2/chat")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> CohereRequest | None:
-        """The request, if it has messages."""
+        """Return the request, if it has messages."""
         return CohereRequest(body, payload) if has_messages(payload) else None
 
     def error_body(self, status: int, message: str) -> bytes:
@@ -39,5 +39,6 @@ class Cohere(EventDialect):
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """An answer by an object `message` beside a `finish_reason`; recorded messages look like OpenAI chat's."""
+        """Return an answer by an object `message` beside a `finish_reason`; recorded messages look like OpenAI
+        chat's."""
         return answer_in(value, "message", dict) if isinstance(value, dict) and "finish_reason" in value else None

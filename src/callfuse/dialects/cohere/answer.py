@@ -54,7 +54,7 @@ class CohereReader(NumberedReader):
     __slots__ = ()
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one payload."""
+        """Return the events in one payload."""
         kind = payload.get("type")
         if kind == "tool-call-delta":
             call = self._by_index.get(index_of(payload.get("index")))
@@ -72,7 +72,7 @@ class CohereReader(NumberedReader):
         return NO_EVENTS
 
     def _end(self, reason: Any) -> Sequence[Event]:
-        """The events for the end. A call that has not ended counts as cut off, whatever the finish reason."""
+        """Return the events for the end. A call that has not ended counts as cut off, whatever the finish reason."""
         cut = next(iter(self._by_index.values()), None)
         return (
             Event(What.CUT, 0, cut) if cut or is_one_of(reason, CUTTING) else Event(What.FINISHED),
@@ -81,27 +81,27 @@ class CohereReader(NumberedReader):
 
 
 def delta_of(payload: Payload) -> Payload:
-    """The delta of an event."""
+    """Return the delta of an event."""
     return object_of(payload.get("delta"))
 
 
 def message_of(payload: Payload) -> Payload:
-    """The part of a message in an event."""
+    """Return the part of a message in an event."""
     return object_of(delta_of(payload).get("message"))
 
 
 def part_of(payload: Payload) -> Payload:
-    """The part of a call in an event."""
+    """Return the part of a call in an event."""
     return object_of(message_of(payload).get("tool_calls"))
 
 
 def function_of(payload: Payload) -> Payload:
-    """The part of a call's function in an event."""
+    """Return the part of a call's function in an event."""
     return object_of(part_of(payload).get("function"))
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in an event, or in a whole answer. The plan before calls counts as reasoning."""
+    """Yield what the model says in an event, or in a whole answer. The plan before calls counts as reasoning."""
     for message in (message_of(payload), object_of(payload.get("message"))):
         content, place = message.get("content"), index_of(payload.get("index"))
         if type(content) is dict:
@@ -112,7 +112,7 @@ def said(payload: Payload) -> Iterator[SaidPiece]:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer."""
+    """Return the calls of a whole answer."""
     if not isinstance(payload, dict):
         return []
     message = payload.get("message")
@@ -144,7 +144,7 @@ class NestedUsage(TokenUsage):
             usage.next_answer()
 
     def total(self) -> Counts:
-        """The counts for the client."""
+        """Return the counts for the client."""
         nested = {key: usage.total() for key, usage in self._nested.items()}
         return super().total() | {key: counts for key, counts in nested.items() if counts}
 
@@ -206,7 +206,7 @@ class CohereWriter(NumberedWriter):
         return block.finish.upper() if block.finish else self.finish.stopped
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
-        """An event as it is: a plan that leaves now stands before the next answer's."""
+        """Return an event as it is: a plan that leaves now stands before the next answer's."""
         self.note_sent(payload)
         return frame
 
@@ -229,8 +229,8 @@ class CohereWriter(NumberedWriter):
         return frame
 
     def _splice_part(self, frame: bytes, payload: Payload, part: NumberedPart) -> bytes:
-        """An event of the next answer. Calls keep their numbers, as all those before were withheld. A citation goes
-        with the content that it refers to, and has that one's number."""
+        """Return an event of the next answer. Calls keep their numbers, as all those before were withheld. A citation
+        goes with the content that it refers to, and has that one's number."""
         if part.series == _CALLS:
             return frame
         citation: Any = message_of(payload).get("citations") if part.series == _CITATIONS else None
@@ -270,7 +270,7 @@ class CohereWriter(NumberedWriter):
         )
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """The answer without the calls at these (choice, call) places, with the block's text."""
+        """Return the answer without the calls at these (choice, call) places, with the block's text."""
         payload: Payload = loads(body)
         message = payload["message"]
         calls = [at for at, call in enumerate(list_of(message.get("tool_calls"))) if type(call) is dict]
@@ -287,8 +287,8 @@ class CohereWriter(NumberedWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second answer with the first one's id, the first one's plan and content in front (not its texts, if they
-        must fit a schema), and the usage of both."""
+        """Return the second answer with the first one's id, the first one's plan and content in front (not its texts,
+        if they must fit a schema), and the usage of both."""
         if foreign:
             second = _without(second, is_thinking)
         if self._structured:
@@ -320,7 +320,7 @@ def _is_text(block: Any) -> bool:
 
 
 def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
-    """An answer without some of its content blocks and the citations of them; other citations are renumbered."""
+    """Return an answer without some of its content blocks and the citations of them; other citations are renumbered."""
     message = loads(body)["message"]
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
@@ -337,13 +337,13 @@ def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
 
 
 def _shift_citation(citation: bytes, blocks: int) -> bytes:
-    """A citation of the second answer, whose content now stands behind this many blocks."""
+    """Return a citation of the second answer, whose content now stands behind this many blocks."""
     index = index_of(object_of(loads(citation)).get("content_index"))
     return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message assembled from the events, without citations, which are output only. Raises
+    """Return the assistant message assembled from the events, without citations, which are output only. Raises
     CannotReplay."""
     reader = CohereReader()
     plan = ""
@@ -370,13 +370,13 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The message of a whole answer, without empty keys and citations."""
+    """Return the message of a whole answer, without empty keys and citations."""
     empty = () if payload["message"].get("content") else ("content",)
     return message_at(body, ("message",), without=("citations", *empty))
 
 
 def _content(message: Payload) -> Payload:
-    """The content in an event's part of a message. Raises CannotReplay if it is not an object."""
+    """Return the content in an event's part of a message. Raises CannotReplay if it is not an object."""
     content = message.get("content")
     if not isinstance(content, dict):
         raise CannotReplay("content")

@@ -21,11 +21,11 @@ class CohereRequest(ChatRequest):
     _name_keys: ClassVar[tuple[str, ...]] = ()
 
     def writer(self, *, usage: str, form: Format | None = None) -> CohereWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
         return CohereWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """An answer with this text."""
+        """Return an answer with this text."""
         message = {"role": "assistant", "content": [{"type": "text", "text": text}]}
         return dumps({"id": "callfuse", "finish_reason": "COMPLETE", "message": message, "usage": _NO_TOKENS})
 

@@ -49,7 +49,7 @@ class Gemini:
         return path.rstrip("/").endswith((":generateContent", ":streamGenerateContent"))
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> GeminiRequest | None:
-        """The request, if the body has contents."""
+        """Return the request, if the body has contents."""
         if not isinstance(payload, dict) or not isinstance(payload.get("contents"), list):
             return None
         return GeminiRequest(body, payload, target)
@@ -69,7 +69,7 @@ class Gemini:
         return False
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The indexes of the candidates in a payload."""
+        """Return the indexes of the candidates in a payload."""
         return [number_of(candidate) for candidate in candidates_of(payload)]
 
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
@@ -85,6 +85,6 @@ class Gemini:
         return dumps({"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """A request by `contents` with `parts`; an answer by `candidates`."""
+        """Return a request by `contents` with `parts`; an answer by `candidates`."""
         body = body_in(value, "contents", lambda content: isinstance(content.get("parts"), list), by_key=True)
         return body or answer_in(value, "candidates", list)

@@ -35,22 +35,23 @@ _GROWING_KEYS: Final = frozenset({"partialArgs", "willContinue"})
 
 
 def number_of(candidate: Payload) -> int:
-    """The index of a candidate."""
+    """Return the index of a candidate."""
     return index_of(candidate.get("index"))
 
 
 def candidates_of(payload: Payload) -> Sequence[Payload]:
-    """The candidates of a payload."""
+    """Return the candidates of a payload."""
     return objects_of(payload.get("candidates"))
 
 
 def parts_of(candidate: Payload) -> Sequence[Payload]:
-    """The parts of a candidate."""
+    """Return the parts of a candidate."""
     return objects_of(object_of(candidate.get("content")).get("parts"))
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in a chunk, or in a whole answer; each candidate has one text and one row of thoughts."""
+    """Yield what the model says in a chunk, or in a whole answer; each candidate has one text and one row of
+    thoughts."""
     for candidate in candidates_of(payload):
         for part in parts_of(candidate):
             kind = REASONING if part.get("thought") else TEXT
@@ -58,7 +59,7 @@ def said(payload: Payload) -> Iterator[SaidPiece]:
 
 
 def parts_path(place: int) -> Path:
-    """The path of the parts of the candidate at this place."""
+    """Return the path of the parts of the candidate at this place."""
     return ("candidates", place, "content", "parts")
 
 
@@ -92,7 +93,7 @@ class GeminiReader(Reader):
         self._growing: dict[int, _PartialCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one chunk."""
+        """Return the events in one chunk."""
         if self._trace:
             self.entries = []
         candidates = candidates_of(payload)
@@ -160,7 +161,7 @@ class GeminiReader(Reader):
 
 
 def calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[OpenCall]]:
-    """The calls of each candidate of a whole answer, read by this reader."""
+    """Return the calls of each candidate of a whole answer, read by this reader."""
     reader.read(payload)
     found: list[dict[OpenCall, None]] = [{} for _ in candidates_of(payload)]
     for path, call in reader.entries:
@@ -169,7 +170,7 @@ def calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[Open
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of each candidate of a whole answer. They are always complete."""
+    """Return the calls of each candidate of a whole answer. They are always complete."""
     by_candidate = calls_by_candidate(GeminiReader(trace=True), payload)
     return [
         WholeChoice(number_of(candidate), tuple(call.complete() for call in calls))
@@ -178,7 +179,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The model's turn, as a content of the next request, from all chunks of one candidate.
+    """Return the model's turn, as a content of the next request, from all chunks of one candidate.
 
     Parts stay as they came, with signatures. Pieces of texts and of calls are joined, but no text joins a part with a
     signature. Raises CannotReplay if a call cannot be assembled.
@@ -220,7 +221,7 @@ def _add(parts: list[Payload], part: Payload) -> None:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The content of a whole answer, byte for byte, with its role. Raises CannotReplay if it has none."""
+    """Return the content of a whole answer, byte for byte, with its role. Raises CannotReplay if it has none."""
     content = raw_at(body, ("candidates", 0, "content"))
     if not content.startswith(b"{"):
         raise CannotReplay("content")

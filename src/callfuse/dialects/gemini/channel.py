@@ -31,7 +31,7 @@ class Channel:
         self._has_spliced = False
 
     def chunk(self, payload: Payload) -> bytes:
-        """A chunk of callfuse's own."""
+        """Return a chunk of callfuse's own."""
         if not self._is_array:
             return b"data: " + dumps_ascii(payload) + b"\r\n\r\n"
         lead = b",\r\n" if self._has_element else b"["
@@ -39,7 +39,8 @@ class Channel:
         return lead + dumps_ascii(payload)
 
     def edit(self, frame: bytes, edits: Sequence[Edit], *, spliced: bool = False) -> bytes:
-        """A chunk with these edits. `spliced`: it is of the next answer, and may leave after chunks that wait."""
+        """Return a chunk with these edits. `spliced`: it is of the next answer, and may leave after chunks that
+        wait."""
         frame = self._editor.edit(frame, edits)
         if not self._is_array:
             return frame
@@ -49,13 +50,13 @@ class Channel:
         return with_separator(frame, first=first)
 
     def bare(self, frame: bytes, *, ends: bool = True) -> bytes:
-        """A frame without payload; empty if it would end a stream that goes on (`ends=False`)."""
+        """Return a frame without payload; empty if it would end a stream that goes on (`ends=False`)."""
         if not self.is_end(frame):
             return frame
         return self.end() if ends else b""
 
     def terminate(self, frame: bytes) -> bytes:
-        """A frame with its blank line, which the last frame of an answer may lack."""
+        """Return a frame with its blank line, which the last frame of an answer may lack."""
         return frame if self._is_array or frame.endswith(_BLANK_LINES) else frame.rstrip(b"\r\n") + b"\r\n\r\n"
 
     def is_end(self, frame: bytes) -> bool:
@@ -67,7 +68,7 @@ class Channel:
         return self._is_array and not frame.strip()
 
     def end(self) -> bytes:
-        """The end of the stream; events need none."""
+        """Return the end of the stream; events need none."""
         if not self._is_array:
             return b""
         return b"]" if self._has_element or self._has_spliced else b"[]"

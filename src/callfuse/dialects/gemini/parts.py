@@ -36,14 +36,15 @@ def _snake(name: str) -> str:
 
 
 def key(holder: Any, name: str) -> str:
-    """The spelling in which an object has the key `name` (given in camelCase); `name` itself if it has neither."""
+    """Return the spelling in which an object has the key `name` (given in camelCase); `name` itself if it has
+    neither."""
     if not isinstance(holder, dict) or name in holder or _snake(name) not in holder:
         return name
     return _snake(name)
 
 
 def get(holder: Any, name: str) -> Any:
-    """The value of a key in either spelling; None if the holder is not an object or lacks the key."""
+    """Return the value of a key in either spelling; None if the holder is not an object or lacks the key."""
     if not isinstance(holder, dict):
         return None
     return holder[name] if name in holder else holder.get(_snake(name))
@@ -56,7 +57,7 @@ def is_answer_text(part: Payload) -> bool:
 
 
 def thoughts(parts: Sequence[Any]) -> list[int]:
-    """The indexes of parts that are thoughts or contain only a signature."""
+    """Return the indexes of parts that are thoughts or contain only a signature."""
     return [at for at, part in enumerate(parts) if isinstance(part, dict) and (part.get("thought") or _is_bare(part))]
 
 
@@ -93,7 +94,7 @@ def remove_thoughts(parts: Sequence[Any], content: Path, reader: str) -> Iterato
 
 
 def arguments_of(function: Payload) -> Any:
-    """The arguments of a complete call: an object, empty text if it has none, or the pieces if they cannot be
+    """Return the arguments of a complete call: an object, empty text if it has none, or the pieces if they cannot be
     joined."""
     arguments = function.get("args")
     if pieces := list_of(function.get("partialArgs")):
@@ -114,7 +115,7 @@ class UnknownPieceError(ValueError):
 
 
 def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
-    """The arguments of one call: those that it opened with, completed by its `partialArgs` in order.
+    """Return the arguments of one call: those that it opened with, completed by its `partialArgs` in order.
 
     Pieces of a string are joined as long as they have `willContinue`. Raises UnknownPieceError.
     """
@@ -147,7 +148,7 @@ def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
 
 
 def _parse_path(text: str) -> Path:
-    """The steps of a JSONPath to one place below the root. Raises UnknownPieceError."""
+    """Return the steps of a JSONPath to one place below the root. Raises UnknownPieceError."""
     steps: list[str | int] = []
     position = 1
     while position < len(text):
@@ -166,7 +167,7 @@ def _parse_path(text: str) -> Path:
 
 
 def _holder(root: Payload, path: Path) -> Any:
-    """The object or array that holds the last step of a path; created with all its parents if need be."""
+    """Return the object or array that holds the last step of a path; created with all its parents if need be."""
     holder: Any = root
     for step, following in zip(path, (*path[1:], None), strict=True):
         if isinstance(step, int):
@@ -185,7 +186,7 @@ def _holder(root: Payload, path: Path) -> Any:
 
 
 def _value(piece: Payload) -> Any:
-    """The value of a piece. Raises UnknownPieceError."""
+    """Return the value of a piece. Raises UnknownPieceError."""
     for name in _VALUES:
         if name in piece:
             return None if name == "nullValue" else piece[name]

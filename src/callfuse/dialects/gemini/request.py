@@ -104,7 +104,7 @@ class GeminiRequest(RequestWithHistory):
         )
 
     def opening(self) -> Iterator[bytes]:
-        """The system instruction and the first user message."""
+        """Yield the system instruction and the first user message."""
         system = get(self._payload, "systemInstruction")
         yield from texts(system.get("parts") if isinstance(system, dict) else system)
         for at in range(self.length):
@@ -113,7 +113,7 @@ class GeminiRequest(RequestWithHistory):
                 return
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
-        """The position and the digest of the last message of a person before `end`."""
+        """Return the position and the digest of the last message of a person before `end`."""
         for at in range((self.length if end is None else end) - 1, -1, -1):
             if self._begins_turn(at):
                 behind_results = None if self._is_no_nudge(at) else self._nudges.digests.get(at)
@@ -142,7 +142,7 @@ class GeminiRequest(RequestWithHistory):
         return 0 < at < self.length and self._is_model(at) and not self._is_model(at - 1)
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
-        """The rounds of the contents from a position on."""
+        """Yield the rounds of the contents from a position on."""
         for answer in self._answers(begin):
             if answer is None:
                 yield None
@@ -161,14 +161,14 @@ class GeminiRequest(RequestWithHistory):
             yield Round(pair(calls, list(zip(ids, results, strict=True)), keys), at)
 
     def _shown_behind(self, at: int) -> list[Any]:
-        """What is shown beside the function responses in the content at this place, and in the one behind it."""
+        """Return what is shown beside the function responses in the content at this place, and in the one behind it."""
         beside = [part for part in self._parts(at) if get(part, FUNCTION_RESPONSE) is None]
         is_spoken = at + 1 < self.length and self._is_real_user(at + 1)
         return [*media_of(beside), *(media_of(self._parts(at + 1)) if is_spoken else ())]
 
     def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
-        """The answers with calls from a position on, newest first, as (position, calls, responses); None for a message
-        of a person. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
+        """Yield the answers with calls from a position on, newest first, as (position, calls, responses); None for a
+        message of a person. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []  # these two backwards, as the contents are read
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
@@ -187,7 +187,7 @@ class GeminiRequest(RequestWithHistory):
                 responses = []
 
     def _parts(self, at: int) -> Sequence[Any]:
-        """The parts of a content; empty if it has an unknown shape."""
+        """Return the parts of a content; empty if it has an unknown shape."""
         content = self._contents[at]
         parts = content.get("parts") if type(content) is dict else None
         return parts if type(parts) is list else ()
@@ -208,7 +208,7 @@ class GeminiRequest(RequestWithHistory):
         return not is_own_or_reminder(parts)
 
     def _calls(self, at: int) -> list[ToolCall]:
-        """The calls in a content of the model's."""
+        """Return the calls in a content of the model's."""
         found = []
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_CALL)
@@ -222,7 +222,7 @@ class GeminiRequest(RequestWithHistory):
         return found
 
     def _responses(self, at: int) -> list[_Response]:
-        """The function responses in a content of the client's."""
+        """Return the function responses in a content of the client's."""
         found = []
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_RESPONSE)
@@ -231,7 +231,7 @@ class GeminiRequest(RequestWithHistory):
         return found
 
     def _tool_names(self) -> Iterator[Any]:
-        """The names of the functions; None if there may be others, e.g. in cached content."""
+        """Yield the names of the functions; None if there may be others, e.g. in cached content."""
         if get(self._payload, "cachedContent"):
             yield None
         for tool in entries(self._payload.get("tools")):
@@ -245,14 +245,14 @@ class GeminiRequest(RequestWithHistory):
                     yield None
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """The functions; Google's own tools have no description."""
+        """Yield the functions; Google's own tools have no description."""
         for place, tool in enumerate(list_of(self._payload.get("tools"))):
             functions = key(tool, "functionDeclarations")
             for at, function in enumerate(list_of(get(tool, "functionDeclarations"))):
                 yield from described(function, ("tools", place, functions, at))
 
     def name_results(self) -> list[Edit]:
-        """The edits that name the function at each response without a name."""
+        """Return the edits that name the function at each response without a name."""
         edits = []
         for answer in self._answers():
             _, calls, responses = answer or (0, [], [])
@@ -265,7 +265,7 @@ class GeminiRequest(RequestWithHistory):
         return edits
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """The body with texts added to the responses of these calls, under a key of callfuse's own."""
+        """Return the body with texts added to the responses of these calls, under a key of callfuse's own."""
         wanted = by_position(notes)
         found: dict[tuple[int, int], list[str]] = {}
         for answer in self._answers() if wanted else ():
@@ -280,13 +280,13 @@ class GeminiRequest(RequestWithHistory):
         return apply(self.body, [self._note_edit(*where, "\n\n".join(added)) for where, added in found.items()])
 
     def _note_edit(self, content: int, place: int, text: str) -> Edit:
-        """The edit that adds a text to the function response in this part."""
+        """Return the edit that adds a text to the function response in this part."""
         response = key(self._parts(content)[place], FUNCTION_RESPONSE)
         return Edit(("contents", content, "parts", place, response, "response", OWN_KEY), dumps(text))
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
-        """The body with each turn and its function responses appended. Raises CannotReplay for another model or tool
-        choice if the request uses cached content, which is fixed to one."""
+        """Return the body with each turn and its function responses appended. Raises CannotReplay for another model or
+        tool choice if the request uses cached content, which is fixed to one."""
         if (options.model or options.text_only) and get(self._payload, "cachedContent"):
             raise CannotReplay("cachedContent")
         reader = options.model or self.model
@@ -312,7 +312,7 @@ class GeminiRequest(RequestWithHistory):
         return apply(self.body, edits)
 
     def _forbid_calls(self) -> list[Edit]:
-        """The edit that forbids all functions."""
+        """Return the edit that forbids all functions."""
         outer = key(self._payload, "toolConfig")
         config = self._payload.get(outer)
         if not isinstance(config, dict):
@@ -320,7 +320,7 @@ class GeminiRequest(RequestWithHistory):
         return [Edit((outer, key(config, "functionCallingConfig")), b'{"mode":"NONE"}')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """The edits that turn a choice of one tool into `AUTO`; `ANY` stays if there is another tool to call."""
+        """Return the edits that turn a choice of one tool into `AUTO`; `ANY` stays if there is another tool to call."""
         outer = key(self._payload, "toolConfig")
         config = self._payload.get(outer)
         choice = get(config, "functionCallingConfig")
@@ -336,12 +336,12 @@ class GeminiRequest(RequestWithHistory):
         return edits
 
     def writer(self, *, usage: str, form: Format | None = None) -> GeminiWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
         channel = Channel(is_array=form is JSON_ARRAY)
         return GeminiWriter(channel, model=self.model, structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """An answer with this text."""
+        """Return an answer with this text."""
         return dumps(self._own_payload(text))
 
     def _own_payload(self, text: str) -> Payload:
@@ -351,7 +351,7 @@ class GeminiRequest(RequestWithHistory):
         return {"candidates": [candidate], "usageMetadata": usage} | head
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """An answer of callfuse's own, whole or as a stream of one chunk."""
+        """Return an answer of callfuse's own, whole or as a stream of one chunk."""
         if not self.stream:
             return OwnAnswer(JSON, self.own_answer(text))
         channel = Channel(is_array=not self._wants_events)
@@ -359,7 +359,7 @@ class GeminiRequest(RequestWithHistory):
         return OwnAnswer(content_type, channel.chunk(self._own_payload(text)) + channel.end())
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """What a person typed in a content; None if it is not a person's."""
+        """Return what a person typed in a content; None if it is not a person's."""
         return read_typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
 
     def has_result(self, at: int) -> bool:
@@ -367,25 +367,25 @@ class GeminiRequest(RequestWithHistory):
         return any(get(part, FUNCTION_RESPONSE) is not None for part in self._parts(at))
 
     def speech(self, at: int) -> Utterance:
-        """What the model says in a content. A thought is nothing said."""
+        """Return what the model says in a content. A thought is nothing said."""
         if not self._is_model(at):
             return NOTHING_SAID
         said = [part for part in self._parts(at) if type(part) is dict and not part.get("thought")]
         return speech_of(said, calls=bool(self._calls(at)))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """The edits that append a text to a content of the user's; none to others."""
+        """Return the edits that append a text to a content of the user's; none to others."""
         parts = [] if self._is_model(at) or self.has_result(at) else self._parts(at)
         return append_text(("contents", at, "parts"), parts, text, text_part=None) if parts else []
 
     def own_text(self, at: int) -> str | None:
-        """callfuse's own text in a content of the model's; None if it is not the model's."""
+        """Return callfuse's own text in a content of the model's; None if it is not the model's."""
         return own_text(self._parts(at)) if self._is_model(at) else None
 
 
 def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tuple[list[str], list[str]]:
-    """The keys that match calls to responses, for both: ids if any response has a call's id, else names; empty for a
-    response that matches none."""
+    """Return the keys that match calls to responses, for both: ids if any response has a call's id, else names; empty
+    for a response that matches none."""
     known = {call.id for call in calls if call.id}
     if any(is_one_of(function.get("id"), known) for function in functions):
         return [call.id for call in calls], [str(function.get("id") or "") for function in functions]
@@ -395,8 +395,8 @@ def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tu
 
 
 def _result(function: Payload) -> Result:
-    """The result in a function response: its object, or the value that clients wrap into one, with the parts beside
-    it."""
+    """Return the result in a function response: its object, or the value that clients wrap into one, with the parts
+    beside it."""
     content = function.get("response")
     is_error: bool | None = None
     if isinstance(content, dict):

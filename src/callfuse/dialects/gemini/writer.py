@@ -82,7 +82,7 @@ class GeminiWriter(AnswerWriter):
             self._head = {name: payload[name] for name in _HEAD if name in payload}
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The chunks without withheld calls. A blocked choice gets its text in the chunk with its finish."""
+        """Return the chunks without withheld calls. A blocked choice gets its text in the chunk with its finish."""
         frames = list(frames)
         self._note_head(next((frame.payload for frame in frames if frame.payload), {}))
         unsigned = self._stand_ins(frames, withheld)
@@ -107,14 +107,15 @@ class GeminiWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _stand_ins(self, frames: Sequence[Frame], withheld: set[OpenCall]) -> dict[int, list[Edit]]:
-        """The edits, by a frame's `id()`, that give delivered calls the stand-in for a withheld call's signature."""
+        """Return the edits, by a frame's `id()`, that give delivered calls the stand-in for a withheld call's
+        signature."""
         model = str(self._head.get("modelVersion") or self._model)
         found = stand_ins(frames, withheld, lambda call: SIGNATURE in call.extra, model)
         return {at: [Edit((*path, SIGNATURE), dumps_ascii(STAND_IN)) for path in paths] for at, paths in found.items()}
 
     def _thin(self, frame: Frame, withheld: set[OpenCall], blocks: dict[int, Block]) -> tuple[list[Edit], bool]:
-        """The edits that remove withheld calls from a frame and insert blocks at the end of their choices; inserted
-        ones are removed from `blocks`. And whether the frame has nothing left to say."""
+        """Return the edits that remove withheld calls from a frame and insert blocks at the end of their choices;
+        inserted ones are removed from `blocks`. And whether the frame has nothing left to say."""
         edits: list[Edit] = []
         candidates = candidates_of(frame.payload or {})
         hollow = bool(candidates)
@@ -131,14 +132,14 @@ class GeminiWriter(AnswerWriter):
         return edits, hollow
 
     def _remove(self, place: int, candidate: Payload, gone: Sequence[int]) -> Iterator[Edit]:
-        """The edits that remove parts of a candidate; the last part of a chunk is replaced by an empty text."""
+        """Yield the edits that remove parts of a candidate; the last part of a chunk is replaced by an empty text."""
         for at in gone:
             yield Edit((*parts_path(place), at), None)
         if gone and len(gone) == len(parts_of(candidate)) and not self._is_whole:
             yield Edit((*parts_path(place), END), _EMPTY_PART)
 
     def _block(self, place: int, choice: int, candidate: Payload, gone: Sequence[int], block: Block) -> Iterator[Edit]:
-        """The edits that insert a block into the candidate that ends its choice."""
+        """Yield the edits that insert a block into the candidate that ends its choice."""
         if any(map(is_answer_text, parts_of(candidate))):
             self._texts.add(choice)
         text = self._own_text(choice, block.text)
@@ -159,14 +160,14 @@ class GeminiWriter(AnswerWriter):
             yield Edit(("candidates", place, "finishMessage"), None)
 
     def _own_text(self, choice: int, text: str) -> str:
-        """A text of callfuse's own, after a blank line if the client has text."""
+        """Return a text of callfuse's own, after a blank line if the client has text."""
         before = choice in self._texts
         self._texts.add(choice)
         return f"\n\n{text}" if before else text
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held chunks without withheld calls, finish and end; without text that must fit a schema, because another
-        follows."""
+        """Return the held chunks without withheld calls, finish and end; without text that must fit a schema, because
+        another follows."""
         pieces: list[bytes] = []
         for frame in frames:
             if frame.payload is None:
@@ -187,7 +188,7 @@ class GeminiWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _superseded(self, candidate: Payload) -> list[int]:
-        """The indexes of the parts that give way to those of the next answer: texts that must fit a schema."""
+        """Return the indexes of the parts that give way to those of the next answer: texts that must fit a schema."""
         return [at for at, part in enumerate(parts_of(candidate)) if self._structured and is_answer_text(part)]
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -198,15 +199,15 @@ class GeminiWriter(AnswerWriter):
         self._called = False
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """A chunk of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Return a chunk of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return self._channel.bare(frame)
         edits, hollow = self._splice(payload)
         return b"" if hollow else self._channel.edit(frame, edits, spliced=True)
 
     def _splice(self, payload: Payload) -> tuple[list[Edit], bool]:
-        """The edits that turn a payload of the next answer into one of this stream; and whether it has nothing left to
-        say."""
+        """Return the edits that turn a payload of the next answer into one of this stream; and whether it has nothing
+        left to say."""
         edits = [
             Edit((name,), dumps_ascii(value)) for name, value in self._head.items() if payload.get(name, value) != value
         ]
@@ -231,7 +232,8 @@ class GeminiWriter(AnswerWriter):
         return edits, hollow
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """The blocks' texts, the finish with the usage of all answers, and the end. Calls end with `STOP`, too."""
+        """Return the blocks' texts, the finish with the usage of all answers, and the end. Calls end with `STOP`,
+        too."""
         if cut is not None:
             text = "".join([f"\n\n{block.text}" for block in blocks.values()])  # text may have passed unread
             return self._finish(0, text, "MAX_TOKENS") + self._channel.end()
@@ -241,11 +243,11 @@ class GeminiWriter(AnswerWriter):
         return b"".join(ends) + self._channel.end()
 
     def _end(self, choice: int, block: Block) -> bytes:
-        """A chunk with a block's text that ends its choice."""
+        """Return a chunk with a block's text that ends its choice."""
         return self._finish(choice, self._own_text(choice, block.text), _ERROR_REASON if block.finish else "STOP")
 
     def _finish(self, choice: int, text: str, reason: str) -> bytes:
-        """A chunk with a text and the finish of a choice."""
+        """Return a chunk with a text and the finish of a choice."""
         content = {"parts": [{"text": text}], "role": "model"}
         candidate = {"content": content, "finishReason": reason, "index": choice}
         usage = self._usage.total()
@@ -253,7 +255,7 @@ class GeminiWriter(AnswerWriter):
         return self._channel.chunk({"candidates": [candidate]} | counts | self._head)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole answer without the calls at these (candidate, call) places."""
+        """Return a whole answer without the calls at these (candidate, call) places."""
         self._is_whole = True
         payload: Payload = loads(body)
         self._note_head(payload)
@@ -265,8 +267,8 @@ class GeminiWriter(AnswerWriter):
         return apply(body, [*self._stand_ins([frame], gone).get(id(frame), ()), *edits])
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second answer with the first one's head, the first one's parts in front (not its texts, if they must fit
-        a schema), and the usage of both. Raises NotJSON if the second's first candidate is no object."""
+        """Return the second answer with the first one's head, the first one's parts in front (not its texts, if they
+        must fit a schema), and the usage of both. Raises NotJSON if the second's first candidate is no object."""
         self._is_whole = True
         one, other = loads(first), loads(second)
         if not raw_at(second, ("candidates", 0)).startswith(b"{") and other.get("candidates"):
@@ -287,12 +289,13 @@ class GeminiWriter(AnswerWriter):
 
 
 def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> list[int]:
-    """The indexes of the parts of a candidate that belong to withheld calls, in order."""
+    """Return the indexes of the parts of a candidate that belong to withheld calls, in order."""
     return [int(entry.path[-1]) for entry in entries if entry.path[1] == place and entry.call in withheld]
 
 
 def _empty_texts(candidate: Payload, gone: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The indexes of the parts, apart from those at `gone`, that are empty texts: nothing else, or with a signature.
+    """Return the indexes of the parts, apart from those at `gone`, that are empty texts: nothing else, or with a
+    signature.
 
     Gemini CLI drops a content with such a part from its history, whatever stands beside it.
     """

@@ -31,7 +31,7 @@ class InteractionsReader(NumberedReader):
     __slots__ = ()
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one payload."""
+        """Return the events in one payload."""
         kind = payload.get("event_type")
         if kind == "step.delta":
             delta = object_of(payload.get("delta"))
@@ -50,7 +50,7 @@ class InteractionsReader(NumberedReader):
         return (Event(What.BROKE),) if restarts or kind == "error" else NO_EVENTS
 
     def _start(self, payload: Payload) -> Sequence[Event]:
-        """The event for the start of a step, if it is a call for the client."""
+        """Return the event for the start of a step, if it is a call for the client."""
         step = payload.get("step")
         if not is_of(step, CALL):
             return NO_EVENTS
@@ -58,14 +58,14 @@ class InteractionsReader(NumberedReader):
         return self._open(payload.get("index"), step.get("id"), step.get("name"), begun)
 
     def _end(self, status: Any) -> Sequence[Event]:
-        """The events for the end."""
+        """Return the events for the end."""
         if is_one_of(status, CUTTING):
             return (Event(What.CUT, 0, self.cut_call()), Event(What.ENDED))
         return (Event(What.FINISHED), Event(What.ENDED))
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in an event, or in a whole interaction. Of its thoughts there are summaries."""
+    """Yield what the model says in an event, or in a whole interaction. Of its thoughts there are summaries."""
     if payload.get("event_type") == "step.delta":
         place, delta = index_of(payload.get("index")), object_of(payload.get("delta"))
         if delta.get("type") == "text":
@@ -78,7 +78,7 @@ def said(payload: Payload) -> Iterator[SaidPiece]:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer."""
+    """Return the calls of a whole answer."""
     steps = payload.get("steps")
     if not isinstance(steps, list):
         return []
@@ -100,7 +100,7 @@ def is_unfinished(payloads: Iterable[Payload]) -> bool:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The id and the steps of a whole answer. Raises CannotReplay if there are none."""
+    """Return the id and the steps of a whole answer. Raises CannotReplay if there are none."""
     steps = raw_elements(body, ("steps",))
     if not steps:
         raise CannotReplay("steps")
@@ -112,8 +112,8 @@ def _turn(id_: str, steps: Sequence[bytes]) -> bytes:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The id and the steps assembled from the events. Raises CannotReplay for what cannot be put together again; calls
-    without a name are left out."""
+    """Return the id and the steps assembled from the events. Raises CannotReplay for what cannot be put together again;
+    calls without a name are left out."""
     steps: dict[int, dict[str, Any]] = {}
     arguments: dict[int, list[str]] = {}
     id_ = ""
@@ -153,7 +153,7 @@ def _grow(step: dict[str, Any], delta: Payload) -> None:
 
 
 def _encode(step: dict[str, Any]) -> bytes:
-    """A step as JSON. Raises CannotReplay for one that cannot be encoded."""
+    """Return a step as JSON. Raises CannotReplay for one that cannot be encoded."""
     if isinstance(step.get("content"), list):
         step = step | {"content": [joined(part) if isinstance(part, dict) else part for part in step["content"]]}
     return encoded(step, f"{step.get('type')}")

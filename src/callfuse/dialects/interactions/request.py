@@ -93,7 +93,7 @@ class InteractionsRequest(ItemList):
         return is_of(item, USER)
 
     def opening(self) -> Iterator[bytes]:
-        """The instruction and the first step of the user's; for a chain the id that it continues."""
+        """Yield the instruction and the first step of the user's; for a chain the id that it continues."""
         if self.chained:
             yield from self._place
             return
@@ -113,7 +113,7 @@ class InteractionsRequest(ItemList):
         return not self.lists_tools or super().declares(name)
 
     def _tool_names(self) -> Iterator[Any]:
-        """The names of the functions; None for an entry that may bring any tool, e.g. an MCP server."""
+        """Yield the names of the functions; None for an entry that may bring any tool, e.g. an MCP server."""
         for tool in entries(self._payload.get("tools")):
             kind = tool.get("type") if isinstance(tool, dict) else None
             if kind == "function":
@@ -122,13 +122,13 @@ class InteractionsRequest(ItemList):
                 yield None
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """The functions."""
+        """Yield the functions."""
         for at, tool in enumerate(list_of(self._payload.get("tools"))):
             if is_of(tool, "function"):
                 yield from described(tool, ("tools", at))
 
     def name_results(self) -> list[Edit]:
-        """The edits that name the function at each result without a name."""
+        """Return the edits that name the function at each result without a name."""
         return [
             Edit(("input", places[at], "name"), dumps(call.name))
             for _, calls, places, matched in self._paired(range(self.length))
@@ -143,7 +143,7 @@ class InteractionsRequest(ItemList):
         return b'{"type":"user_input","content":' + content + b"}"
 
     def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterable[bytes]:
-        """The steps of a turn, without thoughts if another model is asked."""
+        """Return the steps of a turn, without thoughts if another model is asked."""
         steps = raw_elements(attempt.turn, ("steps",))
         return steps if attempt.model == options.model else [raw for raw in steps if not is_of(loads(raw), THOUGHT)]
 
@@ -162,7 +162,7 @@ class InteractionsRequest(ItemList):
         return Edit(_CHOICE[:1], b'{"tool_choice":"none"}')
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
+        """Return a choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
         choice = self._config.get("tool_choice")
         if isinstance(choice, dict):
             allowed = object_of(choice.get("allowed_tools"))
@@ -172,20 +172,20 @@ class InteractionsRequest(ItemList):
         return [Edit(_CHOICE, b'"auto"')] if choice == "any" and few else []
 
     def writer(self, *, usage: str, form: Format | None = None) -> InteractionsWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
         return InteractionsWriter(structured=self.structured, summed=usage == "sum", model=self.model)
 
     def own_answer(self, text: str) -> bytes:
-        """An interaction with this text."""
+        """Return an interaction with this text."""
         return dumps(self._own_head() | {"status": COMPLETED, "steps": [own_step(text)]})
 
     def _own_head(self) -> Payload:
-        """An interaction of callfuse's own."""
+        """Return an interaction of callfuse's own."""
         times = {"created": "1970-01-01T00:00:00Z", "updated": "1970-01-01T00:00:00Z"}
         return {"id": self._own_answer_id(), "object": "interaction", "model": self.model, **times}
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """An interaction of callfuse's own, whole or as events."""
+        """Return an interaction of callfuse's own, whole or as events."""
         if not self.stream:
             return OwnAnswer(JSON, self.own_answer(text))
         writer = self.writer(usage="last")
@@ -198,7 +198,7 @@ class InteractionsRequest(ItemList):
         return is_of(self._items[at], RESULT)
 
     def speech(self, at: int) -> Utterance:
-        """What the model says in a step, calls of Google's own tools included."""
+        """Return what the model says in a step, calls of Google's own tools included."""
         step = self._items[at]
         if is_of(step, OUTPUT):
             return speech_of(step.get("content"))
@@ -206,15 +206,15 @@ class InteractionsRequest(ItemList):
         return CALLS_MADE if kind.endswith(("_call", "_result")) else NOTHING_SAID
 
     def own_text(self, at: int) -> str | None:
-        """callfuse's own text in a step of the model's; None for steps of the user's."""
+        """Return callfuse's own text in a step of the model's; None for steps of the user's."""
         step = self._items[at]
         if is_of(step, USER):
             return None
         return own_text(step.get("content")) if is_of(step, OUTPUT) else ""
 
     def resume(self, known: Continuation) -> bytes:
-        """The body adapted to what the vendor stored: it continues the last interaction, with a result for each call
-        that the client did not get."""
+        """Return the body adapted to what the vendor stored: it continues the last interaction, with a result for each
+        call that the client did not get."""
         edits: list[Edit] = []
         if known.go_on and self.chained:
             edits.append(Edit((INTERACTION,), dumps(known.go_on)))
@@ -224,11 +224,11 @@ class InteractionsRequest(ItemList):
         return apply(self.body, edits)
 
     def _put_before(self, steps: bytes, spoken: bytes) -> bytes:
-        """An input that is no list of steps, as one, with steps put first."""
+        """Return an input that is no list of steps, as one, with steps put first."""
         return raw_list((steps, self._user_item(spoken)))
 
     def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
-        """What later requests need: the answer to continue, and results for its withheld calls."""
+        """Return what later requests need: the answer to continue, and results for its withheld calls."""
         if not answers:
             return Continuation()
         last = answers[-1]
@@ -241,5 +241,5 @@ class InteractionsRequest(ItemList):
 
 
 def _put_first(steps: bytes, spoken: bytes) -> bytes:
-    """A list of steps with others put first."""
+    """Return a list of steps with others put first."""
     return b"[" + steps + (b"," + spoken[1:] if spoken[1:-1].strip() else b"]")

@@ -17,7 +17,7 @@ _CONTENTS: Final = frozenset({"text", "image", "audio", "document", "video", "fi
 
 
 def steps_of(spoken: Any) -> list[Any]:
-    """The steps of an input, which may also be a text or a list of contents: one step of the user's."""
+    """Return the steps of an input, which may also be a text or a list of contents: one step of the user's."""
     if isinstance(spoken, list) and not (spoken and all(map(_is_content, spoken))):
         return spoken
     return [{"type": USER, "content": spoken}]
@@ -33,21 +33,21 @@ def is_of(step: Any, kind: str) -> TypeGuard[Payload]:
 
 
 def call_of(step: Payload, exact: Callable[[], Any] | None = None) -> ToolCall:
-    """The call in a step. `exact`: reads its arguments with all digits."""
+    """Return the call in a step. `exact`: reads its arguments with all digits."""
     return ToolCall(str(step.get("id") or ""), str(step.get("name") or ""), step.get("arguments"), exact=exact)
 
 
 def keyed_result_of(step: Payload) -> tuple[str, Result]:
-    """The call's id and the result in a step."""
+    """Return the call's id and the result in a step."""
     failed = step.get("is_error")
     return str(step.get("call_id") or ""), Result(step.get("result"), None if failed is None else bool(failed))
 
 
 def answer_to(call: ToolCall, text: str) -> Payload:
-    """The result that callfuse gives for a withheld call."""
+    """Return the result that callfuse gives for a withheld call."""
     return {"type": RESULT, "call_id": call.id, "name": call.name, "result": text, "is_error": True}
 
 
 def own_step(text: str) -> Payload:
-    """A step with callfuse's own text."""
+    """Return a step with callfuse's own text."""
     return {"type": OUTPUT, "content": [{"type": "text", "text": text}]}

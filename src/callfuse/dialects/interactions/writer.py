@@ -82,7 +82,7 @@ class InteractionsWriter(BlocksWriter):
         return self._editor.edit(frame, self._identity_edits(payload.get("interaction"))) if kind == _END else frame
 
     def _identity_edits(self, interaction: Any) -> list[Edit]:
-        """The edits that give the end of the next answer the client's identity, and the usage of all answers."""
+        """Return the edits that give the end of the next answer the client's identity, and the usage of all answers."""
         if not isinstance(interaction, dict):
             return []
         edits = [Edit(("interaction", key), dumps(self._head[key])) for key in ("id", "model") if key in interaction]
@@ -128,5 +128,5 @@ class InteractionsWriter(BlocksWriter):
 
 
 def event(payload: Payload) -> bytes:
-    """An event that is named by its type."""
+    """Return an event that is named by its type."""
     return sse.event(dumps(payload), str(payload["event_type"]))

@@ -38,7 +38,7 @@ class Ollama(EventDialect):
         return path.rstrip("/").endswith("/api/chat")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> OllamaRequest | None:
-        """The request, if the body has a model and messages."""
+        """Return the request, if the body has a model and messages."""
         is_chat = has_messages(payload) and isinstance(payload.get("model"), str)
         return OllamaRequest(body, payload) if is_chat else None
 
@@ -58,7 +58,7 @@ class Ollama(EventDialect):
         return not any(value for key, value in message.items() if key != "role")
 
     def model_turn_of_whole(self, body: bytes, payload: Payload) -> bytes:
-        """The message of a whole answer, without empty keys."""
+        """Return the message of a whole answer, without empty keys."""
         return message_at(body, ("message",))
 
     def error_body(self, status: int, message: str) -> bytes:
@@ -66,7 +66,7 @@ class Ollama(EventDialect):
         return dumps({"error": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """A request by results with a `tool_name`; an answer by an object `message`, but for Cohere's."""
+        """Return a request by results with a `tool_name`; an answer by an object `message`, but for Cohere's."""
         if isinstance(value, dict) and "finish_reason" in value:
             return None
         return body_in(value, "messages", lambda one: "tool_name" in one) or answer_in(value, "message", dict)

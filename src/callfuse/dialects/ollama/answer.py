@@ -64,7 +64,7 @@ class OllamaReader(Reader):
         self._trace = trace
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one line; OPENED and CLOSED only with `trace`."""
+        """Return the events in one line; OPENED and CLOSED only with `trace`."""
         if self._trace:
             self.entries = []
         message = payload.get("message")
@@ -100,7 +100,7 @@ def parts_of(part: Any) -> tuple[str, str, Payload]:
 
 
 def calls_of(message: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
-    """The calls of a whole message: of an answer, or (with `exact_values`) of the message at `position` of a
+    """Return the calls of a whole message: of an answer, or (with `exact_values`) of the message at `position` of a
     request."""
     parts = message.get("tool_calls") if isinstance(message, dict) else None
     calls = []
@@ -112,25 +112,25 @@ def calls_of(message: Any, exact_values: ExactValues | None = None, position: in
 
 
 def _exact_arguments(values: ExactValues, position: int, place: int) -> Any:
-    """The arguments of a call in a history, with all digits of their numbers."""
+    """Return the arguments of a call in a history, with all digits of their numbers."""
     return values.read("messages", position, "tool_calls", place, "function", "arguments")
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in a line, or in a whole answer."""
+    """Yield what the model says in a line, or in a whole answer."""
     message = object_of(payload.get("message"))
     yield from piece_in(TEXT, "content", message.get("content"))
     yield from piece_in(REASONING, "thinking", message.get("thinking"))
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer, which has a message."""
+    """Return the calls of a whole answer, which has a message."""
     message = payload.get("message")
     return [WholeChoice(0, tuple(calls_of(message)))] if isinstance(message, dict) else []
 
 
 def _counts_of(payload: Payload) -> Counts:
-    """The counts in the last line of an answer."""
+    """Return the counts in the last line of an answer."""
     return {key: payload[key] for key in COUNTS if key in payload}
 
 
@@ -162,7 +162,7 @@ class OllamaWriter(AnswerWriter):
             self._usage.see(_counts_of(payload))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The lines without withheld calls. A block's text is written before the last line, or in it if that has
+        """Return the lines without withheld calls. A block's text is written before the last line, or in it if that has
         content."""
         pieces: list[bytes] = []
         gone = sorted(call.index for call in withheld)
@@ -185,8 +185,8 @@ class OllamaWriter(AnswerWriter):
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held lines without withheld calls, counts and end; without text that must fit a schema, because another
-        follows."""
+        """Return the held lines without withheld calls, counts and end; without text that must fit a schema, because
+        another follows."""
         pieces: list[bytes] = []
         gone = sorted(call.index for call in withheld)
         for frame in frames:
@@ -213,7 +213,7 @@ class OllamaWriter(AnswerWriter):
         self._break_due = set(self._said)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """A line of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Return a line of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return frame
         edits: list[Edit] = []
@@ -231,14 +231,14 @@ class OllamaWriter(AnswerWriter):
         return self._editor.edit(frame, edits)
 
     def _break_edits(self, message: Payload) -> Iterator[Edit]:
-        """The edits that put a blank line between texts of the next answer and those before."""
+        """Yield the edits that put a blank line between texts of the next answer and those before."""
         for key in TEXTS:
             if message.get(key) and key in self._break_due and not (self._foreign and key == "thinking"):
                 self._break_due.discard(key)
                 yield Edit(("message", key), break_before)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """The blocks' texts and the last line with the counts of all answers. Calls end with `stop`, too."""
+        """Return the blocks' texts and the last line with the counts of all answers. Calls end with `stop`, too."""
         pieces = [self._text(block.text) for block in blocks.values()]
         finish = next((block.finish for block in blocks.values() if block.finish), "stop")
         finish = finish if cut is None else "length"
@@ -246,7 +246,7 @@ class OllamaWriter(AnswerWriter):
         return b"".join((*pieces, self._line(end | self._usage.total())))
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """The answer without the calls at these (choice, call) places, with the block's text."""
+        """Return the answer without the calls at these (choice, call) places, with the block's text."""
         payload: Payload = loads(body)
         reader = OllamaReader(trace=True)
         reader.read({"message": payload["message"]})
@@ -258,8 +258,9 @@ class OllamaWriter(AnswerWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second answer with the first one's model name, the first one's texts in front (not its content, if that
-        must fit a schema), and the counts of both. Its thinking is left out if it is from another model (`foreign`)."""
+        """Return the second answer with the first one's model name, the first one's texts in front (not its content, if
+        that must fit a schema), and the counts of both. Its thinking is left out if it is from another model
+        (`foreign`)."""
         if foreign:
             second = apply(second, [Edit(("message", "thinking"), None)])
         one, other = loads(first), loads(second)
@@ -275,7 +276,7 @@ class OllamaWriter(AnswerWriter):
         return apply(second, edits)
 
     def _text(self, text: str) -> bytes:
-        """A line with a text of callfuse's own."""
+        """Return a line with a text of callfuse's own."""
         content = f"\n\n{text}" if "content" in self._said else text
         self._said.add("content")
         return self._line({"message": {"role": "assistant", "content": content}, "done": False})
@@ -285,7 +286,8 @@ class OllamaWriter(AnswerWriter):
 
 
 def _removal_edits(frame: Frame, withheld: set[OpenCall], gone: Sequence[int]) -> Iterable[Edit]:
-    """The edits that remove the withheld calls from a line and renumber the others. `gone`: their indexes, sorted."""
+    """Return the edits that remove the withheld calls from a line and renumber the others. `gone`: their indexes,
+    sorted."""
     entries: Sequence[Entry] = frame.entries
     if entries and all(entry.call in withheld for entry in entries):
         yield Edit(("message", "tool_calls"), None)
@@ -299,13 +301,13 @@ def _removal_edits(frame: Frame, withheld: set[OpenCall], gone: Sequence[int]) -
 
 
 def _finish_edits(payload: Payload, block: Block) -> Iterable[Edit]:
-    """The edit that makes the end of an answer that of a blocked one."""
+    """Return the edit that makes the end of an answer that of a blocked one."""
     if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
         yield Edit(("done_reason",), dumps_ascii(block.finish or "stop"))
 
 
 def _reopen_edits(payload: Payload) -> Iterable[Edit]:
-    """The edits that turn the last line of an answer into one in the middle."""
+    """Return the edits that turn the last line of an answer into one in the middle."""
     yield Edit(("done",), b"false")
     for key in ("done_reason", *COUNTS):
         if key in payload:
@@ -322,8 +324,8 @@ def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message assembled from the lines, without calls that have no name and keys that nobody is known to
-    want. Raises CannotReplay for a value of an unknown kind."""
+    """Return the assistant message assembled from the lines, without calls that have no name and keys that nobody is
+    known to want. Raises CannotReplay for a value of an unknown kind."""
     message: Payload = {"role": "assistant", "content": ""}
     for payload in payloads:
         for key, value in object_of(payload.get("message")).items():

@@ -38,7 +38,7 @@ class OllamaRequest(ResultMessages):
         return calls_of(message, self._exact, position)
 
     def _key(self, message: Payload) -> tuple[Any, Any]:
-        """The id of the call and the name of the tool; either may be missing."""
+        """Return the id of the call and the name of the tool; either may be missing."""
         return message.get("tool_call_id"), message.get("tool_name") or message.get("name")
 
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, list[str]]:
@@ -66,7 +66,7 @@ class OllamaRequest(ResultMessages):
             yield name_of(tool.get("function")) if isinstance(tool, dict) else None
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """All tools are functions."""
+        """Return all tools are functions."""
         return described_under("function", self._payload.get("tools"), ("tools",))
 
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> Iterator[bytes]:
@@ -85,11 +85,11 @@ class OllamaRequest(ResultMessages):
         return ()
 
     def writer(self, *, usage: str, form: Format | None = None) -> OllamaWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
         return OllamaWriter(structured=self.structured, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """An answer with this text."""
+        """Return an answer with this text."""
         message = {"role": "assistant", "content": text}
         head = {"model": self.model, "created_at": NO_TIME}
         return dumps(head | {"message": message, "done": True, "done_reason": "stop"})
@@ -101,5 +101,5 @@ class OllamaRequest(ResultMessages):
 
 
 def _images_of(message: Payload) -> Sequence[Payload]:
-    """The images of a message, as parts of a content."""
+    """Return the images of a message, as parts of a content."""
     return [{"type": "image", "data": image} for image in list_of(message.get("images"))]

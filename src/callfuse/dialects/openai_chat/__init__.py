@@ -42,7 +42,7 @@ class OpenAIChat(OpenAIDialect):
         return path.endswith("/chat/completions") or (path.endswith(_RAW) and publisher_in(path) in _PUBLISHERS)
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ChatRequest | None:
-        """The request, if it has messages."""
+        """Return the request, if it has messages."""
         return ChatRequest(body, payload, target) if has_messages(payload) else None
 
     def is_end(self, frame: bytes) -> bool:
@@ -50,7 +50,7 @@ class OpenAIChat(OpenAIDialect):
         return sse.is_done(frame)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """The indexes of its choices."""
+        """Return the indexes of its choices."""
         return [part.number for part in choice_parts(payload)]
 
     def recognise(self, value: Any) -> Recorded | None:

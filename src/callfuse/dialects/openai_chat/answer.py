@@ -66,7 +66,7 @@ class ChatReader(Reader):
         self._ended = False
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one chunk."""
+        """Return the events in one chunk."""
         if self._trace:
             self.entries = []
         choices = payload.get("choices")
@@ -120,7 +120,8 @@ class ChatReader(Reader):
                 self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
 
     def end(self) -> Sequence[Event]:
-        """A choice that still lacks its finish reason (some vendors send none) is over if all its calls are whole."""
+        """Return a choice that still lacks its finish reason (some vendors send none) is over if all its calls are
+        whole."""
         if self._ended:
             return (Event(What.ENDED),)
         self._ended = True
@@ -152,7 +153,7 @@ class ChatReader(Reader):
         return call
 
     def _lookup(self, choice: int, index: object, id_: str, name: str) -> OpenCall | None:
-        """The call that a delta goes on with; None where it opens one."""
+        """Return the call that a delta goes on with; None where it opens one."""
         if index is not None:
             call = self._by_key.get((choice, index))
             return None if call and id_ and name and call.id and id_ != call.id else call
@@ -209,7 +210,7 @@ def _add_extra(call: OpenCall, extra: Payload) -> None:
 
 
 def _index_of(part: Payload) -> int | str | None:
-    """The index of a part of a call; None if it has none."""
+    """Return the index of a part of a call; None if it has none."""
     index = part.get("index")
     return index if type(index) is int or type(index) is str else None
 
@@ -226,7 +227,7 @@ def _is_complete(arguments: str) -> bool:
 
 
 def calls_of(message: Payload) -> list[ToolCall]:
-    """The calls of a whole assistant message, of an answer or of a history."""
+    """Return the calls of a whole assistant message, of an answer or of a history."""
     parts = message.get("tool_calls")
     calls = [
         _custom_call(part) if part.get("custom") else _call(part.get("id"), part.get("function"))
@@ -244,13 +245,14 @@ def says_nothing(value: Any) -> bool:
 
 
 def _name_in(function: Payload) -> str:
-    """The name in a function; empty if it is no text, or blank: no client can execute that."""
+    """Return the name in a function; empty if it is no text, or blank: no client can execute that."""
     name = function.get("name")
     return name if type(name) is str and not name.isspace() else ""
 
 
 def _function_of(part: Payload) -> tuple[Payload, str]:
-    """The function or the custom tool in a part of a call, and the call's kind. Snowflake sends an empty `custom`."""
+    """Return the function or the custom tool in a part of a call, and the call's kind. Snowflake sends an empty
+    `custom`."""
     custom = part.get("custom")
     if type(custom) is dict and not says_nothing(custom):
         return custom, CUSTOM
@@ -258,7 +260,7 @@ def _function_of(part: Payload) -> tuple[Payload, str]:
 
 
 def _custom_call(part: Payload) -> ToolCall:
-    """A call from a part with a custom tool, which may be empty beside a function."""
+    """Return a call from a part with a custom tool, which may be empty beside a function."""
     function, kind = _function_of(part)
     if not kind:
         return _call(part.get("id"), part.get("function"))
@@ -269,7 +271,7 @@ def _custom_call(part: Payload) -> ToolCall:
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
-    """A call from its id and its function, which may be of any type or lack."""
+    """Return a call from its id and its function, which may be of any type or lack."""
     if type(function) is not dict:
         function = {}
     arguments = function.get("arguments")
@@ -279,7 +281,7 @@ def _call(id_: Any, function: Any) -> ToolCall:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of each choice of a whole answer; none for a choice that is no object."""
+    """Return the calls of each choice of a whole answer; none for a choice that is no object."""
     return [_read_choice(object_of(choice)) for choice in list_of(payload.get("choices"))]
 
 
@@ -290,7 +292,8 @@ def _read_choice(choice: Payload) -> WholeChoice:
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in a chunk, or in a whole answer. Some vendors give the same reasoning under two keys."""
+    """Yield what the model says in a chunk, or in a whole answer. Some vendors give the same reasoning under two
+    keys."""
     for choice in objects_of(payload.get("choices")):
         number, message = number_of(choice), object_of(choice.get("delta") or choice.get("message"))
         content = message.get("content")
@@ -308,7 +311,7 @@ def said(payload: Payload) -> Iterator[SaidPiece]:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The assistant message that the chunks of one choice come to, without calls that have no name."""
+    """Return the assistant message that the chunks of one choice come to, without calls that have no name."""
     reader = ChatReader()
     message: Payload = {"role": "assistant", "content": None}
     is_legacy = False
@@ -331,15 +334,15 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def _part_of(call: OpenCall) -> Payload:
-    """A call as it stands in a message."""
+    """Return a call as it stands in a message."""
     if call.kind == CUSTOM:
         return {"id": call.id, "type": CUSTOM, "custom": {"name": call.name, "input": call.arguments}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """The message of a whole answer, without keys that say nothing or that nobody is known to want, and without calls
-    that have no name. Raises CannotReplay where there is no message."""
+    """Return the message of a whole answer, without keys that say nothing or that nobody is known to want, and without
+    calls that have no name. Raises CannotReplay where there is no message."""
     choices = list_of(payload.get("choices"))
     message = object_of(object_of(choices[0]).get("message")) if choices else {}
     wanted = {key for key, value in message.items() if key in _OF_MESSAGE and not says_nothing(value)}

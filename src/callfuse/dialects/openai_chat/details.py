@@ -24,8 +24,8 @@ _GROWING: Final = frozenset({"text", "summary", "data"})
 
 
 def call_id_of(detail: Any) -> str:
-    """The id of the call whose signature a detail holds; empty where it holds none. Details of other vendors have ids
-    of their own (OpenAI's begin with `rs_`)."""
+    """Return the id of the call whose signature a detail holds; empty where it holds none. Details of other vendors
+    have ids of their own (OpenAI's begin with `rs_`)."""
     if type(detail) is not dict or detail.get("type") != "reasoning.encrypted":
         return ""
     id_ = detail.get("id")
@@ -35,14 +35,14 @@ def call_id_of(detail: Any) -> str:
 
 
 def call_ids(message: Payload) -> list[str]:
-    """The ids of the calls whose signatures stand in the details of a delta or a message."""
+    """Return the ids of the calls whose signatures stand in the details of a delta or a message."""
     details = message.get(KEY)
     return [id_ for one in details if (id_ := call_id_of(one))] if type(details) is list else []
 
 
 def without_details(message: Payload, path: Path, gone: Collection[str], heir: str = "") -> Iterator[Edit]:
-    """The edits that take the details of calls with these ids out of the delta or message at `path`. `heir` is the id
-    of the call that gets the stand-in for the first signature that goes."""
+    """Yield the edits that take the details of calls with these ids out of the delta or message at `path`. `heir` is
+    the id of the call that gets the stand-in for the first signature that goes."""
     details = message.get(KEY)
     if type(details) is not list:
         return
@@ -57,7 +57,7 @@ def without_details(message: Payload, path: Path, gone: Collection[str], heir: s
 
 
 def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
-    """The edits that leave a delta only the details of calls."""
+    """Yield the edits that leave a delta only the details of calls."""
     details = delta.get(KEY)
     listed = details if type(details) is list else ()
     loose = [at for at, one in enumerate(listed) if not call_id_of(one)]

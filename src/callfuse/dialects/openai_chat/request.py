@@ -77,8 +77,9 @@ class ChatRequest(ResultMessages):
             yield from described(function, ("functions", at))
 
     def _in_clients_hand(self, turn: bytes) -> bytes:
-        """An empty content as it stands in the client's newest turn with calls and without a text, for this server has
-        accepted that: some refuse null (llama-cpp-python), others its lack. Without such a turn it is left out."""
+        """Return an empty content as it stands in the client's newest turn with calls and without a text, for this
+        server has accepted that: some refuse null (llama-cpp-python), others its lack. Without such a turn it is left
+        out."""
         message: Payload = loads(turn)
         if "content" not in message or message["content"]:
             return turn
@@ -102,7 +103,7 @@ class ChatRequest(ResultMessages):
         return [Edit((key,), b'"none"') for key, tools in _CHOICES if self._payload.get(tools)]
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice that names one tool becomes `auto`; `required` stays while another tool is open."""
+        """Return a choice that names one tool becomes `auto`; `required` stays while another tool is open."""
         edits = []
         for key, tools in _CHOICES:
             choice = self._payload.get(key)
@@ -112,13 +113,13 @@ class ChatRequest(ResultMessages):
         return edits
 
     def writer(self, *, usage: str, form: Format | None = None) -> AnswerWriter:
-        """A writer for the answer to this request."""
+        """Return a writer for the answer to this request."""
         options = self._payload.get("stream_options")
         wants_usage = isinstance(options, dict) and options.get("include_usage") is True
         return ChatWriter(structured=self.structured, wants_usage=wants_usage, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """A completion that says this text."""
+        """Return a completion that says this text."""
         message = {"role": "assistant", "content": None if self.structured else text}
         message["refusal"] = text if self.structured else None
         choice = {"message": message, "logprobs": None, "finish_reason": "stop"}
@@ -148,7 +149,7 @@ def _is_attachment(message: Payload) -> bool:
 
 
 def _name_of_tool(tool: Any) -> Any:
-    """The name of an entry of the tools; None where it has none."""
+    """Return the name of an entry of the tools; None where it has none."""
     try:
         return tool["function"]["name"]
     except (KeyError, TypeError):

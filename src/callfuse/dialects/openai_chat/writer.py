@@ -110,14 +110,14 @@ class ChatWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _say(self, part: ChoicePart, block: Block) -> tuple[list[Edit], list[bytes]]:
-        """How the text of a block is said with the finish of its choice: in the text beside it, else in a chunk before
-        it."""
+        """Return how the text of a block is said with the finish of its choice: in the text beside it, else in a chunk
+        before it."""
         if part.delta.get("content") and not self._structured:
             return [Edit(("choices", part.place, "delta", "content"), append_to_string(block.text))], []
         return [], [self._text(part.number, block.text)]
 
     def _begin(self, parts: Iterable[ChoicePart]) -> Iterator[bytes]:
-        """The roles of choices that have not begun, in place of a chunk that is left out: the official SDK keeps
+        """Yield the roles of choices that have not begun, in place of a chunk that is left out: the official SDK keeps
         choices in a list, so that none may begin before a lower one."""
         for part in parts:
             if part.number not in self._roles:
@@ -126,8 +126,8 @@ class ChatWriter(AnswerWriter):
                 yield self._chunk(role)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The texts among the held chunks, without calls, finish, usage and end; not those that must fit a schema,
-        because another follows."""
+        """Return the texts among the held chunks, without calls, finish, usage and end; not those that must fit a
+        schema, because another follows."""
         lost = _Withheld(withheld)
         pieces: list[bytes] = []
         for frame in frames:
@@ -159,7 +159,7 @@ class ChatWriter(AnswerWriter):
         self._called = set()
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """A chunk of the next answer, as one of this stream."""
+        """Return a chunk of the next answer, as one of this stream."""
         if payload is None or (not payload.get("choices") and "usage" not in payload):
             return frame
         edits = [edit for key, edit in self._head_edits.items() if key in payload]
@@ -173,7 +173,7 @@ class ChatWriter(AnswerWriter):
         return self._editor.edit(frame, edits)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """The text, the finish and the end, where no further answer comes."""
+        """Return the text, the finish and the end, where no further answer comes."""
         pieces = []
         self._texts.update(() if cut is None else blocks)  # what stands before a call may have passed unread
         for choice, block in blocks.items():
@@ -187,7 +187,7 @@ class ChatWriter(AnswerWriter):
         return b"".join((*pieces, sse.event(sse.DONE)))
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """The answer without the calls at (choice, call); a blocked choice says why, and stops."""
+        """Return the answer without the calls at (choice, call); a blocked choice says why, and stops."""
         payload: Payload = loads(body)
         chunk = _as_chunk(body, payload)
         calls = {(entry.call.choice, entry.call.index): entry.call for entry in chunk.frame.entries}
@@ -206,8 +206,8 @@ class ChatWriter(AnswerWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second answer with the first one's identity, its reasoning and text in front (no text that must fit a
-        schema), and the usage of both. Raises NotJSON if the second has no message."""
+        """Return the second answer with the first one's identity, its reasoning and text in front (no text that must
+        fit a schema), and the usage of both. Raises NotJSON if the second has no message."""
         if not raw_at(second, MESSAGE).startswith(b"{"):
             raise NotJSON("no message")
         one: Payload = loads(first)
@@ -226,7 +226,7 @@ class ChatWriter(AnswerWriter):
         return apply(second, edits)
 
     def _splice_edits(self, path: Path, number: int, delta: Payload) -> list[Edit]:
-        """The edits that make a delta of the next answer fit into this stream."""
+        """Return the edits that make a delta of the next answer fit into this stream."""
         edits: list[Edit] = []
         if delta.get("role") and number in self._roles:
             edits.append(Edit((*path, "role"), None))
@@ -243,7 +243,7 @@ class ChatWriter(AnswerWriter):
         return edits
 
     def _text(self, choice: int, text: str) -> bytes:
-        """A chunk with callfuse's own text: content, or a refusal where plain text would not fit the schema."""
+        """Return a chunk with callfuse's own text: content, or a refusal where plain text would not fit the schema."""
         delta: Payload = {} if choice in self._roles else {"role": "assistant"}
         self._roles.add(choice)
         if self._structured:
@@ -300,17 +300,17 @@ class _Withheld:
             indexes.sort()
 
     def ids(self, choice: int) -> Collection[str]:
-        """The ids of a choice's withheld calls."""
+        """Return the ids of a choice's withheld calls."""
         return self._ids.get(choice, ())
 
     def count_before(self, call: OpenCall) -> int:
-        """How many withheld calls of its choice stand before a call."""
+        """Return how many withheld calls of its choice stand before a call."""
         return bisect_left(self._indexes.get(call.choice, ()), call.index)
 
 
 def _ends(frames: Sequence[Sequence[ChoicePart]], choices: Collection[int]) -> dict[int, list[int]]:
-    """The parts that end these choices, by the place of their frame: those with a finish reason, or the last one.
-    `frames`: the parts of each."""
+    """Return the parts that end these choices, by the place of their frame: those with a finish reason, or the last
+    one. `frames`: the parts of each."""
     finishes: dict[int, list[tuple[int, int]]] = {}
     last: dict[int, tuple[int, int]] = {}
     for at, parts in enumerate(frames):
@@ -327,7 +327,7 @@ def _ends(frames: Sequence[Sequence[ChoicePart]], choices: Collection[int]) -> d
 
 
 def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
-    """The edit that gives a blocked choice the block's finish reason, unless its own says more."""
+    """Return the edit that gives a blocked choice the block's finish reason, unless its own says more."""
     reason = choice.get("finish_reason")
     if reason and not (type(reason) is str and reason in OWN_REASONS):
         return []
@@ -351,8 +351,8 @@ def _thin_edits(chunks: Sequence[_Chunk], withheld: set[OpenCall]) -> list[list[
 
 
 def _removal_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, str]) -> list[Edit]:
-    """The edits that take the withheld calls' parts and details out of a chunk and count the others anew. The calls in
-    `signed_now` inherit a detail."""
+    """Return the edits that take the withheld calls' parts and details out of a chunk and count the others anew. The
+    calls in `signed_now` inherit a detail."""
     edits: list[Edit] = []
     lists: dict[Path, list[Entry]] = {}
     touched: set[object] = set()
@@ -380,7 +380,7 @@ def _removal_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, 
 
 
 def _renumber_edits(entries: Iterable[Entry], withheld: _Withheld) -> Iterator[Edit]:
-    """The edits that take the withheld calls out of a list of calls and count the others anew."""
+    """Yield the edits that take the withheld calls out of a list of calls and count the others anew."""
     for entry in entries:
         if entry.call in withheld.calls:
             yield Edit(entry.path, None)
@@ -400,7 +400,8 @@ def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dic
 
 
 def _as_chunk(body: bytes, payload: Payload) -> _Chunk:
-    """A whole answer as one chunk. Its choices and calls are numbered by their places; the legacy call is the last."""
+    """Return a whole answer as one chunk. Its choices and calls are numbered by their places; the legacy call is the
+    last."""
     parts: list[ChoicePart] = []
     entries: list[Entry] = []
     for at, choice in enumerate(map(object_of, list_of(payload.get("choices")))):

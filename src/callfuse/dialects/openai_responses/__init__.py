@@ -36,8 +36,8 @@ class OpenAIResponses(OpenAIDialect):
         return path.rstrip("/").endswith("/responses")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
-        """The request, if the body has an input. None in the background without a stream: it is answered before the
-        model has said anything."""
+        """Return the request, if the body has an input. None in the background without a stream: it is answered before
+        the model has said anything."""
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
@@ -56,15 +56,15 @@ class OpenAIResponses(OpenAIDialect):
         return bool(begun - ended) or any(item.get("type") == "mcp_approval_request" for item in items)
 
     def answer_id(self, payload: Payload) -> str:
-        """The id of the response, from its body or an event with it; empty if there is none."""
+        """Return the id of the response, from its body or an event with it; empty if there is none."""
         response = payload.get("response")
         if isinstance(response, dict):
             return str(response.get("id") or "")
         return str(payload.get("id") or "") if payload.get("object") == "response" else ""
 
     def recognise(self, value: Any) -> Recorded | None:
-        """A request by `input` and the types of its items (a text only beside a `model`); an answer by a list `output`.
-        A body with `messages` is another dialect's."""
+        """Return a request by `input` and the types of its items (a text only beside a `model`); an answer by a list
+        `output`. A body with `messages` is another dialect's."""
         if isinstance(value, dict) and isinstance(value.get("messages"), list):
             return None
         if isinstance(value, dict) and isinstance(value.get("input"), str) and "model" in value:

@@ -73,7 +73,7 @@ class ResponsesReader(Reader):
         self._open: dict[Any, OpenCall] = {}
 
     def read(self, payload: Payload) -> Sequence[Event]:
-        """The events in one payload."""
+        """Return the events in one payload."""
         kind = plain_text_of(payload.get("type"))
         if kind in _PIECES:
             if (call := self._call_of(_output_index(payload))) is not None:
@@ -101,7 +101,7 @@ class ResponsesReader(Reader):
         return NO_EVENTS
 
     def _call_of(self, index: int | None) -> OpenCall | None:
-        """The open call at an output index; the newest one, if both came without an index."""
+        """Return the open call at an output index; the newest one, if both came without an index."""
         if index is not None:
             return self._open.get(index)
         newest = self.calls[-1] if self.calls else None
@@ -116,7 +116,8 @@ class ResponsesReader(Reader):
         return Event(What.OPENED, 0, call)
 
     def _finish_item(self, index: Any, item: Any) -> Sequence[Event]:
-        """The events for the end of an item, which may be the first event of it. One that was cut off stays open."""
+        """Return the events for the end of an item, which may be the first event of it. One that was cut off stays
+        open."""
         if not is_client_call(item):
             return NO_EVENTS
         if index is None or (index not in self._open and _unplaced(item) in self._open):
@@ -137,7 +138,8 @@ class ResponsesReader(Reader):
         return Event(What.CLOSED, 0, call)
 
     def _finish_answer(self, response: Payload) -> Sequence[Event]:
-        """The events for the end of the answer: open calls close, and calls only in the terminal event are added."""
+        """Return the events for the end of the answer: open calls close, and calls only in the terminal event are
+        added."""
         output = response.get("output")
         seen = Counter((call.kind, call.id) for call in self.calls)
         events: list[Event] = []
@@ -154,18 +156,18 @@ class ResponsesReader(Reader):
 
 
 def _output_index(payload: Payload) -> int | None:
-    """The output index of an event; None if it has none."""
+    """Return the output index of an event; None if it has none."""
     index = payload.get("output_index")
     return index if type(index) is int else None
 
 
 def _unplaced(item: Payload) -> tuple[None, str]:
-    """What stands for the output index of an item that came without one."""
+    """Return what stands for the output index of an item that came without one."""
     return None, call_id(item)
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """The calls of a whole answer."""
+    """Return the calls of a whole answer."""
     output = payload.get("output")
     if not isinstance(output, list):
         return []
@@ -174,7 +176,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """The model's turn: the response's id and items, from the terminal event or, if that has none, as they were
+    """Return the model's turn: the response's id and items, from the terminal event or, if that has none, as they were
     streamed.
 
     Items stay as they came; those of a type that the vendor is not known to accept as input are left out. Raises
@@ -213,7 +215,7 @@ def _goes_back(item: Any) -> bool:
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """What the model says in an event, or in a whole response."""
+    """Yield what the model says in an event, or in a whole response."""
     kind = plain_text_of(payload.get("type"))
     if kind in _SAID:
         place = tuple([text_of(payload.get(key)) for key in _PLACE])

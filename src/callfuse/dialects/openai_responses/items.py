@@ -74,7 +74,8 @@ def is_reasoning(item: Any) -> TypeGuard[Payload]:
 
 
 def call_id(item: Payload) -> str:
-    """The id that a call and its result share. Older clients use the item's id for results of the local shell."""
+    """Return the id that a call and its result share. Older clients use the item's id for results of the local
+    shell."""
     found = item.get("call_id")
     if not found and item.get("type") == "local_shell_call_output":
         found = item.get("id")
@@ -82,12 +83,13 @@ def call_id(item: Payload) -> str:
 
 
 def name_of(item: Payload) -> str:
-    """The name of a call's tool; the item's type for built-in tools, which have none. Empty if another lacks it."""
+    """Return the name of a call's tool; the item's type for built-in tools, which have none. Empty if another lacks
+    it."""
     return str(item.get("name") or "") if "name" in item or item["type"] in _NAMED else str(item["type"])
 
 
 def arguments_of(item: Payload) -> str:
-    """The arguments of a call as text; those of built-in tools are objects on the wire."""
+    """Return the arguments of a call as text; those of built-in tools are objects on the wire."""
     for key in CALLS[item["type"]].arguments:
         value = item.get(key)
         if value is not None:
@@ -96,13 +98,13 @@ def arguments_of(item: Payload) -> str:
 
 
 def call_of(item: Payload) -> ToolCall:
-    """The call in an item."""
+    """Return the call in an item."""
     namespace = item.get("namespace")
     return ToolCall(call_id(item), name_of(item), arguments_of(item), str(namespace) if namespace else "", item["type"])
 
 
 def keyed_result_of(item: Payload) -> tuple[str, Result]:
-    """The call's id and the result in an item."""
+    """Return the call's id and the result in an item."""
     output = item.get("output", item.get("tools"))
     return call_id(item), _result_of(item, output) if item["type"] in _NOT_PLAIN else Result(output)
 
@@ -120,14 +122,15 @@ def _result_of(item: Payload, output: Any) -> Result:
 
 
 def stand_in_for(call: ToolCall, text: str) -> Payload | None:
-    """A result for a call that the vendor stored and the client will not answer; None if callfuse cannot write one."""
+    """Return a result for a call that the vendor stored and the client will not answer; None if callfuse cannot write
+    one."""
     if call.kind == "tool_search_call":
         return {"type": "tool_search_output", "call_id": call.id, "execution": "client", "tools": []}
     return answer_to(call, text) if CALLS[call.kind or "function_call"].answer else None
 
 
 def answer_to(call: ToolCall, text: str) -> Payload:
-    """The result that callfuse gives for a withheld call. Raises KeyError if the call cannot have one."""
+    """Return the result that callfuse gives for a withheld call. Raises KeyError if the call cannot have one."""
     kind = CALLS[call.kind or "function_call"]
     if kind.answer is None:
         raise KeyError(call.kind)
@@ -135,5 +138,5 @@ def answer_to(call: ToolCall, text: str) -> Payload:
 
 
 def user_item(content: bytes) -> bytes:
-    """A user message with this content (JSON text), equivalent to an input that is a plain text."""
+    """Return a user message with this content (JSON text), equivalent to an input that is a plain text."""
     return b'{"role":"user","content":' + content + b"}"

@@ -77,7 +77,7 @@ class OpenItems:
                 item.ended.add((name, index_of(payload.get(_TYPES[name].number))))
 
     def end(self) -> Iterator[Payload]:
-        """The events that end them, without `sequence_number`; from then on none is open."""
+        """Yield the events that end them, without `sequence_number`; from then on none is open."""
         items, self._items = self._items, {}
         for index, item in items.items():
             about = {"item_id": item.begun.get("id"), "output_index": index}

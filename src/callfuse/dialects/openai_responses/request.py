@@ -88,7 +88,7 @@ class ResponsesRequest(ItemList):
         self.trail = Trail(stored=self.stored)
 
     def _find_place(self) -> tuple[bytes, ...]:
-        """The stored response, or else the stored conversation that the request continues."""
+        """Return the stored response, or else the stored conversation that the request continues."""
         conversation = self._payload.get("conversation")
         if isinstance(conversation, dict):
             conversation = conversation.get("id")
@@ -115,7 +115,7 @@ class ResponsesRequest(ItemList):
         return _role_of(item) == "user"
 
     def opening(self) -> Iterator[bytes]:
-        """The instructions and the messages up to the first of the user; for a chain the id that it continues."""
+        """Yield the instructions and the messages up to the first of the user; for a chain the id that it continues."""
         if self.chained:
             yield from self._place
             return
@@ -151,7 +151,7 @@ class ResponsesRequest(ItemList):
                 yield from _described(item.get("tools"), ("input", place, "tools"))
 
     def _append_text(self, place: int, text: str) -> list[Edit]:
-        """The edits that append a text to a result; empty if the result cannot have one."""
+        """Return the edits that append a text to a result; empty if the result cannot have one."""
         item = self._items[place]
         path, output = ("input", place, "output"), item.get("output")
         if item["type"] in _NO_ROOM:
@@ -164,8 +164,8 @@ class ResponsesRequest(ItemList):
         return append_text((*path, at, "stderr"), output[at].get("stderr"), text)
 
     def _turn_items(self, attempt: Attempt, options: AskOptions) -> Iterator[bytes]:
-        """The items of a turn in a form that the asked model accepts. Raises CannotReplay for reasoning that cannot be
-        sent back."""
+        """Yield the items of a turn in a form that the asked model accepts. Raises CannotReplay for reasoning that
+        cannot be sent back."""
         is_foreign = attempt.model != options.model
         for raw in raw_elements(attempt.turn, ("output",)):
             item = loads(raw)
@@ -192,17 +192,17 @@ class ResponsesRequest(ItemList):
         return Edit(("tool_choice",), b'"none"')
 
     def writer(self, *, usage: str, form: Format | None = None) -> ResponsesWriter:
-        """A writer for the answer to this request. `usage`: `last` or `sum`."""
+        """Return a writer for the answer to this request. `usage`: `last` or `sum`."""
         return ResponsesWriter(structured=self.structured, summed=usage == "sum", trail=self.trail)
 
     def own_answer(self, text: str) -> bytes:
-        """A response with this text."""
+        """Return a response with this text."""
         message = OwnMessage(own_id("", 0), text, refuses=self.structured).item()
         self.trail.note_own(message)
         return dumps(self._response("resp_callfuse") | {"output": [message]})
 
     def _response(self, id_: str) -> Payload:
-        """An empty response of callfuse's own."""
+        """Return an empty response of callfuse's own."""
         return {
             "id": id_,
             "object": "response",
@@ -220,8 +220,8 @@ class ResponsesRequest(ItemList):
         }
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """A response of callfuse's own, whole or as events. In a chain it repeats the id of the response before it, so
-        that the next request continues that one."""
+        """Return a response of callfuse's own, whole or as events. In a chain it repeats the id of the response before
+        it, so that the next request continues that one."""
         response = self._response(self._own_answer_id())
         response["previous_response_id"] = self._payload.get("previous_response_id")
         if not self.stream:
@@ -241,7 +241,8 @@ class ResponsesRequest(ItemList):
         return isinstance(item, dict) and is_one_of(item.get("type"), RESULTS)
 
     def speech(self, at: int) -> Utterance:
-        """What the model says in an item, calls of the vendor's own tools included. A message may be a reference."""
+        """Return what the model says in an item, calls of the vendor's own tools included. A message may be a
+        reference."""
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
             return Utterance(Speech.WORDS) if str(item.get("id")).startswith((OWN_ID, "msg_")) else NOTHING_SAID
@@ -252,13 +253,13 @@ class ResponsesRequest(ItemList):
         return CALLS_MADE if kind.endswith(_OF_A_RUN) else NOTHING_SAID
 
     def sealed_summary(self, at: int) -> str:
-        """The encrypted summary in an item."""
+        """Return the encrypted summary in an item."""
         item = self._items[at]
         is_summary = isinstance(item, dict) and item.get("type") == "compaction"
         return plain_text_of(item.get("encrypted_content")) if is_summary else ""
 
     def own_text(self, at: int) -> str | None:
-        """callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""
+        """Return callfuse's own text in an assistant message, which may be a reference by id; None for other roles."""
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
             return MARKER if str(item.get("id")).startswith(OWN_ID) else ""
@@ -269,15 +270,17 @@ class ResponsesRequest(ItemList):
         return own_text(refusals if any(refusals) else parts)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """The opening of a request that continues this answer; empty in a `conversation`, which keeps its name."""
+        """Return the opening of a request that continues this answer; empty in a `conversation`, which keeps its
+        name."""
         return () if self._payload.get("conversation") else super().after(answer_id)
 
     def resume(self, known: Continuation) -> bytes:
-        """The body adapted to what the vendor stored. See `stored.resume`."""
+        """Return the body adapted to what the vendor stored. See `stored.resume`."""
         return resume(self.body, self._payload, known)
 
     def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
-        """What later requests need: items to change, the answer to continue, and results for its withheld calls."""
+        """Return what later requests need: items to change, the answer to continue, and results for its withheld
+        calls."""
         items = dict(known.items) | self.trail.items
         items = dict(list(items.items())[-MAX_ITEMS:])
         if not answers:
@@ -288,11 +291,11 @@ class ResponsesRequest(ItemList):
         return Continuation(items, last.id if last.id != answers[0].id else "", unanswered)
 
     def repair(self, body: bytes, error: bytes) -> bytes | None:
-        """A refused body, repaired by the error's own words. See `stored.repair`."""
+        """Return a refused body, repaired by the error's own words. See `stored.repair`."""
         return repair(body, error)
 
     def _loosen_choice(self) -> list[Edit]:
-        """A choice of one tool becomes `auto`; `required` stays if there is another tool to call."""
+        """Return a choice of one tool becomes `auto`; `required` stays if there is another tool to call."""
         choice = self._payload.get("tool_choice")
         few = sum(len(list_of(tools)) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
@@ -304,14 +307,14 @@ class ResponsesRequest(ItemList):
 
 
 def _role_of(item: Any) -> str:
-    """The role of an item; empty if it has none."""
+    """Return the role of an item; empty if it has none."""
     if not isinstance(item, dict) or not is_one_of(item.get("type", "message"), _SPOKEN):
         return ""
     return str(item.get("role") or "")
 
 
 def _tool_names(tools: Any) -> Iterator[Any]:
-    """The names in a list of tools, including those of namespaces; None for an entry that may bring any tool."""
+    """Yield the names in a list of tools, including those of namespaces; None for an entry that may bring any tool."""
     for tool in entries(tools):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if is_one_of(kind, _NAMED):
@@ -323,7 +326,7 @@ def _tool_names(tools: Any) -> Iterator[Any]:
 
 
 def _described(tools: Any, path: Path) -> Iterator[DescribedTool]:
-    """The client's own tools in a list at `path`, including those of namespaces."""
+    """Yield the client's own tools in a list at `path`, including those of namespaces."""
     for at, tool in enumerate(list_of(tools)):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if is_one_of(kind, _NAMED):
@@ -333,6 +336,6 @@ def _described(tools: Any, path: Path) -> Iterator[DescribedTool]:
 
 
 def _tool_lists(items: Sequence[Any]) -> Iterable[Any]:
-    """The lists of tools within an input."""
+    """Return the lists of tools within an input."""
     found = [one for one in items if type(one) is dict and type(kind := one.get("type")) is str and kind in _WITH_TOOLS]
     return [item.get("tools") for item in found]

@@ -80,7 +80,7 @@ def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
 
 
 def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
-    """The body in a form that the vendor accepts, with the fewest changes; the same bytes if it needs none.
+    """Return the body in a form that the vendor accepts, with the fewest changes; the same bytes if it needs none.
 
     A chain continues the last stored answer, with a result for each call that the client did not get.
     """
@@ -98,7 +98,7 @@ def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
 
 
 def _replace(at: int, item: Payload, id_: str, known: Continuation) -> list[Edit]:
-    """The edit for an item of the input, if it needs one."""
+    """Return the edit for an item of the input, if it needs one."""
     is_own = id_.startswith(OWN_ID)
     if id_ not in known.items and not is_own:
         return []
@@ -111,16 +111,16 @@ def _replace(at: int, item: Payload, id_: str, known: Continuation) -> list[Edit
 
 
 def _put_first(items: bytes, spoken: bytes) -> bytes:
-    """The JSON text of an input (a list, a text, or empty if there is none) with items put first."""
+    """Return the JSON text of an input (a list, a text, or empty if there is none) with items put first."""
     if spoken.startswith(b"["):
         return b"[" + items + (b"," + spoken[1:] if spoken[1:-1].strip() else b"]")
     return b"[" + items + (b"," + user_item(spoken) if spoken else b"") + b"]"
 
 
 def repair(body: bytes, error: bytes) -> bytes | None:
-    """A body that the vendor refused because of withheld calls, repaired by the error's own words: it names a call
-    without a result, a result (of callfuse's) without a call, or an item whose neighbour is missing. None for any other
-    error."""
+    """Return a body that the vendor refused because of withheld calls, repaired by the error's own words: it names a
+    call without a result, a result (of callfuse's) without a call, or an item whose neighbour is missing. None for any
+    other error."""
     try:
         payload, refusal = loads(body), loads(error)
     except NotJSON:
@@ -149,7 +149,7 @@ def _repairs(items: Any, message: str) -> list[Edit]:
 
 
 def _own_outputs(items: Any, id_: str) -> list[int]:
-    """The indexes of the results that callfuse has given for the call with this id."""
+    """Return the indexes of the results that callfuse has given for the call with this id."""
     listed = items if isinstance(items, list) else []
     return [at for at, item in enumerate(listed) if _is_own_output(item, id_)]
 
@@ -164,6 +164,6 @@ def _is_own_output(item: Any, id_: str) -> bool:
 
 
 def _places(items: Any, id_: str) -> list[int]:
-    """The indexes of the items with this id."""
+    """Return the indexes of the items with this id."""
     listed = items if isinstance(items, list) else []
     return [at for at, item in enumerate(listed) if isinstance(item, dict) and item.get("id") == id_]

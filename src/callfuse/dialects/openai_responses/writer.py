@@ -41,11 +41,11 @@ class OwnMessage(NamedTuple):
     phase: bool = False
 
     def item(self) -> Payload:
-        """The whole output item."""
+        """Return the whole output item."""
         return self._head() | {"status": "completed", "content": [self._part(self.text)]}
 
     def events(self, output_index: int) -> Iterator[Payload]:
-        """The events from the item's begin to its end, without `sequence_number`."""
+        """Yield the events from the item's begin to its end, without `sequence_number`."""
         at = {"item_id": self.id, "output_index": output_index, "content_index": 0}
         slot = "refusal" if self.refuses else "text"
         logprobs: Payload = {} if self.refuses else {"logprobs": []}
@@ -69,7 +69,7 @@ class OwnMessage(NamedTuple):
 
 
 def own_id(response_id: str, output_index: int) -> str:
-    """The id of callfuse's message at this place of this response; always the same for the same place."""
+    """Return the id of callfuse's message at this place of this response; always the same for the same place."""
     digest = blake2b(f"{response_id} {output_index}".encode("utf-8", "surrogatepass"), digest_size=16)
     return OWN_ID + digest.hexdigest()
 
@@ -134,7 +134,7 @@ class ResponsesWriter(AnswerWriter):
             self._usage.see(self._response.get("usage"))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """The events without withheld items. A block's message is written before the terminal event."""
+        """Return the events without withheld items. A block's message is written before the terminal event."""
         gone = {call.index for call in withheld if call.index >= 0}
         return self._thin(list(frames), withheld, sorted(gone), blocks)
 
@@ -183,7 +183,7 @@ class ResponsesWriter(AnswerWriter):
         )
 
     def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
-        """The edits that make the output of a terminal event equal to what was streamed."""
+        """Return the edits that make the output of a terminal event equal to what was streamed."""
         response = payload.get("response")
         if not isinstance(response, dict):
             return []
@@ -201,8 +201,8 @@ class ResponsesWriter(AnswerWriter):
         return edits
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """The held events without withheld calls and end; without messages that must fit a schema, because another
-        follows."""
+        """Return the held events without withheld calls and end; without messages that must fit a schema, because
+        another follows."""
         gone = {call.index for call in withheld if call.index >= 0}
         kept: list[Frame] = []
         for frame in frames:
@@ -220,7 +220,8 @@ class ResponsesWriter(AnswerWriter):
         return out
 
     def break_off(self) -> bytes:
-        """The events that end the messages and the reasoning that the client has seen begin, with what they say."""
+        """Return the events that end the messages and the reasoning that the client has seen begin, with what they
+        say."""
         return b"".join([self._write(event) for event in self._open.end()])
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -228,7 +229,7 @@ class ResponsesWriter(AnswerWriter):
         self._splice = _Splice(foreign, first=self._next, number=self._number)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """An event of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Return an event of the next answer, rewritten for this stream; empty if it must not be seen."""
         if payload is None:
             return frame
         splice = self._splice
@@ -262,8 +263,8 @@ class ResponsesWriter(AnswerWriter):
         self._trail.note_withheld(items, {at for at, item in enumerate(items) if is_reasoning(item)})
 
     def _response_edits(self, response: Payload, before: Sequence[bytes], *path: str) -> list[Edit]:
-        """The edits that turn the next answer's response, at `path`, into the client's: the first one's head, the items
-        `before` it, and the usage of all answers."""
+        """Return the edits that turn the next answer's response, at `path`, into the client's: the first one's head,
+        the items `before` it, and the usage of all answers."""
         edits = [Edit((*path, key), dumps(value)) for key, value in self._head.items() if key in response]
         if usage := self._usage.see(response.get("usage")):
             edits.append(Edit((*path, "usage"), dumps(usage)))
@@ -278,7 +279,7 @@ class ResponsesWriter(AnswerWriter):
         return [*edits, Edit((*path, "output"), join)]
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """The blocks' messages, and a terminal event with everything that was streamed."""
+        """Return the blocks' messages, and a terminal event with everything that was streamed."""
         pieces = [] if cut is None else [self._write(self._broken_item(cut))]
         for block in blocks.values():
             message, at = self._message(block.text)
@@ -294,18 +295,18 @@ class ResponsesWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _broken_item(self, call: OpenCall) -> Payload:
-        """The event that ends the item of a call that is not whole, the last one that has begun."""
+        """Return the event that ends the item of a call that is not whole, the last one that has begun."""
         index = max(self._begun)
         key = "input" if call.kind == "custom_tool_call" else "arguments"
         item = self._begun[index] | {key: call.arguments, "status": "incomplete"}
         return {"type": "response.output_item.done", "output_index": index, "item": item}
 
     def _delivered_items(self) -> list[Payload]:
-        """The items that the client got, in order."""
+        """Return the items that the client got, in order."""
         return [self._items[index] for index in sorted(self._items)]
 
     def _message(self, text: str) -> tuple[OwnMessage, int]:
-        """A message of callfuse's own and its output index."""
+        """Return a message of callfuse's own and its output index."""
         id_ = own_id(str(self._head.get("id") or ""), self._next)
         has_phase = any(item.get("phase") for item in self._items.values())
         message = OwnMessage(id_, text, refuses=self._structured, phase=has_phase)
@@ -313,13 +314,13 @@ class ResponsesWriter(AnswerWriter):
         return message, self._next
 
     def _write(self, event: Payload) -> bytes:
-        """An event of callfuse's own."""
+        """Return an event of callfuse's own."""
         payload = event | {"sequence_number": self._number}
         self.note_sent(payload)
         return typed_event(payload)
 
     def _edit(self, raw: bytes, payload: Payload, edits: list[Edit]) -> bytes:
-        """An event with these edits and its sequence number in the client's stream."""
+        """Return an event with these edits and its sequence number in the client's stream."""
         number = payload.get("sequence_number")
         if isinstance(number, int) and number != self._number:
             edits.append(Edit(("sequence_number",), dumps(self._number)))
@@ -328,7 +329,7 @@ class ResponsesWriter(AnswerWriter):
         return self._editor.edit(raw, edits)
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """A whole response without the calls at these (choice, call) places. A block's message is appended."""
+        """Return a whole response without the calls at these (choice, call) places. A block's message is appended."""
         payload: Payload = loads(body)
         output = payload["output"]
         calls = [at for at, item in enumerate(output) if is_client_call(item)]
@@ -343,8 +344,8 @@ class ResponsesWriter(AnswerWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """The second response with the first one's head, the first one's items in front (not its messages, if they must
-        fit a schema), and the usage of both."""
+        """Return the second response with the first one's head, the first one's items in front (not its messages, if
+        they must fit a schema), and the usage of both."""
         one, other = loads(first), loads(second)
         items = list(zip(raw_elements(first, ("output",)), one["output"], strict=True))
         lost = {at for at, (_, item) in enumerate(items) if self._structured and _is_message(item)}
@@ -370,7 +371,7 @@ def _begins_message(payload: Payload) -> bool:
 
 
 def _unplaced_items(frames: Sequence[Frame], withheld: set[OpenCall]) -> set[str]:
-    """The ids of withheld items that came without a readable output index, so that only these ids name them."""
+    """Return the ids of withheld items that came without a readable output index, so that only these ids name them."""
     calls = {(call.kind, call.id) for call in withheld if call.index < 0}
     items = [object_of(frame.payload.get("item")) for frame in frames if frame.payload] if calls else ()
     found = [item for item in items if is_client_call(item) and (item["type"], call_id(item)) in calls]
@@ -378,6 +379,6 @@ def _unplaced_items(frames: Sequence[Frame], withheld: set[OpenCall]) -> set[str
 
 
 def _item_id(payload: Payload) -> str | None:
-    """The id of the item that an event is about; None if it is about none."""
+    """Return the id of the item that an event is about; None if it is about none."""
     about = object_of(payload.get("item")).get("id", payload.get("item_id"))
     return None if about is None else text_of(about)
