@@ -24,7 +24,7 @@ class Reply(NamedTuple):
 
 
 LEFT_OUT: Final = f"{MARKER} What was said here is left out: it repeated itself."
-"""Stands for a turn of which nothing can be sent again."""
+"""Replaces a turn that has no text to send back."""
 
 
 class Attempt(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any, Final
 from callfuse.wire.jsontext import Edit, Path, apply, loads
 
 CUT: Final = "callfuse-cut-off"
-"""The signature."""
+"""The signature that callfuse gives to reasoning that was cut off."""
 CUT_MARK: Final = f'"{CUT}"'.encode()
-"""What a body contains that has such reasoning."""
+"""Bytes that occur in every body with reasoning that was cut off."""
 
 
 def leave_out(body: bytes) -> bytes:

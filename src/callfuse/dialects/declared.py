@@ -79,7 +79,7 @@ def all_names(listed: Iterable[Any]) -> frozenset[str] | None:
 
 
 _LONGEST_REMEMBERED: Final = 8 * 1024
-"""Characters of all names of tools together; an agent's are a few hundred."""
+"""The most characters that all names of tools may have together; an agent's have a few hundred."""
 
 
 @remembered(entries=64, longest=_LONGEST_REMEMBERED)

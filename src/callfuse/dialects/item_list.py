@@ -34,7 +34,7 @@ from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 
 class Part(Enum):
-    """What an item is in a conversation."""
+    """The role of an item in a conversation."""
 
     CALL = auto()
     """A call for the client."""
@@ -47,7 +47,7 @@ class Part(Enum):
 
 
 class ItemList(RequestWithHistory):
-    """A request with an `input`: the parsed body and its bytes. Also its own `ChainedRequest`."""
+    """A request with an `input`: the parsed body and its bytes. The request is also its own `ChainedRequest`."""
 
     __slots__ = (
         "_items",
@@ -68,7 +68,7 @@ class ItemList(RequestWithHistory):
     _chain_key: ClassVar[str]
     """The key that holds the id of the stored answer which a request continues."""
     _own_prefix: ClassVar[str]
-    """Begins the ids of callfuse's own answers."""
+    """The prefix of the ids of callfuse's own answers."""
     _text_type: ClassVar[str]
     """The type of text parts in a user's item."""
 
@@ -90,7 +90,7 @@ class ItemList(RequestWithHistory):
 
     @abstractmethod
     def _part(self, item: Any) -> Part:
-        """Return what an item is."""
+        """Return the role of an item in the conversation."""
 
     @abstractmethod
     def _id(self, item: Payload) -> str:
@@ -106,17 +106,17 @@ class ItemList(RequestWithHistory):
 
     @abstractmethod
     def _is_user(self, item: Any) -> bool:
-        """Whether an item is the user's."""
+        """Whether an item is a user's."""
 
     def _is_real_user(self, item: Any) -> bool:
-        """Whether an item is a person's: not callfuse's, and not a harness's reminder."""
+        """Whether a person wrote an item, rather than callfuse or a harness."""
         return self._is_user(item) and not is_own_or_reminder(item.get("content"))
 
     # Asking again: implemented by dialects.
 
     @abstractmethod
     def _append_text(self, place: int, text: str) -> Iterable[Edit]:
-        """Return the edits that append a text to the result at `place`; none if it cannot have one."""
+        """Return the edits that append a text to the result at `place`; none if the result cannot have a text."""
 
     @abstractmethod
     def _user_item(self, content: bytes) -> bytes:
@@ -144,12 +144,13 @@ class ItemList(RequestWithHistory):
 
     @abstractmethod
     def _loosen_choice(self) -> list[Edit]:
-        """Return the edits after which the model need not call one certain tool."""
+        """Return the edits that no longer force the model to call one certain tool."""
 
     # Chains.
 
     def _find_place(self) -> tuple[bytes, ...]:
-        """Return the key and id of what is stored and the request continues; empty if it continues nothing."""
+        """Return the key and id of the stored answer or conversation that the request continues; empty if there is
+        none."""
         return opening_of(self._chain_key, self._payload.get(self._chain_key))
 
     @property
@@ -169,7 +170,7 @@ class ItemList(RequestWithHistory):
 
     @property
     def begins_chain(self) -> bool:
-        """Whether the vendor may store the answer, and the request has no other before it."""
+        """Whether the vendor may store the answer, and the request continues no earlier answer."""
         return self.stored and not self.chained and all(self._part(item) is Part.SPOKEN for item in self._items)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
@@ -183,8 +184,8 @@ class ItemList(RequestWithHistory):
             self._known_turn = turn
 
     def _own_answer_id(self) -> str:
-        """Return the id of an answer of callfuse's own. In a chain it is that of the answer before it, so that the next
-        request continues that one."""
+        """Return the id for an answer of callfuse's own. In a chain this is the id of the answer before it, so that the
+        next request continues that answer."""
         return self._payload.get(self._chain_key) or self._own_prefix + digest_of((self.body,)).hex()
 
     def after_synthetic_reply(self) -> tuple[bytes, ...]:
@@ -199,8 +200,8 @@ class ItemList(RequestWithHistory):
     # Shared by all.
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
-        """Return the position and the digest of the last item of a person before `end`. In a chain, earlier ones
-        count."""
+        """Return the position and the digest of the last item that a person wrote before `end`. In a chain, items of
+        earlier requests count."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             if self._begins_turn(position):
                 before = (self._known_turn, *self._place) if self.chained else ()
@@ -227,8 +228,8 @@ class ItemList(RequestWithHistory):
                 yield Speaker.USER, position, item.get("content")
 
     def _begins_turn(self, position: int) -> bool:
-        """Whether a timeline begins at an item: it is a person's, and no nudge. In a chain what was said last is one if
-        it is said again behind results."""
+        """Whether an item begins a timeline: a person wrote it, and it is no nudge. In a chain, an item behind results
+        that repeats the last user message counts as a nudge."""
         if not self._is_real_user(self._items[position]):
             return False
         if self._is_no_nudge(position):
@@ -238,7 +239,7 @@ class ItemList(RequestWithHistory):
         return not (is_said_again or position in found.added)
 
     def _is_no_nudge(self, position: int) -> bool:
-        """Cheap pre-check: whether a user's item does not stand behind results."""
+        """Whether a cheap check shows that a user's item is no nudge: no result stands before it."""
         return not position or self._is_models(position - 1)
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
@@ -254,13 +255,13 @@ class ItemList(RequestWithHistory):
             yield Round(pair(calls, results), position)
 
     def _shown_behind(self, place: int) -> Sequence[Any]:
-        """Return what is shown in the item behind the last result of an answer."""
+        """Return the media in the user's item that follows the last result of an answer."""
         behind = self._items[place + 1 : place + 2]
         return media_of(behind[0].get("content")) if behind and self._is_real_user(behind[0]) else ()
 
     def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[int]] | None]:
-        """Yield the answers with calls from a position on, newest first, as (position, calls, indexes of results); None
-        for an item of a person."""
+        """Yield the answers with calls from a position on, newest first, as (position, calls, indexes of results), with
+        None for each item of a person."""
         calls: list[ToolCall] = []
         results: list[int] = []
         begun = False
@@ -289,8 +290,8 @@ class ItemList(RequestWithHistory):
     def _missing_calls(
         self, results: Sequence[int], own: Sequence[ToolCall], listed: Callable[[], Set[str]]
     ) -> list[ToolCall]:
-        """Return the calls of these results that are not in the input, as far as `recall` supplied them; newest first.
-        `own`: those of the answer before the results."""
+        """Return the calls of these results that are missing in the input, if `recall` supplied them; newest first.
+        `own`: the calls of the answer before the results."""
         own_ids = {call.id for call in own}
         ids = [id_ for place in results if (id_ := self._id(self._items[place])) not in own_ids]
         if not ids:  # as of most answers
@@ -306,8 +307,8 @@ class ItemList(RequestWithHistory):
         return {self._id(item) for item in self._items if self._part(item) is Part.CALL}
 
     def _paired(self, wanted: Container[int]) -> Iterator[tuple[int, list[ToolCall], list[int], Sequence[int | None]]]:
-        """Yield the answers at the `wanted` positions, as (position, calls, indexes of results, which of these is each
-        call's)."""
+        """Yield the answers at the `wanted` positions, as (position, calls, indexes of results, and for each call which
+        of these results it has)."""
         for answer in self._answers():
             if answer is not None and answer[0] in wanted:
                 position, calls, places = answer
@@ -325,8 +326,8 @@ class ItemList(RequestWithHistory):
         return apply(self.body, edits)
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
-        """Return the body with each turn's items and a result for each call appended. In a chain only the last results,
-        to continue the answer that the vendor has just stored. Raises CannotReplay."""
+        """Return the body with each turn's items and a result for each call appended. In a chain, send only the last
+        results, to continue the answer that the vendor has just stored. Raises CannotReplay."""
         edits = [self._forbid_calls()] if options.text_only else self._loosen_choice()
         if options.model and self._payload.get("model"):
             edits.append(Edit(("model",), dumps(options.model)))
@@ -342,7 +343,7 @@ class ItemList(RequestWithHistory):
         return apply(self.body, [*edits, *(self._without_reasoning() if options.model else ())])
 
     def _items_of(self, attempt: Attempt, options: AskOptions) -> Iterable[bytes]:
-        """Return the items of a turn, and what is replied to it."""
+        """Return the items of a turn, and the replies to it."""
         if attempt.said is None:
             return (*self._turn_items(attempt, options), *self._replies(attempt))
         said, reply = attempt.spoken
@@ -350,7 +351,7 @@ class ItemList(RequestWithHistory):
 
     @property
     def _is_listed(self) -> bool:
-        """Whether the input is a list of items; else it is what one of a user's contains."""
+        """Whether the input is a list of items; otherwise it is the content of a single user's item."""
         return self._items is self._payload["input"]
 
     def _replies(self, attempt: Attempt) -> list[bytes]:
@@ -358,20 +359,20 @@ class ItemList(RequestWithHistory):
         return [dumps(self._reply_item(reply)) for reply in attempt.replies]
 
     def _put_last(self, items: bytes, spoken: bytes) -> bytes:
-        """Return an input that is no list of items, as one, with items appended."""
+        """Turn an input that is no list of items into a list, with items appended."""
         return raw_list((self._user_item(spoken), items))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """Return the edits that append a text to a user's item, or to an input that is no list of items; none to
-        others."""
+        """Return the edits that append a text to a user's item, or to an input that is no list of items; none for other
+        items."""
         item = self._items[at]
         content = item.get("content") if self._is_user(item) else None
         path = ("input", at, "content") if self._is_listed else ("input",)
         return append_text(path, content, text, text_part=self._text_type) if type(content) in (str, list) else []
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """Return what a person typed in an item (or in an input that is no list of items); None if it is not a
-        person's."""
+        """Return what a person typed in an item (or in an input that is no list of items); None if no person wrote
+        it."""
         item = self._items[at]
         if not self._is_real_user(item):
             return None

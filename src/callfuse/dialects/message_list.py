@@ -41,14 +41,15 @@ from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import END, Edit, ExactValues, Path, apply, dumps, loads
 
 Key = Any
-"""What a result names its call by: the call's id, or a key that the dialect's `_match` knows."""
+"""How a result names its call: by the call's id, or by a key that the dialect's `_match` knows."""
 KeyedResult = tuple[Key, PlainResult]
 Match = Callable[[Sequence[ToolCall]], tuple[PastCall, ...]]
 """Pairs the calls of an answer with their results."""
 
 
 class ResultPlace(NamedTuple):
-    """The index of its message, the path of a result's content, the key of its call, and the content."""
+    """Where a result stands: the index of its message, the path of its content, the key of its call, and the
+    content."""
 
     message: int
     path: Path
@@ -57,7 +58,7 @@ class ResultPlace(NamedTuple):
 
 
 class MessageList(RequestWithHistory):
-    """A request with `messages`: the parsed body and its bytes. Some clouds name the model in the path only."""
+    """A request with `messages`: the parsed body and its bytes. Some clouds name the model only in the path."""
 
     __slots__ = (
         "_exact",
@@ -105,23 +106,22 @@ class MessageList(RequestWithHistory):
 
     @abstractmethod
     def _calls(self, position: int, message: Payload) -> list[ToolCall]:
-        """Return the client's calls in the assistant message at `position`."""
+        """Return the calls for the client in the assistant message at `position`."""
 
     @abstractmethod
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
-        """Return the results in a message that is not the model's, last first."""
+        """Return the results in a message that the model did not write, last first."""
 
     @abstractmethod
     def _result_places(self, place: int, message: Payload, role: Any) -> Iterable[ResultPlace]:
         """Return the results in the message at index `place`, with their paths."""
 
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, Sequence[str]]:
-        """Return the keys that match calls to results: for the calls (None: their ids), and for the results with these
-        keys."""
+        """Return the keys that pair calls with results: those of the calls (None: their ids) and of the results."""
         return None, keys
 
     def _is_real_user(self, position: int, message: Payload) -> bool:
-        """Whether a person wrote a user message: not callfuse, a harness or a tool."""
+        """Whether a person wrote a user message, rather than callfuse, a harness or a tool."""
         return not is_own_or_reminder(message.get("content"))
 
     # Asking again: implemented by dialects.
@@ -135,7 +135,7 @@ class MessageList(RequestWithHistory):
         """Return the edits that prepare the model's message at `path` for another model, `reader`."""
 
     def _in_clients_hand(self, turn: bytes) -> bytes:
-        """Return a turn of the model's as the client would write it, where servers differ in what they accept."""
+        """Rewrite a turn of the model's as this client would, where servers differ in what they accept."""
         return turn
 
     def _without_reasoning_setting(self) -> Iterable[Edit]:
@@ -148,7 +148,7 @@ class MessageList(RequestWithHistory):
 
     @abstractmethod
     def _loosen_choice(self) -> Iterable[Edit]:
-        """Return the edits after which the model need not call one certain tool."""
+        """Return the edits that no longer force the model to call one certain tool."""
 
     # Writing answers: implemented by dialects.
 
@@ -191,13 +191,13 @@ class MessageList(RequestWithHistory):
                     yield Speaker.USER, position, self._spoken(message)
 
     def _begins_turn(self, position: int, message: Payload) -> bool:
-        """Whether a timeline begins at a user message: a person wrote it, and it is no nudge."""
+        """Whether a user message begins a timeline: a person wrote it, and it is no nudge."""
         if not self._is_real_user(position, message):
             return False
         return self._is_no_nudge(position) or position not in self._nudges.added
 
     def _is_no_nudge(self, position: int) -> bool:
-        """Cheap pre-check: whether a user message does not stand behind results, nor beside some."""
+        """Whether a cheap check shows that a user message is no nudge: no results stand before it or in it."""
         before: Any = self._messages[position - 1] if position else None
         if type(before) is dict and before.get("role") in self._speaking:
             return False
@@ -209,7 +209,7 @@ class MessageList(RequestWithHistory):
         return message.get("content")
 
     def _shown_behind(self, position: int) -> Sequence[Any]:
-        """Return the images in the user message behind the one with a result at `position`, which may not hold them."""
+        """Return the images in the user message after the result at `position`, if that message has no results."""
         behind: Any = self._messages[position + 1] if position + 1 < self.length else None
         if type(behind) is not dict or behind.get("role") != "user" or self._results(position + 1, behind, "user"):
             return ()
@@ -279,7 +279,7 @@ class MessageList(RequestWithHistory):
         return apply(self.body, edits)
 
     def name_results(self) -> list[Edit]:
-        """The edits that name the tool at each result that lacks its name; none where the format has no key for it."""
+        """Return the edits that name the tool at each result without a name; none if the format has no key for it."""
         edits: list[Edit] = []
         answers = range(self.length if self._name_keys else 0)
         for _, calls, places, matched in self._paired(answers) if answers else ():
@@ -304,8 +304,8 @@ class MessageList(RequestWithHistory):
                 yield position, calls, places, (pairing or Pairing(ids)).places(names or [call.id for call in calls])
 
     def _results_behind(self, wanted: Container[int]) -> list[tuple[list[int], list[ResultPlace]]]:
-        """Return the results behind the answers at the `wanted` positions, as (positions, results). Neighbouring
-        answers that the vendor joins share their results."""
+        """Return, for answers at the `wanted` positions, the results that follow, as (positions, results). Neighbouring
+        answers that the vendor joins share results."""
         found: list[tuple[list[int], list[ResultPlace]]] = []
         positions: list[int] = []
         places: list[ResultPlace] = []
@@ -350,7 +350,7 @@ class MessageList(RequestWithHistory):
         return apply(self.body, edits)
 
     def _plain_message(self, role: str, text: str) -> bytes:
-        """Return a message with nothing but a text."""
+        """Return a message that has only a text."""
         return dumps({"role": role, "content": text if self._text_type else [{"text": text}]})
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
@@ -382,7 +382,7 @@ class MessageList(RequestWithHistory):
         return speech_of(said, calls=bool(self._calls(at, message)))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """Return the edits that append a text to a user's message; none to others."""
+        """Return the edits that append a text to a user's message; none for other messages."""
         message = self._messages[at]
         is_user = type(message) is dict and message.get("role") == "user"
         content = message.get("content") if is_user else None
@@ -407,7 +407,7 @@ class ResultMessages(MessageList):
 
     @abstractmethod
     def _key(self, message: Payload) -> Key:
-        """Return the key of the call that a message with a result names."""
+        """Return the key by which a message with a result names its call."""
 
     def _results(self, position: int, message: Payload, role: Any) -> list[KeyedResult]:
         if role == "user":
@@ -420,7 +420,7 @@ class ResultMessages(MessageList):
             yield ResultPlace(place, ("messages", place, "content"), self._key(message), message.get("content"))
 
     def opening(self) -> list[bytes]:
-        """Roles and texts of system and developer messages, up to and including the first user message."""
+        """Return the roles and texts of system and developer messages, up to and including the first user message."""
         found: list[bytes] = []
         for message in self._messages:
             role = message.get("role") if type(message) is dict else None
@@ -433,7 +433,7 @@ class ResultMessages(MessageList):
 
 
 class ResultBlocks(MessageList):
-    """A request in which results are blocks of user messages, and the system prompt is a key of its own."""
+    """A request whose results are blocks of user messages, and whose system prompt has a key of its own."""
 
     __slots__ = ()
 
@@ -486,7 +486,7 @@ class ResultBlocks(MessageList):
 
 
 def _matcher(results: Sequence[KeyedResult]) -> Match:
-    """Return a function that pairs the calls of an answer with these results by id. Several answers may share it."""
+    """Return a function that pairs an answer's calls with these results by id. Several answers may share it."""
     return partial(pair, results=results, pairing=Pairing([id_ for id_, _ in results]))
 
 

@@ -20,9 +20,9 @@ from callfuse.model.outcomes.parts import is_media
 from callfuse.wire.jsontext import NotJSON, loads
 
 _LONGEST: Final = 2000
-"""Characters of a text up to which its numbers and states do not matter."""
+"""The length of a text, in characters, up to which numbers and states in it do not matter."""
 _BEHIND_RESULTS: Final = b"behind results"
-"""Tells what is said there from the same text elsewhere."""
+"""Makes the digest of a message behind results differ from that of an equal message elsewhere."""
 _LONGEST_STATE: Final = 500
 _STATE: Final = re.compile(rb"\b((?:state|status)\b\W{1,4})[\w-]++", re.IGNORECASE)
 
@@ -34,11 +34,11 @@ class Speaker(Enum):
     TOOL = auto()
     """The message has a result."""
     USER = auto()
-    """The message is no reminder."""
+    """A user wrote the message, and it is no reminder."""
 
 
 Messages = Iterable[tuple[Speaker, int, Any]]
-"""A history from the front: whose each message is, its position, and what a user's has beside results."""
+"""A history from the front: each message's speaker, its position, and a user's content without results."""
 
 
 def find_nudges(messages: Messages, known: Nudges) -> Nudges:

@@ -1,7 +1,7 @@
 """Base classes for answers whose parts are numbered: Anthropic, Converse, Interactions, Cohere.
 
 Each event of a content block (a step, a call, a citation) has the block's number, and the numbers have no gap, neither
-when a call is withheld nor when another answer goes on. Some vendors number kinds of parts separately: each is a
+when a call is withheld nor when another answer follows. Some vendors number kinds of parts separately: each is a
 series of its own. Where there is only one, a whole answer is a list of the same parts. What is not changed keeps its
 bytes.
 """
@@ -20,11 +20,11 @@ from callfuse.wire.editor import FrameEditor
 from callfuse.wire.jsontext import END, Edit, Path, apply, dumps, loads
 
 BLOCKS: Final = "blocks"
-"""The series of vendors that have only one."""
+"""The name of the series if a vendor has only one."""
 
 
 class NumberedPart(NamedTuple):
-    """An event of a numbered part.
+    """An event about a numbered part.
 
     `written`: the number as it stands in the event, of any type. `path`: where. `begins`: it may be the part's first;
     `ends`: it is the last. `is_call`: of a call for the client.
@@ -41,13 +41,12 @@ class NumberedPart(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number in the part's own answer; 0 where it cannot be read."""
+        """The part's number in its own answer; 0 if it cannot be read."""
         return index_of(self.written)
 
 
 class NumberedReader(Reader):
-    """Assembles the calls of one streamed answer. `_by_index`: those that have not ended, by the number of their
-    part."""
+    """Assembles the calls of one streamed answer. `_by_index`: by part number, the calls that have not ended."""
 
     __slots__ = ("_by_index",)
 
@@ -56,7 +55,7 @@ class NumberedReader(Reader):
         self._by_index: dict[int, OpenCall] = {}
 
     def _open(self, number: Any, id_: Any, name: Any, arguments: str = "") -> Sequence[Event]:
-        """Return the event for the start of a call."""
+        """Add a call that starts, and return its event."""
         index = index_of(number)
         call = OpenCall(0, index, str(id_ or ""), str(name or ""))
         if arguments:
@@ -66,7 +65,7 @@ class NumberedReader(Reader):
         return (Event(What.OPENED, 0, call),)
 
     def _close(self, number: Any) -> Sequence[Event]:
-        """Return the event for the end of a part, if it is a call."""
+        """Return the event for the end of a part if the part is a call."""
         call = self._by_index.pop(index_of(number), None)
         if call is None:
             return NO_EVENTS
@@ -75,7 +74,7 @@ class NumberedReader(Reader):
 
 
 class FinishReasons(NamedTuple):
-    """A vendor's finish reasons, and where they stand.
+    """A vendor's finish reasons, and where they stand in events and answers.
 
     `place`: in the event that ends a stream, the key of the object with the reason. `key`: that of the reason, in this
     object and in a whole answer. `stopped`, `called`: the reason of an answer without and with calls. `own`: those that
@@ -101,7 +100,7 @@ class NumberedWriter(AnswerWriter, ABC):
 
     finish: ClassVar[FinishReasons]
     calls: ClassVar = BLOCKS
-    """The series that calls are in."""
+    """The series in which calls are numbered."""
     must_begin: ClassVar = False
     """Whether a part begins with the events that say so, and an event before them is left out; else its first does."""
     reasons_once: ClassVar = False
@@ -121,48 +120,48 @@ class NumberedWriter(AnswerWriter, ABC):
 
     @abstractmethod
     def _part_of(self, payload: Payload) -> NumberedPart | None:
-        """Return the numbered part that an event is about; None if it is about none."""
+        """Return the numbered part that an event concerns; None if it concerns none."""
 
     @abstractmethod
     def _counts_in(self, payload: Payload) -> Any:
-        """Return the usage in an event, of any type; None if it has none."""
+        """Return the token counts in an event, of any type; None if there are none."""
 
     @abstractmethod
     def _is_end(self, payload: Payload) -> bool:
-        """Whether an event ends the answer, so that a block's text comes before it."""
+        """Whether an event ends the answer; a block's text must be written before it."""
 
     @abstractmethod
     def _closes(self, frame: Frame) -> bool:
-        """Whether a frame does not leave before another answer: it has the finish, the usage or the end."""
+        """Whether a frame is held back when another answer follows: it has the finish, the usage or the end."""
 
     @abstractmethod
     def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
-        """Return an event of the next answer that is about no numbered part, rewritten for this stream."""
+        """Rewrite, for this stream, an event of the next answer that concerns no numbered part."""
 
     @abstractmethod
     def _text(self, text: str) -> bytes:
-        """Return the events of a text of callfuse's own."""
+        """Return the events for a text of callfuse's own."""
 
     @abstractmethod
     def _end(self, reason: str) -> bytes:
-        """Return the finish with this reason and the usage of all answers, and the end."""
+        """Return the events for the end of the answer, with this finish reason and the usage of all answers."""
 
     @abstractmethod
     def _stop(self, number: int) -> bytes:
         """Return the event that ends the call with this number."""
 
     def _sign(self, number: int) -> bytes:
-        """Return the event that gives reasoning with this number the signature `CUT`; empty if the vendor signs
-        none."""
+        """Return the event that adds the signature `CUT` to the reasoning with this number; empty if the vendor signs
+        nothing."""
         return b""
 
     def _stop_said(self, series: str, number: int) -> bytes:
-        """Return the event that ends a part that is no call."""
+        """Return the event that ends a part other than a call."""
         return self._stop(number)
 
     @property
     def may_continue(self) -> bool:
-        """False once text has left that must fit a schema: a second text would break it."""
+        """Whether another answer may follow: False once the client has text that must fit a schema."""
         return not (self._structured and self._spoke)
 
     def note_sent(self, payload: Payload) -> None:
@@ -175,7 +174,7 @@ class NumberedWriter(AnswerWriter, ABC):
             self._spoke |= part.is_text
 
     def _note_number(self, part: NumberedPart, number: int) -> None:
-        """Note the number with which a part leaves."""
+        """Note the number of a part that is sent to the client."""
         if part.begins:
             self._next[part.series] = max(self._next[part.series], number + 1)
         if part.ends:
@@ -184,8 +183,8 @@ class NumberedWriter(AnswerWriter, ABC):
             self._open[part.series, number] = part.is_reasoning or self._open.get((part.series, number), False)
 
     def break_off(self) -> bytes:
-        """Return the ends of the parts, but calls, that the client has seen begin; for reasoning a signature before it,
-        by which later requests leave it out."""
+        """Return the events that end all parts, other than calls, which the client has seen begin. Reasoning gets a
+        signature first, by which later requests leave it out."""
         pieces: list[bytes] = []
         for (series, number), is_reasoning in reversed(self._open.items()):
             self._cut += is_reasoning
@@ -194,7 +193,7 @@ class NumberedWriter(AnswerWriter, ABC):
         return b"".join(pieces)
 
     def _take_number(self, series: str = BLOCKS) -> int:
-        """Return the number of a part of callfuse's own."""
+        """Return the next free number, for a part of callfuse's own."""
         number = self._next[series]
         self._next[series] += 1
         return number
@@ -207,7 +206,7 @@ class NumberedWriter(AnswerWriter, ABC):
         return self._thin(frames, gone, blocks.get(0))
 
     def _thin(self, frames: Iterable[Frame], gone: Sequence[int], block: Block | None) -> bytes:
-        """As `thin`, with the numbers of the calls, and of blocks beside them, that are removed, sorted."""
+        """Remove the parts with the numbers `gone` (sorted) from the frames, as `thin` does."""
         pieces: list[bytes] = []
         is_due = block is not None
         for frame in frames:
@@ -233,11 +232,12 @@ class NumberedWriter(AnswerWriter, ABC):
         return self._editor.edit(frame, [Edit(part.path, dumps(left))] if left != part.number else [])
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
-        """Return a held event that neither has a number nor ends a blocked answer. `block`: the answer is blocked."""
+        """Return a held event that has no number and does not end a blocked answer. `block`: set if the answer is
+        blocked."""
         return frame
 
     def _finish_edits(self, holder: Any, block: Block, *path: str) -> list[Edit]:
-        """Return the edits that give the object at `path`, which has a finish reason, the one of a blocked answer."""
+        """Return the edits that replace the finish reason in the object at `path` by that of a blocked answer."""
         key = self.finish.key
         is_own = isinstance(holder, dict) and holder.get(key) in self.finish.own
         return [Edit((*path, key), dumps(self._reason_of(block)))] if is_own else []
@@ -247,12 +247,12 @@ class NumberedWriter(AnswerWriter, ABC):
         return self.finish.stopped
 
     def _last_text(self, payload: Payload, text: str) -> bytes:
-        """Return a block's text, before the event that ends its answer."""
+        """Return a block's text, to be written before the event that ends the answer."""
         return self._text(text)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Return the held events without withheld calls, finish and end; without text that must fit a schema, because
-        another follows."""
+        """Return the held events without withheld calls, finish and end, and without text that must fit a schema,
+        because the next answer has its own."""
         gone = {call.index for call in withheld}
         kept: list[Frame] = []
         for frame in frames:
@@ -275,21 +275,21 @@ class NumberedWriter(AnswerWriter, ABC):
         self._may_reason = not (foreign or (self.reasons_once and self._next[self.calls] > self._cut))
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """Return an event of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Rewrite an event of the next answer for this stream; empty if the client must not see it."""
         if payload is None:
             return frame
         part = self._part_of(payload)
         return self._splice_other(frame, payload) if part is None else self._splice_part(frame, payload, part)
 
     def _splice_part(self, frame: bytes, payload: Payload, part: NumberedPart) -> bytes:
-        """Return an event of a part of the next answer; empty if the part is left out."""
+        """Rewrite an event about a part of the next answer; empty if the part is left out."""
         number = self._number(part, is_left_out=part.is_reasoning and not self._may_reason)
         if number is None:
             return b""
         return self._editor.edit(frame, [Edit(part.path, dumps(number))] if number != part.written else [])
 
     def _number(self, part: NumberedPart, *, is_left_out: bool) -> int | None:
-        """Return the number in this stream for a part of the next answer; None if it is left out."""
+        """Return the number in this stream for a part of the next answer; None if the part is left out."""
         key = part.series, part.number
         if part.begins if self.must_begin else key not in self._numbers:
             self._numbers[key] = None if is_left_out else self._allotted[part.series]
@@ -297,8 +297,8 @@ class NumberedWriter(AnswerWriter, ABC):
         return self._numbers.get(key)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """Return the blocks' texts, the finish with the usage of all answers, and the end. Nothing is said behind a
-        call that is cut off: in a turn of these vendors, calls come last."""
+        """Return the blocks' texts, the finish with the usage of all answers, and the end. No text follows a call that
+        is cut off: in a turn of these vendors, calls come last."""
         if cut is not None:
             return self._stop(self._next[self.calls] - 1) + self._end(self.finish.cut)
         pieces = [self._text(block.text) for block in blocks.values()]
@@ -309,12 +309,12 @@ class NumberedWriter(AnswerWriter, ABC):
 
 
 class BlocksWriter(NumberedWriter):
-    """For vendors whose parts are one series: a whole answer has a list of them."""
+    """A writer for vendors that number all parts in one series, and whose whole answers list them."""
 
     parts: ClassVar[Path]
-    """Where a whole answer has the list."""
+    """The path of the list of parts in a whole answer."""
     identity: ClassVar[tuple[str, ...]] = ()
-    """Keys of a whole answer that stay those of the first."""
+    """Keys that keep the first answer's values when two whole answers are joined."""
 
     @staticmethod
     @abstractmethod
@@ -329,7 +329,7 @@ class BlocksWriter(NumberedWriter):
     @staticmethod
     @abstractmethod
     def is_reasoning(part: Any, /) -> bool:
-        """Whether a part is reasoning, which is valid for one model only."""
+        """Whether a part is reasoning, which is valid only for the model that wrote it."""
 
     @staticmethod
     @abstractmethod
@@ -348,8 +348,9 @@ class BlocksWriter(NumberedWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's identity, the first one's parts in front (not its texts, if
-        they must fit a schema), and the usage of both. Its reasoning is left out as in a stream."""
+        """Return the second answer with the first one's identity, with the first one's parts in front (without its
+        texts, if they must fit a schema), and with the usage of both. Reasoning of the second is left out as in a
+        stream."""
         one, other = loads(first), loads(second)
         edits = [Edit((key,), dumps(one[key])) for key in self.identity if key in one and key in other]
         before = zip(raw_elements(first, self.parts), self._parts_in(one), strict=True)

@@ -10,7 +10,7 @@ from callfuse.wire import Payload
 REPEATED: Final = frozenset({"repetition", "repetition_truncation"})
 """Finish reasons of OpenAI's format: vLLM's, and that of Xiaomi and Tencent."""
 _OLLAMA: Final = "token repeat limit reached"
-"""The end of Ollama's error. Before there was one, its streams ended without a word of it."""
+"""The end of Ollama's error. Older versions send no error: their streams end without it."""
 
 
 @dataclass(frozen=True, slots=True)

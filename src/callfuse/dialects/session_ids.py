@@ -16,7 +16,7 @@ Source = tuple[str, object]
 
 CHAIN: Final = "previous_response_id"
 INTERACTION: Final = "previous_interaction_id"
-"""The same of Gemini's Interactions API."""
+"""The key of Gemini's Interactions API that names the interaction which a request continues."""
 CACHE_KEY: Final = "prompt_cache_key"
 
 FIELDS: Final = frozenset(

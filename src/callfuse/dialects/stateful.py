@@ -14,7 +14,7 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit
 
 Recall = Callable[[str], ToolCall | None]
-"""Finds a call by its id; None if it is not known."""
+"""Finds a call by its id; returns None for unknown ids."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from callfuse.model.spent import Tokens
 from callfuse.wire import Payload
 
 MOST: Final = 10**12
-"""Tokens of one answer; a greater number is none."""
+"""The most tokens that one answer may have; greater numbers are ignored."""
 Place = tuple[str, ...]
 """The keys that lead to a value."""
 
@@ -75,7 +75,7 @@ def _either(*names: str) -> tuple[tuple[Place, ...], ...]:
 
 
 NO_COUNTS: Final = TokenCounts(re.compile(rb"(?!)"), (), (), ())
-"""Those of a format that tells none."""
+"""For formats whose answers give no token counts."""
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 CHAT: Final = TokenCounts(
     _USAGE,
@@ -99,7 +99,7 @@ MESSAGES: Final = TokenCounts(
     _named("cache_read_input_tokens"),
 )
 INVOKE: Final = TokenCounts(None, MESSAGES.places, MESSAGES.input, MESSAGES.output, MESSAGES.cached)
-"""The same events, each in base64."""
+"""The counts of `MESSAGES`, in events that are encoded in base64."""
 GEMINI: Final = TokenCounts(
     re.compile(rb'"usageMetadata"'),
     (("usageMetadata",),),

@@ -25,7 +25,7 @@ _SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke")
 
 
 class MessagesDialect(EventDialect):
-    """A dialect whose answers are Anthropic's messages, however they are carried."""
+    """A dialect whose answers are Anthropic's messages, in whatever format they are transported."""
 
     reader: ClassVar = MessagesReader
     model_turn = staticmethod(model_turn)
@@ -46,7 +46,7 @@ class Anthropic(MessagesDialect):
     heartbeat = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def serves(self, path: str) -> bool:
-        """Whether the path is one of messages. On shared paths the body decides. Counting tokens is not an exchange."""
+        """Whether the path serves messages. On shared paths the body decides. Counting tokens is not an exchange."""
         path = path.rstrip("/")
         if path.endswith("/v1/messages"):
             return True
@@ -61,12 +61,12 @@ class Anthropic(MessagesDialect):
         return payload.get("type") == "ping" if payload else sse.is_comment(frame)
 
     def error_body(self, status: int, message: str) -> bytes:
-        """Anthropic's error envelope."""
+        """Return an error in Anthropic's format."""
         kind = _ERROR_TYPES.get(status, "api_error")
         return dumps({"type": "error", "error": {"type": kind, "message": message}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Return a request by `anthropic_version` or tool blocks in messages; an answer by a list `content`."""
+        """Recognise a request by `anthropic_version` or tool blocks in messages, and an answer by a list `content`."""
         by_key = isinstance(value, dict) and "anthropic_version" in value
         if body := body_in(value, "messages", _has_tool_blocks, by_key=by_key):
             return Recorded({"max_tokens": 0} | body.payload)  # `read_request` demands it, and a bare history has none
@@ -74,7 +74,7 @@ class Anthropic(MessagesDialect):
 
 
 def is_messages(payload: Any) -> bool:
-    """Whether a body is a request of Anthropic's: it has messages and `max_tokens` or `anthropic_version`."""
+    """Whether a body is a request to Anthropic's API: it has messages and `max_tokens` or `anthropic_version`."""
     return has_messages(payload) and ("max_tokens" in payload or "anthropic_version" in payload)
 
 

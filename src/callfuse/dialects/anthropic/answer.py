@@ -47,7 +47,7 @@ def is_client_call(block: Any) -> TypeGuard[Payload]:
 
 
 def is_direct(caller: Any) -> bool:
-    """Whether the caller of a call is the model itself; true if none is named."""
+    """Whether the model itself made a call; True if the call names no caller."""
     return caller is None or not isinstance(caller, dict) or caller.get("type") == "direct"
 
 
@@ -89,21 +89,21 @@ class MessagesReader(NumberedReader):
         return (Event(What.BROKE),) if kind == "error" else NO_EVENTS
 
     def _finish(self, reason: Any) -> Sequence[Event]:
-        """Return the event for a stop reason, if there is one."""
+        """Return the event for a stop reason, if there is a stop reason."""
         self._has_reason |= bool(reason)
         if is_one_of(reason, CUTTING):
             return (Event(What.CUT, 0, self.cut_call()),)
         return (Event(What.FINISHED),) if reason else NO_EVENTS
 
     def _stop(self) -> Sequence[Event]:
-        """Return the events for the end of the message. Some vendors send no stop reason: then it is complete if its
-        calls are."""
+        """Return the events for the end of the message. If the vendor sends no stop reason, the message is complete if
+        its calls are."""
         if self._has_reason or self._by_index:
             return (Event(What.ENDED),)
         return (Event(What.FINISHED), Event(What.ENDED))
 
     def _start(self, payload: Payload) -> Sequence[Event]:
-        """Return the event for the start of a block, if it is a call for the client."""
+        """Return the event for the start of a block, if the block is a call for the client."""
         block = payload.get("content_block")
         if not is_client_call(block):
             return NO_EVENTS
@@ -152,7 +152,7 @@ def is_text(block: Any) -> bool:
 
 
 class EventStream(NamedTuple):
-    """How a stream comes, and how events of callfuse's own are written."""
+    """How a stream is split into events, and how callfuse writes its own events."""
 
     form: Format
     write: Callable[[Payload], bytes]
@@ -213,7 +213,7 @@ class MessagesWriter(BlocksWriter):
         return frame.payload is not None and self._is_end(frame.payload)
 
     def _last_text(self, payload: Payload, text: str) -> bytes:
-        """Return a block's text, and the stop reason if the answer has come to its end without one."""
+        """Return a block's text, and the stop reason if the answer ended without a stop reason."""
         return self._text(text) + (self._delta(self.finish.stopped) if payload.get("type") == "message_stop" else b"")
 
     def _splice_other(self, frame: bytes, payload: Payload) -> bytes:
@@ -263,8 +263,8 @@ class MessagesWriter(BlocksWriter):
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """Return the assistant message assembled from the events. Raises CannotReplay for thinking that cannot be put
-    together again; a block of an unknown type with such a delta is left out, as is a call without a name."""
+    """Return the assistant message assembled from the events, without calls that have no name and without unknown
+    blocks that cannot be rebuilt. Raises CannotReplay for thinking that cannot be rebuilt."""
     blocks: dict[int, dict[str, Any]] = {}
     inputs: dict[int, list[str]] = {}
     unknown: set[int] = set()
@@ -290,21 +290,22 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def _own_copy(block: Payload) -> dict[str, Any]:
-    """Return a block that may be changed."""
+    """Return a copy of a block that may be changed."""
     citations = block.get("citations")
     return {**block, "citations": [*citations]} if citations else dict(block)
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """Return the content of a whole answer as an assistant message. Raises CannotReplay if there is none."""
+    """Return the content of a whole answer as an assistant message. Raises CannotReplay if there is no content."""
     if "content" not in payload:
         raise CannotReplay("content")
     return _message(raw_elements(body, ("content",)))
 
 
 def _grow(block: dict[str, Any], delta: Payload) -> bool:
-    """Apply one delta to its block. One of an unknown kind is left out; False if it may be all that the block has, as
-    its type is unknown too. Raises CannotReplay for one of thinking, which must go back whole."""
+    """Apply one delta to its block; leave out a delta of an unknown kind. Return False if the block's type is unknown,
+    too, as the delta may be all that the block has. Raises CannotReplay for an unknown delta of thinking, which must be
+    sent back whole."""
     kind = plain_text_of(delta.get("type"))
     if kind in _TEXTS:
         grow(block, _TEXTS[kind], delta[_TEXTS[kind]])

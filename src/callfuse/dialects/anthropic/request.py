@@ -22,7 +22,7 @@ _CLEARING: Final = "clear_thinking"
 
 
 class MessagesRequest(ResultBlocks):
-    """One request for a message."""
+    """A request for one of Anthropic's messages."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class MessagesRequest(ResultBlocks):
         return id_ if type(id_) is str else str(id_ or ""), result
 
     def _tool_names(self) -> Iterator[Any]:
-        """Yield the names of the tools, then of those added in system messages. Toolsets, e.g. of MCP servers, have no
+        """Yield the names of the tools, then of tools that system messages add. Toolsets, e.g. of MCP servers, have no
         name."""
         if self._payload.get("mcp_servers"):
             yield None
@@ -81,7 +81,7 @@ class MessagesRequest(ResultBlocks):
                         yield definition, ("messages", place, "content", at, "tool", "definition")
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """Yield the client's own tools: the vendor's have a type and no description."""
+        """Yield the client's own tools; the vendor's tools have a type and no description."""
         listed = [(tool, ("tools", at)) for at, tool in enumerate(list_of(self._payload.get("tools")))]
         for tool, path in (*listed, *self._added_tools()):
             if isinstance(tool, dict) and tool.get("type") in _OWN_TYPES:
@@ -98,7 +98,7 @@ class MessagesRequest(ResultBlocks):
         return without_parts(message, path, thinks)
 
     def _without_reasoning_setting(self) -> Iterator[Edit]:
-        """Remove thinking with a budget, and the context edits that need it."""
+        """Yield the edits that remove thinking with a budget, and the context edits that need thinking."""
         thinking = self._payload.get("thinking")
         if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
             return
@@ -113,7 +113,7 @@ class MessagesRequest(ResultBlocks):
         return [Edit(("tool_choice",), b'{"type":"none"}')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return a choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
+        """Return the edits that turn a choice of one tool into `auto`; `any` stays if another tool can be called."""
         choice = self._payload.get("tool_choice")
         kind = choice.get("type") if isinstance(choice, dict) else None
         if kind == "tool":

@@ -44,7 +44,7 @@ class Bedrock(EventDialect):
     is_unfinished = staticmethod(is_unfinished)
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends as Converse's does, streamed or not."""
+        """Whether the path ends as Converse's paths do, for streamed or whole answers."""
         return _PATH.search(path) is not None
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ConverseRequest | None:
@@ -52,19 +52,19 @@ class Bedrock(EventDialect):
         return ConverseRequest(body, payload, target) if has_messages(payload) else None
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
-        """AWS event streams, if the content type says so; else None."""
+        """Return the format of AWS event streams if the content type names them, else None."""
         return AWS_EVENTS if content_type.startswith(MEDIA_TYPE) else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether the frame is a heartbeat of callfuse's kind: Bedrock sends none."""
+        """Whether the frame is a heartbeat that callfuse wrote: Bedrock sends none."""
         return frame == HEARTBEAT
 
     def error_body(self, status: int, message: str) -> bytes:
-        """AWS's error envelope."""
+        """Return an error in AWS's format."""
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Return a request by tool blocks in messages; an answer by an object `output`."""
+        """Recognise a request by tool blocks in messages, and an answer by an object `output`."""
         return body_in(value, "messages", _has_tool_blocks) or answer_in(value, "output", dict)
 
 

@@ -31,8 +31,8 @@ SERVER_TOOL: Final = "server_tool_use"
 
 
 def calls_of(content: Any, exact_values: ExactValues | None = None, position: int = 0) -> list[ToolCall]:
-    """Return the client's calls in content blocks: of an answer, or (with `exact_values`) of the message at `position`
-    of a request."""
+    """Return the calls for the client in content blocks: of an answer, or (with `exact_values`) of the request's
+    message at `position`."""
     calls = []
     for at, use in tool_uses(content):
         path = ("messages", position, "content", at, "toolUse", "input")
@@ -57,7 +57,7 @@ def is_client_use(use: Any) -> TypeGuard[Payload]:
 
 
 class ConverseReader(NumberedReader):
-    """Assembles the calls of one streamed answer. It ends with its metadata, or with its body."""
+    """Assembles the calls of one streamed answer. The answer ends with its metadata, or with its body."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class ConverseReader(NumberedReader):
 
 
 def event_in(payload: Payload | None) -> tuple[str, Payload]:
-    """Return the type of an event, and what it says; both empty if that is no object."""
+    """Return an event's type and its content; both empty if the content is no object."""
     for kind, said in (payload or {}).items():
         return (kind, said) if isinstance(said, dict) else ("", {})
     return "", {}
@@ -116,26 +116,26 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def _content_of(payload: Payload) -> list[Any] | None:
-    """Return the content of a whole answer's message; None if that has no list."""
+    """Return the content of a whole answer's message; None if the content is no list."""
     content = object_of(object_of(payload.get("output")).get("message")).get("content")
     return content if isinstance(content, list) else None
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """Return the message of a whole answer, byte for byte. Raises CannotReplay if there is none."""
+    """Return the message of a whole answer, byte for byte. Raises CannotReplay if there is no message."""
     if not isinstance(object_of(payload.get("output")).get("message"), dict):
         raise CannotReplay("message")
     return raw_at(body, CONTENT[:2])
 
 
 def reasons(block: Any) -> bool:
-    """Whether a content block is reasoning, whose signature is valid for one model only."""
+    """Whether a content block is reasoning, whose signature is valid only for the model that wrote it."""
     return isinstance(block, dict) and "reasoningContent" in block
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """Return the assistant message assembled from the events, without citations, which are output only. Raises
-    CannotReplay for what cannot be put together again; a text without words and a call without a name are left out."""
+    """Return the assistant message assembled from the events, without citations (which are output only), texts without
+    words and calls without a name. Raises CannotReplay for a block that cannot be rebuilt."""
     blocks: dict[int, dict[str, Any]] = {}
     for payload in payloads:
         kind, said = event_in(payload)
@@ -152,7 +152,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def _grow(block: dict[str, Any], delta: Payload) -> None:
-    """Apply one delta to its block. Raises CannotReplay for one of an unknown kind."""
+    """Apply one delta to its block. Raises CannotReplay for a delta of an unknown kind."""
     for part, said in delta.items():
         if part == "text":
             grow(block, "text", said)
@@ -167,7 +167,8 @@ def _grow(block: dict[str, Any], delta: Payload) -> None:
 
 
 def _whole_block(block: dict[str, Any]) -> bytes:
-    """Return a block as JSON; empty if it says nothing. Raises CannotReplay for one that cannot be encoded."""
+    """Return a block as JSON; empty if the block says nothing. Raises CannotReplay for a block that cannot be
+    encoded."""
     block = joined(block)
     if "toolUse" in block:
         use = joined(block["toolUse"])

@@ -19,7 +19,7 @@ from callfuse.wire.jsontext import Edit, Path, dumps
 
 
 class ConverseRequest(ResultBlocks):
-    """One request for a message."""
+    """A request to Bedrock's Converse."""
 
     __slots__ = ("_more", "_tools")
 
@@ -54,7 +54,7 @@ class ConverseRequest(ResultBlocks):
         return str(result.get("toolUseId") or ""), (result.get("content"), status == "error" if status else None)
 
     def _tool_names(self) -> Iterator[Any]:
-        """Yield the names of the tools, then of those in the model's own format, e.g. Anthropic's computer tool."""
+        """Yield the names of the tools, then of the tools in the model's own format, e.g. Anthropic's computer tool."""
         for tool in entries(self._tools.get("tools")):
             if not isinstance(tool, dict):
                 yield None
@@ -64,7 +64,7 @@ class ConverseRequest(ResultBlocks):
             yield name_of(tool)
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """Tools with a specification."""
+        """Yield the tools that have a specification."""
         return described_under("toolSpec", self._tools.get("tools"), ("toolConfig", "tools"))
 
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> list[bytes]:
@@ -78,17 +78,18 @@ class ConverseRequest(ResultBlocks):
         return without_parts(message, path, reasons)
 
     def _without_reasoning_setting(self) -> list[Edit]:
-        """Remove Claude's thinking with a budget: it demands its own thinking in the history."""
+        """Return the edits that turn off Claude's thinking with a budget, which demands Claude's own thinking in the
+        history."""
         thinking = self._more.get("thinking")
         enabled = isinstance(thinking, dict) and thinking.get("type") == "enabled"
         return [Edit(("additionalModelRequestFields", "thinking"), None)] if enabled else []
 
     def _forbid_calls(self) -> list[Edit]:
-        """Raises CannotReplay: no tool choice of Converse forbids tools, and a history with calls needs tools."""
+        """Raise CannotReplay: no tool choice of Converse forbids tools, and a history with calls needs tools."""
         raise CannotReplay("toolChoice")
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return a choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
+        """Return the edits that turn a choice of one tool into `auto`; `any` stays if another tool can be called."""
         choice = self._tools.get("toolChoice")
         kinds = choice if isinstance(choice, dict) else {}
         if "tool" in kinds or ("any" in kinds and len(list_of(self._tools.get("tools"))) < 2):

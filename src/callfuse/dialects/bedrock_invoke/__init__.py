@@ -19,7 +19,7 @@ from callfuse.wire.jsontext import dumps
 
 
 class InvokeReader(MessagesReader):
-    """Assembles the calls of one streamed answer, which an exception of AWS's may break off."""
+    """Assembles the calls of one streamed answer, which an exception of AWS's may end early."""
 
     __slots__ = ()
 
@@ -29,12 +29,12 @@ class InvokeReader(MessagesReader):
 
 
 def _written(payload: Payload) -> bytes:
-    """Return a chunk of callfuse's own."""
+    """Write a chunk of callfuse's own."""
     return chunk(dumps(payload))
 
 
 class InvokeRequest(MessagesRequest):
-    """One request for a message, which the path asks to be streamed."""
+    """A request for a message, whose path asks for a stream."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class InvokeRequest(MessagesRequest):
 
 
 class BedrockInvoke(MessagesDialect):
-    """The dialect `bedrock-invoke`. Its payloads are those of Anthropic's events."""
+    """The dialect `bedrock-invoke`. Its payloads are Anthropic's events."""
 
     name: Final = "bedrock-invoke"
     backend: Final = "anthropic"
@@ -58,7 +58,7 @@ class BedrockInvoke(MessagesDialect):
     reader: ClassVar = InvokeReader
 
     def serves(self, path: str) -> bool:
-        """Whether the path is that of streams. The body decides whether the model's format is read."""
+        """Whether the path is the one for streams. The body decides whether the dialect reads the model's format."""
         return path.rstrip("/").endswith("/invoke-with-response-stream")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InvokeRequest | None:
@@ -66,7 +66,7 @@ class BedrockInvoke(MessagesDialect):
         return InvokeRequest(body, payload, target) if is_messages(payload) else None
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
-        """AWS event streams, if the content type says so; else None."""
+        """Return the format of AWS event streams if the content type names them, else None."""
         return AWS_CHUNKS if content_type.startswith(MEDIA_TYPE) else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
@@ -74,9 +74,9 @@ class BedrockInvoke(MessagesDialect):
         return payload.get("type") == "ping" if payload else frame == HEARTBEAT
 
     def error_body(self, status: int, message: str) -> bytes:
-        """AWS's error envelope."""
+        """Return an error in AWS's format."""
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """None: recorded bodies are those of `anthropic`."""
+        """Return None: the dialect `anthropic` reads recorded bodies."""
         return None

@@ -35,10 +35,10 @@ class Cohere(EventDialect):
         return CohereRequest(body, payload) if has_messages(payload) else None
 
     def error_body(self, status: int, message: str) -> bytes:
-        """Cohere's error envelope."""
+        """Return an error in Cohere's format."""
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Return an answer by an object `message` beside a `finish_reason`; recorded messages look like OpenAI
+        """Recognise an answer by an object `message` beside a `finish_reason`. Recorded messages look like OpenAI
         chat's."""
         return answer_in(value, "message", dict) if isinstance(value, dict) and "finish_reason" in value else None

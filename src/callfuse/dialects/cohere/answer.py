@@ -72,7 +72,8 @@ class CohereReader(NumberedReader):
         return NO_EVENTS
 
     def _end(self, reason: Any) -> Sequence[Event]:
-        """Return the events for the end. A call that has not ended counts as cut off, whatever the finish reason."""
+        """Return the events for the end of the answer. A call that has not ended counts as cut off, whatever the finish
+        reason."""
         cut = next(iter(self._by_index.values()), None)
         return (
             Event(What.CUT, 0, cut) if cut or is_one_of(reason, CUTTING) else Event(What.FINISHED),
@@ -86,17 +87,17 @@ def delta_of(payload: Payload) -> Payload:
 
 
 def message_of(payload: Payload) -> Payload:
-    """Return the part of a message in an event."""
+    """Return the message in an event's delta."""
     return object_of(delta_of(payload).get("message"))
 
 
 def part_of(payload: Payload) -> Payload:
-    """Return the part of a call in an event."""
+    """Return the piece of a call in an event."""
     return object_of(message_of(payload).get("tool_calls"))
 
 
 def function_of(payload: Payload) -> Payload:
-    """Return the part of a call's function in an event."""
+    """Return the piece of a call's function in an event."""
     return object_of(part_of(payload).get("function"))
 
 
@@ -122,7 +123,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 class NestedUsage(TokenUsage):
-    """Adds up `tokens` and `billed_units`, each by itself, and the counts beside them."""
+    """Adds up `tokens` and `billed_units`, each on its own, and the counts beside them."""
 
     def __init__(self, *, summed: bool) -> None:
         super().__init__("output", summed=summed)
@@ -138,7 +139,7 @@ class NestedUsage(TokenUsage):
         return self.total()
 
     def next_answer(self) -> None:
-        """The counts that follow are another answer's."""
+        """Begin to count another answer."""
         super().next_answer()
         for usage in self._nested.values():
             usage.next_answer()
@@ -168,7 +169,7 @@ class CohereWriter(NumberedWriter):
 
     @property
     def may_continue(self) -> bool:
-        """False once content has left that must fit a schema: a second one would break it."""
+        """Whether another answer may follow: False once the client has content that must fit a schema."""
         return not (self._structured and self._next[_CONTENT])
 
     def note_sent(self, payload: Payload) -> None:
@@ -206,7 +207,7 @@ class CohereWriter(NumberedWriter):
         return block.finish.upper() if block.finish else self.finish.stopped
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
-        """Return an event as it is: a plan that leaves now stands before the next answer's."""
+        """Return an event unchanged, and note it, so that a plan in it precedes the next answer's plan."""
         self.note_sent(payload)
         return frame
 
@@ -229,8 +230,8 @@ class CohereWriter(NumberedWriter):
         return frame
 
     def _splice_part(self, frame: bytes, payload: Payload, part: NumberedPart) -> bytes:
-        """Return an event of the next answer. Calls keep their numbers, as all those before were withheld. A citation
-        goes with the content that it refers to, and has that one's number."""
+        """Rewrite an event of the next answer. Calls keep their numbers, as all earlier calls were withheld. A citation
+        is left out with the content that it refers to, else it gets the new number of that content."""
         if part.series == _CALLS:
             return frame
         citation: Any = message_of(payload).get("citations") if part.series == _CITATIONS else None
@@ -287,8 +288,8 @@ class CohereWriter(NumberedWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's id, the first one's plan and content in front (not its texts,
-        if they must fit a schema), and the usage of both."""
+        """Return the second answer with the first one's id, with the first one's plan and content in front (without
+        texts that must fit a schema), and with the usage of both."""
         if foreign:
             second = _without(second, is_thinking)
         if self._structured:
@@ -320,7 +321,7 @@ def _is_text(block: Any) -> bool:
 
 
 def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
-    """Return an answer without some of its content blocks and the citations of them; other citations are renumbered."""
+    """Return an answer without some of its content blocks and their citations; other citations are renumbered."""
     message = loads(body)["message"]
     content = message.get("content")
     blocks = content if isinstance(content, list) else ()
@@ -337,7 +338,7 @@ def _without(body: bytes, is_gone: Callable[[Any], bool]) -> bytes:
 
 
 def _shift_citation(citation: bytes, blocks: int) -> bytes:
-    """Return a citation of the second answer, whose content now stands behind this many blocks."""
+    """Return a citation of the second answer, whose content now follows this many blocks of the first."""
     index = index_of(object_of(loads(citation)).get("content_index"))
     return apply(citation, [Edit(("content_index",), dumps(index + blocks))])
 
@@ -376,7 +377,7 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 
 def _content(message: Payload) -> Payload:
-    """Return the content in an event's part of a message. Raises CannotReplay if it is not an object."""
+    """Return the content in an event's message. Raises CannotReplay if the content is not an object."""
     content = message.get("content")
     if not isinstance(content, dict):
         raise CannotReplay("content")
@@ -384,8 +385,8 @@ def _content(message: Payload) -> Payload:
 
 
 def _grow(block: Payload, delta: Payload) -> None:
-    """Add a delta to its block; what is no text is left out, as nobody is known to want it. Raises CannotReplay if the
-    text itself is none."""
+    """Add the text of a delta to its block; other values are left out, as no vendor is known to want them back. Raises
+    CannotReplay if the text is no text."""
     for key, value in delta.items():
         if isinstance(value, str) and key != "type":
             grow(block, key, value)

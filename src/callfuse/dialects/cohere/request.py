@@ -14,7 +14,7 @@ _NO_TOKENS: Final = {"billed_units": _NONE, "tokens": _NONE}
 
 
 class CohereRequest(ChatRequest):
-    """One request of Cohere's chat."""
+    """A request to Cohere's chat API."""
 
     __slots__ = ()
 
@@ -40,8 +40,7 @@ class CohereRequest(ChatRequest):
         return [Edit(("tool_choice",), b'"NONE"')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """`REQUIRED` stays if there is another tool to call; otherwise the choice is removed, which leaves the model
-        free."""
+        """Keep `REQUIRED` if another tool can be called; otherwise return the edit that removes the choice."""
         if self._payload.get("tool_choice") == "REQUIRED" and len(self._payload.get("tools") or ()) < 2:
             return [Edit(("tool_choice",), None)]
         return []

@@ -55,7 +55,7 @@ class Gemini:
         return GeminiRequest(body, payload, target)
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
-        """Server-sent events, or a JSON array in pieces; None for a whole body."""
+        """Return the format of server-sent events, or of a JSON array in pieces; None for a whole body."""
         if content_type.startswith(b"text/event-stream"):
             return CRLF_EVENTS
         return JSON_ARRAY if asked and content_type.startswith(b"application/json") else None
@@ -65,7 +65,7 @@ class Gemini:
         return payload is None and (frame in _BLANKS or sse.is_comment(frame))
 
     def is_end(self, frame: bytes) -> bool:
-        """False: an answer ends with its body."""
+        """Return False: an answer ends with its body, not with a frame."""
         return False
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
@@ -81,10 +81,10 @@ class Gemini:
         return bool(called - answered) or run > 0
 
     def error_body(self, status: int, message: str) -> bytes:
-        """Google's error envelope."""
+        """Return an error in Google's format."""
         return dumps({"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Return a request by `contents` with `parts`; an answer by `candidates`."""
+        """Recognise a request by `contents` with `parts`, and an answer by `candidates`."""
         body = body_in(value, "contents", lambda content: isinstance(content.get("parts"), list), by_key=True)
         return body or answer_in(value, "candidates", list)

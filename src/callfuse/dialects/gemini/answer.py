@@ -50,8 +50,8 @@ def parts_of(candidate: Payload) -> Sequence[Payload]:
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """Yield what the model says in a chunk, or in a whole answer; each candidate has one text and one row of
-    thoughts."""
+    """Yield what the model says in a chunk, or in a whole answer. Each candidate has one text, and all its thoughts
+    form one reasoning."""
     for candidate in candidates_of(payload):
         for part in parts_of(candidate):
             kind = REASONING if part.get("thought") else TEXT
@@ -64,7 +64,7 @@ def parts_path(place: int) -> Path:
 
 
 class _PartialCall(OpenCall):
-    """A call whose arguments come as `parts`, until it is closed."""
+    """A call whose arguments come in `parts` until the call is closed."""
 
     __slots__ = ("parts",)
 
@@ -72,7 +72,7 @@ class _PartialCall(OpenCall):
 
     @property
     def arguments(self) -> Any:
-        """The value so far."""
+        """The arguments so far."""
         return super().arguments if self.closed else join_or_keep(self.value, self.parts)
 
     def add(self, parts: Sequence[Any]) -> None:
@@ -82,7 +82,7 @@ class _PartialCall(OpenCall):
 
 
 class GeminiReader(Reader):
-    """Assembles the calls of one answer. OPENED and CLOSED events, and entries, only with `trace`."""
+    """Assembles the calls of one answer. Reports OPENED and CLOSED events, and entries, only with `trace`."""
 
     __slots__ = ("_growing", "_last", "_trace")
 
@@ -111,7 +111,7 @@ class GeminiReader(Reader):
         return events or NO_EVENTS
 
     def _take(self, events: list[Event], choice: int, function: Payload, part: Payload) -> OpenCall | None:
-        """Read a part with a call or a piece of one; returns the call that it belongs to."""
+        """Read a part with a call or a piece of a call; return that call."""
         name = plain_text_of(function.get("name"))
         if name:
             if self._growing:
@@ -142,7 +142,7 @@ class GeminiReader(Reader):
         return partial
 
     def _close(self, events: list[Event], choice: int) -> None:
-        """Close the growing call of a choice, if there is one."""
+        """Close the growing call of a choice, if there is a growing call."""
         call = self._growing.pop(choice, None)
         if call is None:
             return
@@ -170,7 +170,7 @@ def calls_by_candidate(reader: GeminiReader, payload: Payload) -> list[list[Open
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """Return the calls of each candidate of a whole answer. They are always complete."""
+    """Return the calls of each candidate of a whole answer. These calls are always complete."""
     by_candidate = calls_by_candidate(GeminiReader(trace=True), payload)
     return [
         WholeChoice(number_of(candidate), tuple(call.complete() for call in calls))
@@ -179,7 +179,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """Return the model's turn, as a content of the next request, from all chunks of one candidate.
+    """Rebuild the model's turn, as a content of the next request, from all chunks of one candidate.
 
     Parts stay as they came, with signatures. Pieces of texts and of calls are joined, but no text joins a part with a
     signature. Raises CannotReplay if a call cannot be assembled.
@@ -209,7 +209,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def _add(parts: list[Payload], part: Payload) -> None:
-    """Append a part that is not a call; a text is joined to the text before it."""
+    """Append a part that is not a call; a text is joined to a text before it."""
     if not part.keys() <= TEXT_KEYS:
         parts.append(part)
     elif text := part.get("text"):
@@ -221,7 +221,8 @@ def _add(parts: list[Payload], part: Payload) -> None:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """Return the content of a whole answer, byte for byte, with its role. Raises CannotReplay if it has none."""
+    """Return the content of a whole answer, byte for byte, with its role. Raises CannotReplay if there is no
+    content."""
     content = raw_at(body, ("candidates", 0, "content"))
     if not content.startswith(b"{"):
         raise CannotReplay("content")

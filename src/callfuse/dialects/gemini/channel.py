@@ -11,8 +11,8 @@ _BLANK_LINES: Final = (b"\r\n\r\n", b"\n\n", b"\r\r")
 
 
 class Channel:
-    """The output of one client's stream. Keeps an array valid when elements are removed or inserted: the first element
-    follows the bracket, every other one a comma."""
+    """The output of one client's stream. Keeps a JSON array valid when elements are removed or inserted: the first
+    element follows the bracket, every other element a comma."""
 
     def __init__(self, *, is_array: bool) -> None:
         self._is_array = is_array
@@ -31,7 +31,7 @@ class Channel:
         self._has_spliced = False
 
     def chunk(self, payload: Payload) -> bytes:
-        """Return a chunk of callfuse's own."""
+        """Write a chunk of callfuse's own."""
         if not self._is_array:
             return b"data: " + dumps_ascii(payload) + b"\r\n\r\n"
         lead = b",\r\n" if self._has_element else b"["
@@ -39,8 +39,8 @@ class Channel:
         return lead + dumps_ascii(payload)
 
     def edit(self, frame: bytes, edits: Sequence[Edit], *, spliced: bool = False) -> bytes:
-        """Return a chunk with these edits. `spliced`: it is of the next answer, and may leave after chunks that
-        wait."""
+        """Apply these edits to a chunk. `spliced`: the chunk is part of the next answer, and may be sent after chunks
+        that still wait."""
         frame = self._editor.edit(frame, edits)
         if not self._is_array:
             return frame
@@ -50,13 +50,13 @@ class Channel:
         return with_separator(frame, first=first)
 
     def bare(self, frame: bytes, *, ends: bool = True) -> bytes:
-        """Return a frame without payload; empty if it would end a stream that goes on (`ends=False`)."""
+        """Return a frame without payload; empty if the frame would end a stream that continues (`ends=False`)."""
         if not self.is_end(frame):
             return frame
         return self.end() if ends else b""
 
     def terminate(self, frame: bytes) -> bytes:
-        """Return a frame with its blank line, which the last frame of an answer may lack."""
+        """Return a frame with a blank line at its end, which the last frame of an answer may lack."""
         return frame if self._is_array or frame.endswith(_BLANK_LINES) else frame.rstrip(b"\r\n") + b"\r\n\r\n"
 
     def is_end(self, frame: bytes) -> bool:
@@ -64,11 +64,11 @@ class Channel:
         return self._is_array and b"]" in frame
 
     def is_separator(self, frame: bytes) -> bool:
-        """Whether a frame is the line end that Google puts between an element and the next one's comma."""
+        """Whether a frame is the line end that Google writes between an element and the next comma."""
         return self._is_array and not frame.strip()
 
     def end(self) -> bytes:
-        """Return the end of the stream; events need none."""
+        """Return the bytes that end the stream; empty for events, which need none."""
         if not self._is_array:
             return b""
         return b"]" if self._has_element or self._has_spliced else b"[]"

@@ -36,8 +36,8 @@ def _snake(name: str) -> str:
 
 
 def key(holder: Any, name: str) -> str:
-    """Return the spelling in which an object has the key `name` (given in camelCase); `name` itself if it has
-    neither."""
+    """Return the spelling of the key `name` (given in camelCase) in an object; `name` itself if the object has neither
+    spelling."""
     if not isinstance(holder, dict) or name in holder or _snake(name) not in holder:
         return name
     return _snake(name)
@@ -66,7 +66,7 @@ def _is_bare(part: Payload) -> bool:
 
 
 def replace_signatures(parts: Sequence[Any], path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
-    """Edits that prepare the signatures of the parts at `path` for another model, `reader`.
+    """Yield the edits that prepare the signatures of the parts at `path` for another model, `reader`.
 
     Every signature is removed; the first call of an answer gets Google's documented stand-in if the model demands one.
     `begins`: the first call here is the first of its answer.
@@ -83,8 +83,8 @@ def replace_signatures(parts: Sequence[Any], path: Path, reader: str, *, begins:
 
 
 def remove_thoughts(parts: Sequence[Any], content: Path, reader: str) -> Iterator[Edit]:
-    """Edits that prepare the content at the path `content` for another model, `reader`. A content of a history (its
-    path is not empty) with nothing but thoughts is removed."""
+    """Yield the edits that prepare the content at the path `content` for another model, `reader`. A content of a
+    history (its path is not empty) with nothing but thoughts is removed."""
     gone = thoughts(parts)
     if content and gone and len(gone) == len(parts):
         yield Edit(content, None)
@@ -94,8 +94,8 @@ def remove_thoughts(parts: Sequence[Any], content: Path, reader: str) -> Iterato
 
 
 def arguments_of(function: Payload) -> Any:
-    """Return the arguments of a complete call: an object, empty text if it has none, or the pieces if they cannot be
-    joined."""
+    """Return the arguments of a complete call: an object, an empty text for no arguments, or the pieces if they cannot
+    be joined."""
     arguments = function.get("args")
     if pieces := list_of(function.get("partialArgs")):
         return join_or_keep(arguments, pieces)
@@ -103,7 +103,7 @@ def arguments_of(function: Payload) -> Any:
 
 
 def join_or_keep(opening: Any, pieces: Sequence[Payload]) -> Any:
-    """As `join_pieces`, but returns the pieces if they cannot be joined."""
+    """Join pieces as `join_pieces` does, or return them unchanged if they cannot be joined."""
     try:
         return join_pieces(opening, pieces)
     except UnknownPieceError:
@@ -111,11 +111,11 @@ def join_or_keep(opening: Any, pieces: Sequence[Payload]) -> Any:
 
 
 class UnknownPieceError(ValueError):
-    """A piece of arguments with a place or value of an unknown kind."""
+    """Raised for a piece of arguments with a place or value of an unknown kind."""
 
 
 def join_pieces(opening: Any, pieces: Iterable[Payload]) -> Payload:
-    """Return the arguments of one call: those that it opened with, completed by its `partialArgs` in order.
+    """Return the arguments of one call: its first arguments, completed by its `partialArgs` in order.
 
     Pieces of a string are joined as long as they have `willContinue`. Raises UnknownPieceError.
     """
@@ -167,7 +167,7 @@ def _parse_path(text: str) -> Path:
 
 
 def _holder(root: Payload, path: Path) -> Any:
-    """Return the object or array that holds the last step of a path; created with all its parents if need be."""
+    """Return the object or array that holds the last step of a path; created with all its parents if missing."""
     holder: Any = root
     for step, following in zip(path, (*path[1:], None), strict=True):
         if isinstance(step, int):

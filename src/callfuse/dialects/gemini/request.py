@@ -63,7 +63,7 @@ may have hundreds."""
 
 
 class GeminiRequest(RequestWithHistory):
-    """One request: parsed body, its bytes, and what the path says."""
+    """A request to Gemini: its parsed body, its bytes, and what its path says."""
 
     __slots__ = (
         "_contents",
@@ -130,15 +130,15 @@ class GeminiRequest(RequestWithHistory):
                 yield Speaker.USER, at, self._parts(at)
 
     def _begins_turn(self, at: int) -> bool:
-        """Whether a timeline begins at a content: it is a person's, and no nudge."""
+        """Whether a content begins a timeline: a person wrote it, and it is no nudge."""
         return self._is_real_user(at) and (self._is_no_nudge(at) or at not in self._nudges.added)
 
     def _is_no_nudge(self, at: int) -> bool:
-        """Cheap pre-check: whether a content of the user's does not stand behind results."""
+        """Whether a cheap check shows that a user's content is no nudge: no results stand before it."""
         return not at or self._is_model(at - 1)
 
     def _is_seam(self, at: int) -> bool:
-        """Whether an answer begins at a position, behind a content that is not the model's."""
+        """Whether an answer begins at a position, behind a content that the model did not write."""
         return 0 < at < self.length and self._is_model(at) and not self._is_model(at - 1)
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
@@ -161,14 +161,15 @@ class GeminiRequest(RequestWithHistory):
             yield Round(pair(calls, list(zip(ids, results, strict=True)), keys), at)
 
     def _shown_behind(self, at: int) -> list[Any]:
-        """Return what is shown beside the function responses in the content at this place, and in the one behind it."""
+        """Return the media beside the function responses in the content at this place, and in the next content."""
         beside = [part for part in self._parts(at) if get(part, FUNCTION_RESPONSE) is None]
         is_spoken = at + 1 < self.length and self._is_real_user(at + 1)
         return [*media_of(beside), *(media_of(self._parts(at + 1)) if is_spoken else ())]
 
     def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
-        """Yield the answers with calls from a position on, newest first, as (position, calls, responses); None for a
-        message of a person. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
+        """Yield the answers with calls from a position on, newest first, as (position, calls, responses), with None for
+        each message of a person. An answer may be several contents in a row: google-genai's chats keep one per
+        chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []  # these two backwards, as the contents are read
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
@@ -193,12 +194,12 @@ class GeminiRequest(RequestWithHistory):
         return parts if type(parts) is list else ()
 
     def _is_model(self, at: int) -> bool:
-        """Whether a content is the model's."""
+        """Whether the model wrote a content."""
         content = self._contents[at]
         return isinstance(content, dict) and content.get("role") == "model"
 
     def _is_real_user(self, at: int) -> bool:
-        """Whether a content is a message of a person. Text beside function responses is a harness's reminder."""
+        """Whether a person wrote a content. Text beside function responses is a harness's reminder."""
         parts = self._parts(at)
         if self._is_model(at) or not parts:
             return False
@@ -320,7 +321,7 @@ class GeminiRequest(RequestWithHistory):
         return [Edit((outer, key(config, "functionCallingConfig")), b'{"mode":"NONE"}')]
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return the edits that turn a choice of one tool into `AUTO`; `ANY` stays if there is another tool to call."""
+        """Return the edits that turn a choice of one tool into `AUTO`; `ANY` stays if another tool can be called."""
         outer = key(self._payload, "toolConfig")
         config = self._payload.get(outer)
         choice = get(config, "functionCallingConfig")
@@ -359,7 +360,7 @@ class GeminiRequest(RequestWithHistory):
         return OwnAnswer(content_type, channel.chunk(self._own_payload(text)) + channel.end())
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """Return what a person typed in a content; None if it is not a person's."""
+        """Return what a person typed in a content; None if no person wrote the content."""
         return read_typed(("contents", at), self._parts(at), key="parts") if self._is_real_user(at) else None
 
     def has_result(self, at: int) -> bool:
@@ -367,25 +368,25 @@ class GeminiRequest(RequestWithHistory):
         return any(get(part, FUNCTION_RESPONSE) is not None for part in self._parts(at))
 
     def speech(self, at: int) -> Utterance:
-        """Return what the model says in a content. A thought is nothing said."""
+        """Return what the model says in a content. Thoughts do not count."""
         if not self._is_model(at):
             return NOTHING_SAID
         said = [part for part in self._parts(at) if type(part) is dict and not part.get("thought")]
         return speech_of(said, calls=bool(self._calls(at)))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """Return the edits that append a text to a content of the user's; none to others."""
+        """Return the edits that append a text to a user's content; none for other contents."""
         parts = [] if self._is_model(at) or self.has_result(at) else self._parts(at)
         return append_text(("contents", at, "parts"), parts, text, text_part=None) if parts else []
 
     def own_text(self, at: int) -> str | None:
-        """Return callfuse's own text in a content of the model's; None if it is not the model's."""
+        """Return callfuse's own text in a content of the model's; None for other contents."""
         return own_text(self._parts(at)) if self._is_model(at) else None
 
 
 def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tuple[list[str], list[str]]:
-    """Return the keys that match calls to responses, for both: ids if any response has a call's id, else names; empty
-    for a response that matches none."""
+    """Return the keys that match calls to responses: ids if any response has a call's id, else names. A response that
+    matches no call gets an empty key."""
     known = {call.id for call in calls if call.id}
     if any(is_one_of(function.get("id"), known) for function in functions):
         return [call.id for call in calls], [str(function.get("id") or "") for function in functions]
@@ -395,8 +396,8 @@ def _pairing_keys(calls: Sequence[ToolCall], functions: Sequence[Payload]) -> tu
 
 
 def _result(function: Payload) -> Result:
-    """Return the result in a function response: its object, or the value that clients wrap into one, with the parts
-    beside it."""
+    """Return the result in a function response: its object, or the value that clients wrap into an object, with the
+    parts beside it."""
     content = function.get("response")
     is_error: bool | None = None
     if isinstance(content, dict):

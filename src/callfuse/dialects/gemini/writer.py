@@ -1,4 +1,4 @@
-"""Writes Gemini's answers on after calls have been withheld, streamed or whole.
+"""Continues Gemini's answers after calls have been withheld, streamed or whole.
 
 Written chunks have the stream's id and model version. Each has a candidate with parts, because google-genai's chats
 drop an answer if one of its chunks has none. If a chunk must stay but loses its only part, it gets an empty text, with
@@ -29,13 +29,13 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import END, Edit, NotJSON, apply, dumps_ascii, loads
 
 _ERROR_REASON: Final = "OTHER"
-"""The vendor's finish reason nearest to `error`."""
+"""The vendor's finish reason that is closest to `error`."""
 _HEAD: Final = ("modelVersion", "createTime", "responseId")
 _NEEDS_NO_CHUNK: Final = frozenset({"content", "index", "finishReason", "finishMessage", "safetyRatings", "tokenCount"})
 """Keys of a candidate that do not justify a chunk of their own."""
 _OUTPUTS: Final = "(candidatesTokenCount|thoughtsTokenCount|candidatesTokensDetails)$"
 _COUNTS: Final = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
-"""The counts that the total is made of."""
+"""The counts that add up to the total."""
 _EMPTY_PART: Final = b'{"text":""}'
 
 
@@ -61,7 +61,7 @@ class GeminiWriter(AnswerWriter):
 
     @property
     def may_continue(self) -> bool:
-        """False once text has left that must fit a schema: a second text would break it."""
+        """Whether another answer may follow: False once the client has text that must fit a schema."""
         return not (self._structured and self._texts)
 
     def note_sent(self, payload: Payload) -> None:
@@ -70,7 +70,7 @@ class GeminiWriter(AnswerWriter):
         self._note(payload)
 
     def _note(self, payload: Payload, *, seen: bool = True) -> None:
-        """Note a chunk's head, usage and, if the client has `seen` it, texts."""
+        """Note a chunk's head and usage and, if the client has `seen` the chunk, its texts."""
         self._note_head(payload)
         self._usage.see(payload.get("usageMetadata"))
         for candidate in candidates_of(payload):
@@ -107,15 +107,15 @@ class GeminiWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _stand_ins(self, frames: Sequence[Frame], withheld: set[OpenCall]) -> dict[int, list[Edit]]:
-        """Return the edits, by a frame's `id()`, that give delivered calls the stand-in for a withheld call's
-        signature."""
+        """Return, by a frame's `id()`, the edits that give delivered calls the stand-in for the signature of a withheld
+        call."""
         model = str(self._head.get("modelVersion") or self._model)
         found = stand_ins(frames, withheld, lambda call: SIGNATURE in call.extra, model)
         return {at: [Edit((*path, SIGNATURE), dumps_ascii(STAND_IN)) for path in paths] for at, paths in found.items()}
 
     def _thin(self, frame: Frame, withheld: set[OpenCall], blocks: dict[int, Block]) -> tuple[list[Edit], bool]:
-        """Return the edits that remove withheld calls from a frame and insert blocks at the end of their choices;
-        inserted ones are removed from `blocks`. And whether the frame has nothing left to say."""
+        """Return the edits that remove withheld calls from a frame and insert blocks at the end of their choices, and
+        whether the frame then has nothing left to say. Inserted blocks are removed from `blocks`."""
         edits: list[Edit] = []
         candidates = candidates_of(frame.payload or {})
         hollow = bool(candidates)
@@ -166,8 +166,8 @@ class GeminiWriter(AnswerWriter):
         return f"\n\n{text}" if before else text
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Return the held chunks without withheld calls, finish and end; without text that must fit a schema, because
-        another follows."""
+        """Return the held chunks without withheld calls, finish and end, and without text that must fit a schema,
+        because the next answer has its own."""
         pieces: list[bytes] = []
         for frame in frames:
             if frame.payload is None:
@@ -188,7 +188,7 @@ class GeminiWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _superseded(self, candidate: Payload) -> list[int]:
-        """Return the indexes of the parts that give way to those of the next answer: texts that must fit a schema."""
+        """Return the indexes of the parts that the next answer's replace: texts that must fit a schema."""
         return [at for at, part in enumerate(parts_of(candidate)) if self._structured and is_answer_text(part)]
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -199,15 +199,15 @@ class GeminiWriter(AnswerWriter):
         self._called = False
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """Return a chunk of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Rewrite a chunk of the next answer for this stream; empty if the client must not see it."""
         if payload is None:
             return self._channel.bare(frame)
         edits, hollow = self._splice(payload)
         return b"" if hollow else self._channel.edit(frame, edits, spliced=True)
 
     def _splice(self, payload: Payload) -> tuple[list[Edit], bool]:
-        """Return the edits that turn a payload of the next answer into one of this stream; and whether it has nothing
-        left to say."""
+        """Return the edits that turn a payload of the next answer into a payload of this stream, and whether that has
+        nothing left to say."""
         edits = [
             Edit((name,), dumps_ascii(value)) for name, value in self._head.items() if payload.get(name, value) != value
         ]
@@ -267,8 +267,9 @@ class GeminiWriter(AnswerWriter):
         return apply(body, [*self._stand_ins([frame], gone).get(id(frame), ()), *edits])
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's head, the first one's parts in front (not its texts, if they
-        must fit a schema), and the usage of both. Raises NotJSON if the second's first candidate is no object."""
+        """Return the second answer with the first one's head, with the first one's parts in front (without its texts,
+        if they must fit a schema), and with the usage of both. Raises NotJSON if the second's first candidate is no
+        object."""
         self._is_whole = True
         one, other = loads(first), loads(second)
         if not raw_at(second, ("candidates", 0)).startswith(b"{") and other.get("candidates"):
@@ -294,7 +295,7 @@ def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> li
 
 
 def _empty_texts(candidate: Payload, gone: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the indexes of the parts, apart from those at `gone`, that are empty texts: nothing else, or with a
+    """Return the indexes of the parts, apart from those at `gone`, that have only an empty text, or an empty text and a
     signature.
 
     Gemini CLI drops a content with such a part from its history, whatever stands beside it.
@@ -309,7 +310,7 @@ def _empty_texts(candidate: Payload, gone: Sequence[int]) -> tuple[list[int], li
 
 
 def _is_hollow(candidate: Payload, gone: Sequence[int]) -> bool:
-    """Whether a candidate without these parts has nothing left to say."""
+    """Whether a candidate has nothing left to say once the parts at `gone` are removed."""
     if not candidate.keys() <= _NEEDS_NO_CHUNK:
         return False
     lost = set(gone)

@@ -44,23 +44,23 @@ class Interactions(EventDialect):
         return _PATH.search(path) is not None
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InteractionsRequest | None:
-        """Return the request, if the body has an input. None in the background without a stream: it is answered before
-        the model has said anything."""
+        """Return the request if the body has an input. None for an answer in the background without a stream, whose
+        request is answered before the model has said anything."""
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         return InteractionsRequest(body, payload) if isinstance(payload.get("input"), str | list) else None
 
     def answer_id(self, payload: Payload) -> str:
-        """Return the id of the interaction, from its body or an event with it; empty if there is none."""
+        """Return the id of the interaction, from its body or from an event that has it; empty if there is none."""
         interaction = object_of(payload.get("interaction"))
         return str(interaction.get("id") or ("steps" in payload and payload.get("id")) or "")
 
     def error_body(self, status: int, message: str) -> bytes:
-        """Return the API's error envelope."""
+        """Return an error in the API's format."""
         return dumps({"error": {"code": str(status), "message": message}})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Return a request by steps in its `input`; an answer by a list `steps`."""
+        """Recognise a request by steps in its `input`, and an answer by a list `steps`."""
         body = body_in(
             value, "input", lambda step: step.get("type") in (RESULT, "user_input", "model_output", "thought")
         )

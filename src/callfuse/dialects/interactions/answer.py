@@ -58,14 +58,14 @@ class InteractionsReader(NumberedReader):
         return self._open(payload.get("index"), step.get("id"), step.get("name"), begun)
 
     def _end(self, status: Any) -> Sequence[Event]:
-        """Return the events for the end."""
+        """Return the events for the end of the answer."""
         if is_one_of(status, CUTTING):
             return (Event(What.CUT, 0, self.cut_call()), Event(What.ENDED))
         return (Event(What.FINISHED), Event(What.ENDED))
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """Yield what the model says in an event, or in a whole interaction. Of its thoughts there are summaries."""
+    """Yield what the model says in an event, or in a whole interaction. Thoughts come as summaries only."""
     if payload.get("event_type") == "step.delta":
         place, delta = index_of(payload.get("index")), object_of(payload.get("delta"))
         if delta.get("type") == "text":
@@ -100,7 +100,7 @@ def is_unfinished(payloads: Iterable[Payload]) -> bool:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """Return the id and the steps of a whole answer. Raises CannotReplay if there are none."""
+    """Return the id and the steps of a whole answer. Raises CannotReplay if it has no steps."""
     steps = raw_elements(body, ("steps",))
     if not steps:
         raise CannotReplay("steps")
@@ -112,8 +112,8 @@ def _turn(id_: str, steps: Sequence[bytes]) -> bytes:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """Return the id and the steps assembled from the events. Raises CannotReplay for what cannot be put together again;
-    calls without a name are left out."""
+    """Return the id and the steps assembled from the events, without calls that have no name. Raises CannotReplay for a
+    step that cannot be rebuilt."""
     steps: dict[int, dict[str, Any]] = {}
     arguments: dict[int, list[str]] = {}
     id_ = ""
@@ -134,7 +134,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def _grow(step: dict[str, Any], delta: Payload) -> None:
-    """Apply one delta to its step. Raises CannotReplay for one of an unknown kind."""
+    """Apply one delta to its step. Raises CannotReplay for a delta of an unknown kind."""
     kind = delta.get("type")
     if kind == "text":
         content = step["content"] = [*list_of(step.get("content"))] or [{"type": "text"}]
@@ -153,7 +153,7 @@ def _grow(step: dict[str, Any], delta: Payload) -> None:
 
 
 def _encode(step: dict[str, Any]) -> bytes:
-    """Return a step as JSON. Raises CannotReplay for one that cannot be encoded."""
+    """Return a step as JSON. Raises CannotReplay for a step that cannot be encoded."""
     if isinstance(step.get("content"), list):
         step = step | {"content": [joined(part) if isinstance(part, dict) else part for part in step["content"]]}
     return encoded(step, f"{step.get('type')}")

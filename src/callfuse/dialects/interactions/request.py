@@ -1,6 +1,6 @@
 """Requests of the Interactions API: reads rounds with their results, writes changed bodies that keep all other bytes.
 
-The input is a text, a list of contents, or a list of steps. A chain goes on by `previous_interaction_id`.
+The input is a text, a list of contents, or a list of steps. A chain continues by `previous_interaction_id`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,11 +53,11 @@ _GOOGLES: Final = frozenset({
 """Tools that Google runs, or whose calls have steps of their own."""
 _CHOICE: Final = ("generation_config", "tool_choice")
 _PARTS: Final = {CALL: Part.CALL, RESULT: Part.RESULT, USER: Part.SPOKEN}
-"""What the types of steps are; any other is the model's."""
+"""The part that each type of step plays; steps of other types are the model's."""
 
 
 class InteractionsRequest(ItemList):
-    """One request: parsed body and its bytes. Its items are steps."""
+    """A request to the Interactions API: the parsed body and its bytes. Its items are steps."""
 
     __slots__ = ("_exact",)
 
@@ -93,7 +93,7 @@ class InteractionsRequest(ItemList):
         return is_of(item, USER)
 
     def opening(self) -> Iterator[bytes]:
-        """Yield the instruction and the first step of the user's; for a chain the id that it continues."""
+        """Yield the instruction and the user's first step; for a chain, the id that it continues."""
         if self.chained:
             yield from self._place
             return
@@ -105,11 +105,11 @@ class InteractionsRequest(ItemList):
 
     @property
     def lists_tools(self) -> bool:
-        """Whether all tools are in the request itself, and it lists them."""
+        """Whether the request itself lists all tools."""
         return not (self.chained or self._payload.get("agent")) and super().lists_tools
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name: a stored interaction or an agent may have others."""
+        """Whether the client may have a tool with this name; a stored interaction or an agent may have others."""
         return not self.lists_tools or super().declares(name)
 
     def _tool_names(self) -> Iterator[Any]:
@@ -162,7 +162,7 @@ class InteractionsRequest(ItemList):
         return Edit(_CHOICE[:1], b'{"tool_choice":"none"}')
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return a choice of one tool becomes `auto`; `any` stays if there is another tool to call."""
+        """Return the edits that turn a choice of one tool into `auto`; `any` stays if another tool can be called."""
         choice = self._config.get("tool_choice")
         if isinstance(choice, dict):
             allowed = object_of(choice.get("allowed_tools"))
@@ -198,7 +198,7 @@ class InteractionsRequest(ItemList):
         return is_of(self._items[at], RESULT)
 
     def speech(self, at: int) -> Utterance:
-        """Return what the model says in a step, calls of Google's own tools included."""
+        """Return what the model says in a step, including calls of Google's own tools."""
         step = self._items[at]
         if is_of(step, OUTPUT):
             return speech_of(step.get("content"))
@@ -213,8 +213,8 @@ class InteractionsRequest(ItemList):
         return own_text(step.get("content")) if is_of(step, OUTPUT) else ""
 
     def resume(self, known: Continuation) -> bytes:
-        """Return the body adapted to what the vendor stored: it continues the last interaction, with a result for each
-        call that the client did not get."""
+        """Adapt the body to what the vendor stored: continue the last interaction, with a result for each call that the
+        client did not get."""
         edits: list[Edit] = []
         if known.go_on and self.chained:
             edits.append(Edit((INTERACTION,), dumps(known.go_on)))
@@ -224,7 +224,7 @@ class InteractionsRequest(ItemList):
         return apply(self.body, edits)
 
     def _put_before(self, steps: bytes, spoken: bytes) -> bytes:
-        """Return an input that is no list of steps, as one, with steps put first."""
+        """Turn an input that is no list of steps into a list, with steps put first."""
         return raw_list((steps, self._user_item(spoken)))
 
     def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
@@ -236,7 +236,7 @@ class InteractionsRequest(ItemList):
         return Continuation({}, last.id if last.id != answers[0].id else "", unanswered)
 
     def repair(self, body: bytes, error: bytes) -> bytes | None:
-        """None: no words of the vendor's are known that name what is missing."""
+        """Return None: the vendor's errors are not known to name what is missing."""
         return None
 
 

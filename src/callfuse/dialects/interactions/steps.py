@@ -1,4 +1,4 @@
-"""Steps of the Interactions API: which are calls for the client, results, words of a person, and how to write them."""
+"""Reads and writes steps of the Interactions API: calls for the client, results, and words of a person."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeGuard
@@ -13,11 +13,11 @@ USER: Final = "user_input"
 OUTPUT: Final = "model_output"
 THOUGHT: Final = "thought"
 _CONTENTS: Final = frozenset({"text", "image", "audio", "document", "video", "file"})
-"""Types of contents, of which an input may be a list in place of steps."""
+"""Types of contents. An input may be a list of contents instead of steps."""
 
 
 def steps_of(spoken: Any) -> list[Any]:
-    """Return the steps of an input, which may also be a text or a list of contents: one step of the user's."""
+    """Return the steps of an input. An input that is a text or a list of contents counts as one step of the user's."""
     if isinstance(spoken, list) and not (spoken and all(map(_is_content, spoken))):
         return spoken
     return [{"type": USER, "content": spoken}]
@@ -33,7 +33,7 @@ def is_of(step: Any, kind: str) -> TypeGuard[Payload]:
 
 
 def call_of(step: Payload, exact: Callable[[], Any] | None = None) -> ToolCall:
-    """Return the call in a step. `exact`: reads its arguments with all digits."""
+    """Return the call in a step. `exact`: reads the call's arguments with all digits."""
     return ToolCall(str(step.get("id") or ""), str(step.get("name") or ""), step.get("arguments"), exact=exact)
 
 

@@ -20,7 +20,7 @@ _UPDATE = "interaction.status_update"
 _END = "interaction.completed"
 _OUTPUTS = ".*(output|thought|tool_use)"
 _COUNTS = ("total_input_tokens", "total_output_tokens", "total_thought_tokens", "total_tool_use_tokens")
-"""The counts that the total is made of."""
+"""The counts that add up to the total."""
 
 
 class InteractionsWriter(BlocksWriter):
@@ -69,7 +69,7 @@ class InteractionsWriter(BlocksWriter):
         return frame.payload.get("event_type") in (_END, _UPDATE)
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
-        """Of a blocked answer, an event that says that it has called is left out."""
+        """Return a held event; empty if it says that a blocked answer has called."""
         says_called = payload.get("event_type") == _UPDATE and payload.get("status") == CALLED
         return b"" if block and says_called else frame
 
@@ -82,7 +82,7 @@ class InteractionsWriter(BlocksWriter):
         return self._editor.edit(frame, self._identity_edits(payload.get("interaction"))) if kind == _END else frame
 
     def _identity_edits(self, interaction: Any) -> list[Edit]:
-        """Return the edits that give the end of the next answer the client's identity, and the usage of all answers."""
+        """Return the edits that give the end of the next answer the client's ids and the usage of all answers."""
         if not isinstance(interaction, dict):
             return []
         edits = [Edit(("interaction", key), dumps(self._head[key])) for key in ("id", "model") if key in interaction]
@@ -128,5 +128,5 @@ class InteractionsWriter(BlocksWriter):
 
 
 def event(payload: Payload) -> bytes:
-    """Return an event that is named by its type."""
+    """Write an event that is named by its type."""
     return sse.event(dumps(payload), str(payload["event_type"]))

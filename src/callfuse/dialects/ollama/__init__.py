@@ -34,7 +34,7 @@ class Ollama(EventDialect):
     said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends in `/api/chat`. An application may have such a path of its own: the body decides."""
+        """Whether the path ends in `/api/chat`. Other applications may have such a path, so the body decides."""
         return path.rstrip("/").endswith("/api/chat")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> OllamaRequest | None:
@@ -43,13 +43,13 @@ class Ollama(EventDialect):
         return OllamaRequest(body, payload) if is_chat else None
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:
-        """NDJSON, which some servers declare as plain JSON; None for a whole body."""
+        """Return NDJSON, which some servers declare as plain JSON; None for a whole body."""
         if content_type.startswith((b"application/x-ndjson", b"application/jsonl", b"application/x-jsonlines")):
             return NDJSON
         return NDJSON if asked and content_type.startswith(b"application/json") else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether the line is blank, or a message without any content."""
+        """Whether the line is blank, or a message without content."""
         if payload is None:
             return frame.isspace()
         message = payload.get("message")
@@ -62,11 +62,12 @@ class Ollama(EventDialect):
         return message_at(body, ("message",))
 
     def error_body(self, status: int, message: str) -> bytes:
-        """Ollama's error envelope."""
+        """Return an error in Ollama's format."""
         return dumps({"error": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Return a request by results with a `tool_name`; an answer by an object `message`, but for Cohere's."""
+        """Recognise a request by results with a `tool_name`, and an answer by an object `message` unless it is
+        Cohere's."""
         if isinstance(value, dict) and "finish_reason" in value:
             return None
         return body_in(value, "messages", lambda one: "tool_name" in one) or answer_in(value, "message", dict)

@@ -55,7 +55,7 @@ _DONE: Final = (Event(What.FINISHED), Event(What.ENDED))
 
 
 class OllamaReader(Reader):
-    """Assembles the calls of one streamed answer; each opens and closes with its line."""
+    """Assembles the calls of one streamed answer; each call opens and closes with its line."""
 
     __slots__ = ("_trace",)
 
@@ -90,7 +90,7 @@ class OllamaReader(Reader):
 
 
 def parts_of(part: Any) -> tuple[str, str, Payload]:
-    """Id (may be empty), name and function of an element of `tool_calls`."""
+    """Return id (may be empty), name and function of an element of `tool_calls`."""
     if type(part) is not dict:
         return "", "", {}
     id_, function = part.get("id"), part.get("function")
@@ -148,7 +148,7 @@ class OllamaWriter(AnswerWriter):
 
     @property
     def may_continue(self) -> bool:
-        """False once text has left that must fit a schema: a second text would break it."""
+        """Whether another answer may follow: False once the client has text that must fit a schema."""
         return not (self._structured and "content" in self._said)
 
     def note_sent(self, payload: Payload) -> None:
@@ -162,8 +162,8 @@ class OllamaWriter(AnswerWriter):
             self._usage.see(_counts_of(payload))
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Return the lines without withheld calls. A block's text is written before the last line, or in it if that has
-        content."""
+        """Return the lines without withheld calls. A block's text is written before the last line, or in that line if
+        it has content."""
         pieces: list[bytes] = []
         gone = sorted(call.index for call in withheld)
         for frame in frames:
@@ -185,8 +185,8 @@ class OllamaWriter(AnswerWriter):
         return b"".join(pieces)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Return the held lines without withheld calls, counts and end; without text that must fit a schema, because
-        another follows."""
+        """Return the held lines without withheld calls, counts and end, and without text that must fit a schema,
+        because the next answer has its own."""
         pieces: list[bytes] = []
         gone = sorted(call.index for call in withheld)
         for frame in frames:
@@ -213,7 +213,7 @@ class OllamaWriter(AnswerWriter):
         self._break_due = set(self._said)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """Return a line of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Rewrite a line of the next answer for this stream; empty if the client must not see it."""
         if payload is None:
             return frame
         edits: list[Edit] = []
@@ -258,9 +258,9 @@ class OllamaWriter(AnswerWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's model name, the first one's texts in front (not its content, if
-        that must fit a schema), and the counts of both. Its thinking is left out if it is from another model
-        (`foreign`)."""
+        """Return the second answer with the first one's model name, with the first one's texts in front (without
+        content that must fit a schema), and with the counts of both. Thinking of another model (`foreign`) is left
+        out."""
         if foreign:
             second = apply(second, [Edit(("message", "thinking"), None)])
         one, other = loads(first), loads(second)
@@ -301,13 +301,13 @@ def _removal_edits(frame: Frame, withheld: set[OpenCall], gone: Sequence[int]) -
 
 
 def _finish_edits(payload: Payload, block: Block) -> Iterable[Edit]:
-    """Return the edit that makes the end of an answer that of a blocked one."""
+    """Return the edit that gives the end of an answer the finish reason of a blocked one."""
     if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
         yield Edit(("done_reason",), dumps_ascii(block.finish or "stop"))
 
 
 def _reopen_edits(payload: Payload) -> Iterable[Edit]:
-    """Return the edits that turn the last line of an answer into one in the middle."""
+    """Return the edits that turn the last line of an answer into a line in the middle."""
     yield Edit(("done",), b"false")
     for key in ("done_reason", *COUNTS):
         if key in payload:

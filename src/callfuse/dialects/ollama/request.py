@@ -19,7 +19,7 @@ from callfuse.wire.jsontext import Edit, Path, dumps
 
 
 class OllamaRequest(ResultMessages):
-    """One request of Ollama's chat."""
+    """A request to Ollama's chat API."""
 
     __slots__ = ()
 
@@ -38,11 +38,12 @@ class OllamaRequest(ResultMessages):
         return calls_of(message, self._exact, position)
 
     def _key(self, message: Payload) -> tuple[Any, Any]:
-        """Return the id of the call and the name of the tool; either may be missing."""
+        """Return the call's id and the tool's name in a result; either may be missing."""
         return message.get("tool_call_id"), message.get("tool_name") or message.get("name")
 
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, list[str]]:
-        """Ids if any result has a call's id, else names; empty for a result that names none of these calls."""
+        """Match by ids if any result has a call's id, else by names; a result that names none of these calls gets an
+        empty key."""
         ids = {call.id for call in calls if call.id}
         if ids and any(is_one_of(id_, ids) for id_, _ in keys):
             return None, [str(id_ or "") for id_, _ in keys]
@@ -66,7 +67,7 @@ class OllamaRequest(ResultMessages):
             yield name_of(tool.get("function")) if isinstance(tool, dict) else None
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """Return all tools are functions."""
+        """Return the tools; all of them are functions."""
         return described_under("function", self._payload.get("tools"), ("tools",))
 
     def _reply_messages(self, turn: bytes, replies: Sequence[Reply]) -> Iterator[bytes]:
@@ -78,7 +79,7 @@ class OllamaRequest(ResultMessages):
         return [Edit((*path, "thinking"), None)] if isinstance(message, dict) and "thinking" in message else []
 
     def _forbid_calls(self) -> list[Edit]:
-        """Remove the tools: Ollama has no tool choice."""
+        """Return the edit that removes the tools: Ollama has no tool choice."""
         return [Edit(("tools",), None)]
 
     def _loosen_choice(self) -> Iterable[Edit]:

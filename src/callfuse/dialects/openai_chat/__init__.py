@@ -37,7 +37,7 @@ class OpenAIChat(OpenAIDialect):
     said = staticmethod(said)
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends as OpenAI's does, or is Vertex's for a vendor of this format."""
+        """Whether the path ends as OpenAI's does, or is Vertex's path for a vendor of this format."""
         path = path.rstrip("/")
         return path.endswith("/chat/completions") or (path.endswith(_RAW) and publisher_in(path) in _PUBLISHERS)
 
@@ -50,11 +50,12 @@ class OpenAIChat(OpenAIDialect):
         return sse.is_done(frame)
 
     def choices_of(self, payload: Payload) -> Sequence[int]:
-        """Return the indexes of its choices."""
+        """Return the indexes of a payload's choices."""
         return [part.number for part in choice_parts(payload)]
 
     def recognise(self, value: Any) -> Recorded | None:
-        """By messages that no other dialect has recognised, or by `choices`. It is asked last."""
+        """Recognise a request by messages that no other dialect recognises, and an answer by `choices`. Called after
+        all others."""
         if value == []:
             return Recorded({"messages": value})
         body = body_in(value, "messages", lambda message: "role" in message, by_key=True)

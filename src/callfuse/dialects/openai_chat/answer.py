@@ -29,10 +29,10 @@ from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
 from callfuse.wire.values import is_too_much_inside
 
 CUTTING: Final = REPEATED | {"length", "content_filter"}
-"""Finish reasons after which the last call may lack its end."""
+"""Finish reasons after which the last call may be incomplete."""
 
 CUSTOM: Final = "custom"
-"""The kind of calls whose input is a text and no JSON."""
+"""The kind of calls whose input is plain text, not JSON."""
 
 _TO_COME: Final = -1
 """The index of a call that has not begun."""
@@ -42,11 +42,11 @@ _LISTS: Final = ("annotations",)
 _OBJECTS: Final = ("extra_content", "provider_specific_fields")
 """Objects that Google and LiteLLM want back."""
 _WHOLE_ONLY: Final = ("audio", "thinking_blocks")
-"""What is wanted back and cannot be put together from its pieces."""
+"""Keys that vendors want back and that callfuse cannot join from pieces."""
 _WANTED: Final = frozenset({*_TEXTS, *_LISTS, *_OBJECTS, *_WHOLE_ONLY, DETAILS})
 """Any other key is left out: Groq's `channel`, for one."""
 _OF_MESSAGE: Final = frozenset({*_WANTED, "role", "tool_calls", "function_call"})
-"""The keys of a whole message that go back."""
+"""The keys of a whole message that are sent back."""
 
 
 class ChatReader(Reader):
@@ -86,7 +86,7 @@ class ChatReader(Reader):
         return events or NO_EVENTS
 
     def _read_delta(self, events: list[Event], choice: int, place: int, delta: Payload) -> None:
-        """Read the delta of a choice, which stands at `place` of the choices."""
+        """Read the delta of a choice, which stands at `place` in the list of choices."""
         if self._trace and delta.get(DETAILS):
             self._announce(events, choice, delta)
         parts = delta.get("tool_calls")
@@ -96,7 +96,7 @@ class ChatReader(Reader):
             self._read_legacy(events, choice, place, object_of(part))
 
     def _read_calls(self, events: list[Event], choice: int, place: int, parts: Sequence[Any]) -> None:
-        """Read the parts of calls in the delta of a choice, which stands at `place` of the choices."""
+        """Read the parts of calls in a choice's delta. `place`: the choice's place in the list of choices."""
         for at, part in enumerate(parts):
             if type(part) is not dict:
                 continue
@@ -113,14 +113,14 @@ class ChatReader(Reader):
                 self.entries.append(Entry(("choices", place, "delta", "tool_calls", at), call))
 
     def _read_legacy(self, events: list[Event], choice: int, place: int, part: Payload) -> None:
-        """Read the older form of a call in the delta of a choice, which stands at `place` of the choices."""
+        """Read the older form of a call in a choice's delta. `place`: the choice's place in the list of choices."""
         if not says_nothing(part):
             call = self._grow(events, choice, {"index": "function_call", "function": part})
             if self._trace:
                 self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
 
     def end(self) -> Sequence[Event]:
-        """Return a choice that still lacks its finish reason (some vendors send none) is over if all its calls are
+        """End the answer. A choice without a finish reason (some vendors send none) finishes if all its calls are
         whole."""
         if self._ended:
             return (Event(What.ENDED),)
@@ -134,7 +134,7 @@ class ChatReader(Reader):
         return (*events, Event(What.ENDED))
 
     def _grow(self, events: list[Event], choice: int, part: Payload) -> OpenCall:
-        """Add one delta to its call, which it may open. A name may come in pieces, or again."""
+        """Add a delta to its call, or open the call. A name may come in pieces, or be repeated."""
         function, kind = _function_of(part)
         name, id_, index = _name_in(function), text_of(part.get("id")), _index_of(part)
         arguments = function.get("input" if kind else "arguments")
@@ -153,7 +153,7 @@ class ChatReader(Reader):
         return call
 
     def _lookup(self, choice: int, index: object, id_: str, name: str) -> OpenCall | None:
-        """Return the call that a delta goes on with; None where it opens one."""
+        """Return the call that a delta continues; None if the delta opens a new call."""
         if index is not None:
             call = self._by_key.get((choice, index))
             return None if call and id_ and name and call.id and id_ != call.id else call
@@ -180,14 +180,14 @@ class ChatReader(Reader):
         return call
 
     def _announce(self, events: list[Event], choice: int, delta: Payload) -> None:
-        """Open the calls that are still to come and whose ids stand in a detail: it must wait for their verdict."""
+        """Open calls that have not begun but whose ids stand in a detail: the detail must wait for their verdict."""
         for id_ in call_ids(delta):
             if (choice, id_) not in self._by_id:
                 call = self._by_id[choice, id_] = OpenCall(choice, _TO_COME, id_)
                 events.append(Event(What.OPENED, choice, call))
 
     def _finish(self, events: list[Event], choice: int, reason: Any) -> None:
-        """The finish reason of a choice: its calls are whole, but perhaps the last one if it was cut off."""
+        """Finish a choice: close its calls, except the last one if it was cut off."""
         open_calls = [call for call in self._open_calls.pop(choice, ()) if not call.closed]
         cuts = type(reason) is str and reason in CUTTING
         cut = None
@@ -202,7 +202,7 @@ class ChatReader(Reader):
 
 
 def _add_extra(call: OpenCall, extra: Payload) -> None:
-    """Add what a vendor has put into a part of a call; the first time to an object of the call's own."""
+    """Add a vendor's further keys in a part of a call to the call. The first ones replace the shared empty object."""
     if call.extra:
         call.extra.update(extra)
     else:
@@ -210,13 +210,14 @@ def _add_extra(call: OpenCall, extra: Payload) -> None:
 
 
 def _index_of(part: Payload) -> int | str | None:
-    """Return the index of a part of a call; None if it has none."""
+    """Return the index in a part of a call; None if the part has none."""
     index = part.get("index")
     return index if type(index) is int or type(index) is str else None
 
 
 def _is_complete(arguments: str) -> bool:
-    """Whether a call may be over where another begins, or all end: some servers send the pieces of several by turns."""
+    """Whether a call's arguments are whole, so that the call may end where another begins. If not, it stays open: some
+    servers send pieces of several calls by turns."""
     if is_too_much_inside(arguments):
         return arguments.rstrip().endswith("}")
     try:
@@ -240,12 +241,12 @@ def calls_of(message: Payload) -> list[ToolCall]:
 
 
 def says_nothing(value: Any) -> bool:
-    """Whether a value is empty, or an object of nothing but such: Snowflake Cortex writes out what does not apply."""
+    """Whether a value is empty, or an object of empty values only: Snowflake Cortex writes out what does not apply."""
     return not value or (type(value) is dict and not any(value.values()))
 
 
 def _name_in(function: Payload) -> str:
-    """Return the name in a function; empty if it is no text, or blank: no client can execute that."""
+    """Return the name in a function; empty if it is no text, or blank: no client can execute such a call."""
     name = function.get("name")
     return name if type(name) is str and not name.isspace() else ""
 
@@ -260,7 +261,7 @@ def _function_of(part: Payload) -> tuple[Payload, str]:
 
 
 def _custom_call(part: Payload) -> ToolCall:
-    """Return a call from a part with a custom tool, which may be empty beside a function."""
+    """Return the call in a part with a custom tool. An empty custom tool beside a function is ignored."""
     function, kind = _function_of(part)
     if not kind:
         return _call(part.get("id"), part.get("function"))
@@ -271,7 +272,7 @@ def _custom_call(part: Payload) -> ToolCall:
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
-    """Return a call from its id and its function, which may be of any type or lack."""
+    """Return a call from its id and its function, either of which may be of any type or missing."""
     if type(function) is not dict:
         function = {}
     arguments = function.get("arguments")
@@ -292,7 +293,7 @@ def _read_choice(choice: Payload) -> WholeChoice:
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """Yield what the model says in a chunk, or in a whole answer. Some vendors give the same reasoning under two
+    """Yield what the model says in a chunk, or in a whole answer. Some vendors send the same reasoning under two
     keys."""
     for choice in objects_of(payload.get("choices")):
         number, message = number_of(choice), object_of(choice.get("delta") or choice.get("message"))
@@ -311,7 +312,7 @@ def said(payload: Payload) -> Iterator[SaidPiece]:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """Return the assistant message that the chunks of one choice come to, without calls that have no name."""
+    """Return the assistant message assembled from the chunks of one choice, without calls that have no name."""
     reader = ChatReader()
     message: Payload = {"role": "assistant", "content": None}
     is_legacy = False
@@ -334,15 +335,15 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def _part_of(call: OpenCall) -> Payload:
-    """Return a call as it stands in a message."""
+    """Return a call in the form in which a message lists it."""
     if call.kind == CUSTOM:
         return {"id": call.id, "type": CUSTOM, "custom": {"name": call.name, "input": call.arguments}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """Return the message of a whole answer, without keys that say nothing or that nobody is known to want, and without
-    calls that have no name. Raises CannotReplay where there is no message."""
+    """Return the message of a whole answer, without empty keys, keys that no vendor is known to want, and calls that
+    have no name. Raises CannotReplay if there is no message."""
     choices = list_of(payload.get("choices"))
     message = object_of(object_of(choices[0]).get("message")) if choices else {}
     wanted = {key for key, value in message.items() if key in _OF_MESSAGE and not says_nothing(value)}
@@ -359,7 +360,7 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 
 def _add(message: Payload, key: str, value: Any) -> None:
-    """Add one delta's value to the message."""
+    """Add the value of one delta to the message."""
     if key in _TEXTS and isinstance(value, str):
         grow(message, key, value)
     elif key in _LISTS and isinstance(value, list):
@@ -375,7 +376,7 @@ def _add(message: Payload, key: str, value: Any) -> None:
 
 
 def _merge(known: Payload, new: Payload) -> None:
-    """Add to an object what a later delta says of it; objects in it are merged too."""
+    """Merge a later delta's object into an earlier one, including the objects in it."""
     for key, value in new.items():
         before = known.get(key)
         if isinstance(before, dict) and isinstance(value, dict):

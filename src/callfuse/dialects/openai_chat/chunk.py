@@ -15,7 +15,7 @@ class ChoicePart(NamedTuple):
 
 
 def choice_parts(payload: Payload | None) -> list[ChoicePart]:
-    """Return the choices of a chunk; empty if it has none, or is None."""
+    """Return the choices of a chunk; empty if the chunk has none, or is None."""
     choices = payload.get("choices") if payload is not None else None
     parts: list[ChoicePart] = []
     for place, choice in enumerate(choices if type(choices) is list else ()):
@@ -27,6 +27,6 @@ def choice_parts(payload: Payload | None) -> list[ChoicePart]:
 
 
 def number_of(choice: Payload) -> int:
-    """Return the index of a choice; 0 if it has none."""
+    """Return the index of a choice; 0 if the choice has none."""
     number = choice.get("index")
     return number if type(number) is int else 0

@@ -17,15 +17,15 @@ from callfuse.wire.jsontext import Edit, Path, dumps
 
 KEY: Final = "reasoning_details"
 MARK: Final = b"encrypted"
-"""Stands in every chunk that has a call's detail."""
+"""Bytes that occur in every chunk with a detail of a call."""
 
 _GROWING: Final = frozenset({"text", "summary", "data"})
 """Strings of a detail that come in pieces."""
 
 
 def call_id_of(detail: Any) -> str:
-    """Return the id of the call whose signature a detail holds; empty where it holds none. Details of other vendors
-    have ids of their own (OpenAI's begin with `rs_`)."""
+    """Return the id of the call whose signature a detail holds; empty if it holds none. Details of other vendors have
+    ids of their own (OpenAI's begin with `rs_`)."""
     if type(detail) is not dict or detail.get("type") != "reasoning.encrypted":
         return ""
     id_ = detail.get("id")
@@ -35,14 +35,14 @@ def call_id_of(detail: Any) -> str:
 
 
 def call_ids(message: Payload) -> list[str]:
-    """Return the ids of the calls whose signatures stand in the details of a delta or a message."""
+    """Return the ids of the calls whose signatures the details of a delta or message hold."""
     details = message.get(KEY)
     return [id_ for one in details if (id_ := call_id_of(one))] if type(details) is list else []
 
 
 def without_details(message: Payload, path: Path, gone: Collection[str], heir: str = "") -> Iterator[Edit]:
-    """Yield the edits that take the details of calls with these ids out of the delta or message at `path`. `heir` is
-    the id of the call that gets the stand-in for the first signature that goes."""
+    """Yield the edits that remove the details of calls with these ids from the delta or message at `path`. `heir`: the
+    id of the call that gets the stand-in for the first signature removed."""
     details = message.get(KEY)
     if type(details) is not list:
         return
@@ -57,7 +57,7 @@ def without_details(message: Payload, path: Path, gone: Collection[str], heir: s
 
 
 def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
-    """Yield the edits that leave a delta only the details of calls."""
+    """Yield the edits that remove all details from a delta except those of calls."""
     details = delta.get(KEY)
     listed = details if type(details) is list else ()
     loose = [at for at, one in enumerate(listed) if not call_id_of(one)]
@@ -65,8 +65,8 @@ def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
 
 
 def add_detail(details: list[Payload], new: Any) -> None:
-    """Grow the last detail if it has the same index and type, or begin one; its texts are left in pieces. Raises
-    CannotReplay if it is not an object."""
+    """Add a detail to the last one if both have the same index and type, else append it. Its texts stay in pieces.
+    Raises CannotReplay if the detail is no object."""
     if not isinstance(new, dict):
         raise CannotReplay(f"delta.{KEY}")
     last = details[-1] if details else None

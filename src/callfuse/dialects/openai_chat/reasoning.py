@@ -1,4 +1,4 @@
-"""Reasoning in chat completions: which model may have it, and what two answers as one have of it.
+"""Handles reasoning in chat completions: removes it for other models, and joins the reasoning of two answers.
 
 Reasoning, Gemini's signatures of calls included, is valid for the model that wrote it only.
 """
@@ -25,8 +25,8 @@ MESSAGE: Final = ("choices", 0, "message")
 
 
 def first_reasoning(first: bytes, second: bytes, says: Payload) -> Iterator[Edit]:
-    """Yield the edits that make the lists of reasoning those of two answers as one: where the first has such a list,
-    the second adds to it no more than the signatures of its own calls, as in a stream."""
+    """Yield the edits that join the reasoning lists of two answers. If the first has such a list, the second adds only
+    the signatures of its own calls, as in a stream."""
     for key in REASONING_LISTS:
         if before := raw_elements(first, (*MESSAGE, key)):
             listed = zip(raw_elements(second, (*MESSAGE, key)), list_of(says.get(key)), strict=False)
@@ -34,15 +34,15 @@ def first_reasoning(first: bytes, second: bytes, says: Payload) -> Iterator[Edit
 
 
 def with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
-    """Return the second answer, another model's, with the reasoning of the first in place of its own."""
+    """Return the second answer, which another model wrote, with the first one's reasoning in place of its own."""
     edits = [*without_reasoning(loads(second)["choices"][0]["message"], MESSAGE, reader)]
     edits += [Edit((*MESSAGE, key), raw) for key in REASONING if (raw := raw_at(first, (*MESSAGE, key)))]
     return apply(second, edits)
 
 
 def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
-    """Yield the edits that make a message fit for the model named `reader`; `begins`: its first call is its
-    answer's."""
+    """Yield the edits that prepare a message for the model named `reader`. `begins`: the message's first call is the
+    first of its answer."""
     yield from [Edit((*path, key), None) for key in REASONING if key in message]
     yield from _reasoning_part_edits(message.get("content"), (*path, "content"))
     for at, call in enumerate(list_of(message.get("tool_calls"))):
@@ -55,7 +55,7 @@ def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool
 
 
 def _reasoning_part_edits(content: Any, path: Path) -> list[Edit]:
-    """Return the edits that take reasoning out of a content, which is null without any other part."""
+    """Return the edits that remove reasoning from a content; a content with no other part becomes null."""
     parts = content if isinstance(content, list) else ()
     gone = [at for at, part in enumerate(parts) if is_one_of(object_of(part).get("type"), REASONING_PARTS)]
     if gone and len(gone) == len(parts):

@@ -23,7 +23,7 @@ _CHOICES: Final = (("tool_choice", "tools"), ("function_call", "functions"))
 
 
 class ChatRequest(ResultMessages):
-    """A chat completion that is asked for, legacy functions included."""
+    """A request for a chat completion, including requests with legacy functions."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ class ChatRequest(ResultMessages):
         return [*names, *map(name_of, entries(functions))] if functions else names
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """Functions, custom tools and legacy functions."""
+        """Yield functions, custom tools and legacy functions."""
         tools, functions = self._payload.get("tools"), self._payload.get("functions")
         for key in ("function", "custom"):
             yield from described_under(key, tools, ("tools",))
@@ -77,9 +77,8 @@ class ChatRequest(ResultMessages):
             yield from described(function, ("functions", at))
 
     def _in_clients_hand(self, turn: bytes) -> bytes:
-        """Return an empty content as it stands in the client's newest turn with calls and without a text, for this
-        server has accepted that: some refuse null (llama-cpp-python), others its lack. Without such a turn it is left
-        out."""
+        """Write an empty content as the client's newest turn with calls and no text does, as this server has accepted
+        that: some refuse null (llama-cpp-python), others a missing content. Without such a turn, remove the content."""
         message: Payload = loads(turn)
         if "content" not in message or message["content"]:
             return turn
@@ -103,7 +102,8 @@ class ChatRequest(ResultMessages):
         return [Edit((key,), b'"none"') for key, tools in _CHOICES if self._payload.get(tools)]
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return a choice that names one tool becomes `auto`; `required` stays while another tool is open."""
+        """Return the edits that turn a choice of one tool into `auto`; `required` stays if another tool can be
+        called."""
         edits = []
         for key, tools in _CHOICES:
             choice = self._payload.get(key)
@@ -119,7 +119,7 @@ class ChatRequest(ResultMessages):
         return ChatWriter(structured=self.structured, wants_usage=wants_usage, summed=usage == "sum")
 
     def own_answer(self, text: str) -> bytes:
-        """Return a completion that says this text."""
+        """Return a completion with this text."""
         message = {"role": "assistant", "content": None if self.structured else text}
         message["refusal"] = text if self.structured else None
         choice = {"message": message, "logprobs": None, "finish_reason": "stop"}
@@ -134,7 +134,7 @@ class ChatRequest(ResultMessages):
         return writer.close({at: Block(text) for at in self._own_choices()})
 
     def _own_choices(self) -> range:
-        """As many as are asked for; the vendor knows no more than 128."""
+        """Return the indexes of as many choices as the request asks for, at most 128, the vendor's own limit."""
         return range(min(max(self.choices, 1), _MOST_CHOICES))
 
 
@@ -143,13 +143,13 @@ def _role(message: Any) -> Any:
 
 
 def _is_attachment(message: Payload) -> bool:
-    """Whether the content of a user message is parts without a text."""
+    """Whether the content of a user message is a list of parts without a text."""
     content = message.get("content")
     return type(content) is list and not any(type(part) is dict and part.get("type") == "text" for part in content)
 
 
 def _name_of_tool(tool: Any) -> Any:
-    """Return the name of an entry of the tools; None where it has none."""
+    """Return the name of an entry in the list of tools; None if it has none."""
     try:
         return tool["function"]["name"]
     except (KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Write a client's chat completion on after calls have been withheld, streamed in chunks or whole.
+"""Continues a client's chat completion after calls have been withheld, streamed in chunks or whole.
 
 What is written has the stream's own id, created, model and fingerprint. Frames of the next answer take these too, lose
 their role, and their text begins after a blank line where text went before. Bytes that need no change stay.
@@ -31,13 +31,13 @@ from callfuse.wire.jsontext import Edit, NotJSON, Path, apply, dumps, loads
 
 HEAD: Final = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "provider")
 OWN_REASONS: Final = frozenset({"tool_calls", "function_call", "stop", "", None})
-"""Finish reasons that a block replaces, as it does one that lacks; `length`, `content_filter` and the like stay."""
+"""Finish reasons that a block replaces (also a missing one); `length`, `content_filter` and the like stay."""
 _CALL: Final = attrgetter("call")
 
 
 class ChatWriter(AnswerWriter):
-    """Continues one client's stream, and changes whole answers. Keeps what it needs to know of what was sent: identity,
-    roles, text, usage."""
+    """Continues one client's stream, and changes whole answers. Keeps what it must know of what the client has:
+    identity, roles, text, usage."""
 
     def __init__(self, *, structured: bool, wants_usage: bool, summed: bool) -> None:
         self._structured = structured
@@ -57,15 +57,15 @@ class ChatWriter(AnswerWriter):
 
     @property
     def may_continue(self) -> bool:
-        """A text that must fit a schema takes no second one."""
+        """Whether another answer may follow: False once the client has text that must fit a schema."""
         return not (self._structured and self._texts)
 
     def note_sent(self, payload: Payload) -> None:
-        """Note what a chunk has given to the client."""
+        """Note what the client got in a chunk."""
         self._see(payload, choice_parts(payload), ())
 
     def _see(self, payload: Payload, parts: Sequence[ChoicePart], gone: Collection[Path]) -> None:
-        """Note what a chunk gives to the client without the values at these paths."""
+        """Note what the client gets in a chunk without the values at these paths."""
         self._see_head(payload)
         if usage := payload.get("usage"):
             self._usage.see(usage)
@@ -78,13 +78,13 @@ class ChatWriter(AnswerWriter):
             self._details_sent |= bool(delta.get(DETAILS)) and ("choices", place, "delta", DETAILS) not in gone
 
     def _see_head(self, payload: Payload) -> None:
-        """Keep the stream's identity, which its first chunk gives, whether that went out or not."""
+        """Keep the stream's identity from its first chunk, whether the client got that chunk or not."""
         if not self._head and payload.get("choices"):
             self._head = {key: payload[key] for key in HEAD if key in payload}
             self._head_edits = {key: Edit((key,), dumps(value)) for key, value in self._head.items()}
 
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """Chunks without the withheld calls; a blocked choice gets its text before its finish."""
+        """Return the chunks without the withheld calls; a blocked choice gets its text before its finish."""
         chunks = [_Chunk(frame, choice_parts(frame.payload)) for frame in frames]
         ends = _ends([chunk.parts for chunk in chunks], blocks)
         several = len({part.number for chunk in chunks for part in chunk.parts}) > 1
@@ -110,15 +110,15 @@ class ChatWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _say(self, part: ChoicePart, block: Block) -> tuple[list[Edit], list[bytes]]:
-        """Return how the text of a block is said with the finish of its choice: in the text beside it, else in a chunk
-        before it."""
+        """Return the edits or the chunk that add a block's text to its choice: to the text beside the finish, else in a
+        chunk before it."""
         if part.delta.get("content") and not self._structured:
             return [Edit(("choices", part.place, "delta", "content"), append_to_string(block.text))], []
         return [], [self._text(part.number, block.text)]
 
     def _begin(self, parts: Iterable[ChoicePart]) -> Iterator[bytes]:
-        """Yield the roles of choices that have not begun, in place of a chunk that is left out: the official SDK keeps
-        choices in a list, so that none may begin before a lower one."""
+        """Yield chunks with the roles of choices that have not begun, in place of a removed chunk: the official SDK
+        keeps choices in a list, so no choice may begin before a lower one."""
         for part in parts:
             if part.number not in self._roles:
                 self._roles.add(part.number)
@@ -126,8 +126,8 @@ class ChatWriter(AnswerWriter):
                 yield self._chunk(role)
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Return the texts among the held chunks, without calls, finish, usage and end; not those that must fit a
-        schema, because another follows."""
+        """Return the held chunks without calls, finish, usage and end, and without text that must fit a schema, because
+        the next answer has its own."""
         lost = _Withheld(withheld)
         pieces: list[bytes] = []
         for frame in frames:
@@ -159,7 +159,7 @@ class ChatWriter(AnswerWriter):
         self._called = set()
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """Return a chunk of the next answer, as one of this stream."""
+        """Rewrite a chunk of the next answer for this stream; empty if the client must not see it."""
         if payload is None or (not payload.get("choices") and "usage" not in payload):
             return frame
         edits = [edit for key, edit in self._head_edits.items() if key in payload]
@@ -173,7 +173,7 @@ class ChatWriter(AnswerWriter):
         return self._editor.edit(frame, edits)
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """Return the text, the finish and the end, where no further answer comes."""
+        """Return the blocks' texts, the finish and the end, when no further answer follows."""
         pieces = []
         self._texts.update(() if cut is None else blocks)  # what stands before a call may have passed unread
         for choice, block in blocks.items():
@@ -187,7 +187,8 @@ class ChatWriter(AnswerWriter):
         return b"".join((*pieces, sse.event(sse.DONE)))
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """Return the answer without the calls at (choice, call); a blocked choice says why, and stops."""
+        """Return the answer without the calls at these (choice, call) places; a blocked choice gets its text and
+        stops."""
         payload: Payload = loads(body)
         chunk = _as_chunk(body, payload)
         calls = {(entry.call.choice, entry.call.index): entry.call for entry in chunk.frame.entries}
@@ -206,8 +207,8 @@ class ChatWriter(AnswerWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's identity, its reasoning and text in front (no text that must
-        fit a schema), and the usage of both. Raises NotJSON if the second has no message."""
+        """Return the second answer with the first one's identity, with its reasoning and text in front (without text
+        that must fit a schema), and with the usage of both. Raises NotJSON if the second has no message."""
         if not raw_at(second, MESSAGE).startswith(b"{"):
             raise NotJSON("no message")
         one: Payload = loads(first)
@@ -243,7 +244,8 @@ class ChatWriter(AnswerWriter):
         return edits
 
     def _text(self, choice: int, text: str) -> bytes:
-        """Return a chunk with callfuse's own text: content, or a refusal where plain text would not fit the schema."""
+        """Return a chunk with callfuse's own text: as content, or as a refusal if plain text would not fit the
+        schema."""
         delta: Payload = {} if choice in self._roles else {"role": "assistant"}
         self._roles.add(choice)
         if self._structured:
@@ -264,7 +266,7 @@ class ChatWriter(AnswerWriter):
         return self._editor.edit(frame.raw, edits)
 
     def _is_empty(self, payload: Payload, parts: Iterable[ChoicePart], edits: Sequence[Edit]) -> bool:
-        """Whether a chunk is empty once the edits are made. A role that the client has is nothing."""
+        """Whether a chunk is empty after these edits. A role that the client already has does not count."""
         gone = {edit.path for edit in edits if edit.raw is None or edit.raw == b"null"}
         if payload.get("usage") and ("usage",) not in gone:
             return False
@@ -279,7 +281,7 @@ class ChatWriter(AnswerWriter):
 
 
 class _Chunk(NamedTuple):
-    """A held chunk, with its choices. `key`: where a choice has what it says."""
+    """A held chunk and its choices. `key`: the key under which a choice has its delta or message."""
 
     frame: Frame
     parts: list[ChoicePart]
@@ -287,7 +289,7 @@ class _Chunk(NamedTuple):
 
 
 class _Withheld:
-    """The withheld calls of an answer, looked up by choice, so that a frame costs the same however many they are."""
+    """The withheld calls of an answer, by choice, so that the cost per frame does not depend on their number."""
 
     def __init__(self, calls: set[OpenCall]) -> None:
         self.calls = calls
@@ -304,13 +306,13 @@ class _Withheld:
         return self._ids.get(choice, ())
 
     def count_before(self, call: OpenCall) -> int:
-        """Return how many withheld calls of its choice stand before a call."""
+        """Return how many withheld calls of the same choice stand before a call."""
         return bisect_left(self._indexes.get(call.choice, ()), call.index)
 
 
 def _ends(frames: Sequence[Sequence[ChoicePart]], choices: Collection[int]) -> dict[int, list[int]]:
-    """Return the parts that end these choices, by the place of their frame: those with a finish reason, or the last
-    one. `frames`: the parts of each."""
+    """Return, by frame, the places of the parts that end these choices: parts with a finish reason, or else the last
+    part. `frames`: the parts of each frame."""
     finishes: dict[int, list[tuple[int, int]]] = {}
     last: dict[int, tuple[int, int]] = {}
     for at, parts in enumerate(frames):
@@ -335,7 +337,7 @@ def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
 
 
 def _thin_edits(chunks: Sequence[_Chunk], withheld: set[OpenCall]) -> list[list[Edit]]:
-    """For each chunk, the edits that take the withheld calls out of it."""
+    """Return, for each chunk, the edits that remove the withheld calls."""
     payloads = (chunk.frame.payload or {} for chunk in chunks)
     model = next((str(payload["model"]) for payload in payloads if payload.get("model")), "")
     unsigned = stand_ins([chunk.frame for chunk in chunks], withheld, lambda call: is_signed(call.extra), model)
@@ -351,7 +353,7 @@ def _thin_edits(chunks: Sequence[_Chunk], withheld: set[OpenCall]) -> list[list[
 
 
 def _removal_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, str]) -> list[Edit]:
-    """Return the edits that take the withheld calls' parts and details out of a chunk and count the others anew. The
+    """Return the edits that remove the withheld calls' parts and details from a chunk and renumber the others. The
     calls in `signed_now` inherit a detail."""
     edits: list[Edit] = []
     lists: dict[Path, list[Entry]] = {}
@@ -380,7 +382,7 @@ def _removal_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, 
 
 
 def _renumber_edits(entries: Iterable[Entry], withheld: _Withheld) -> Iterator[Edit]:
-    """Yield the edits that take the withheld calls out of a list of calls and count the others anew."""
+    """Yield the edits that remove the withheld calls from a list of calls and renumber the others."""
     for entry in entries:
         if entry.call in withheld.calls:
             yield Edit(entry.path, None)
@@ -389,7 +391,7 @@ def _renumber_edits(entries: Iterable[Entry], withheld: _Withheld) -> Iterator[E
 
 
 def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dict[int, str]:
-    """By choice, the id of the call that gets the stand-in for a signature in the details."""
+    """Return, by choice, the id of the call that gets the stand-in for a signature in the details."""
     details = ((part.number, part.delta) for chunk in chunks for part in chunk.parts if part.delta.get(DETAILS))
     signed = {(number, id_) for number, delta in details for id_ in call_ids(delta)}
     if not signed:
@@ -400,7 +402,7 @@ def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dic
 
 
 def _as_chunk(body: bytes, payload: Payload) -> _Chunk:
-    """Return a whole answer as one chunk. Its choices and calls are numbered by their places; the legacy call is the
+    """Return a whole answer as one chunk. Its choices and calls are numbered by their places; a legacy call comes
     last."""
     parts: list[ChoicePart] = []
     entries: list[Entry] = []

@@ -36,15 +36,15 @@ class OpenAIResponses(OpenAIDialect):
         return path.rstrip("/").endswith("/responses")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
-        """Return the request, if the body has an input. None in the background without a stream: it is answered before
-        the model has said anything."""
+        """Return the request if the body has an input. None for an answer in the background without a stream, whose
+        request is answered before the model has said anything."""
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
         return ResponsesRequest(body, payload) if isinstance(spoken, str | list) else None
 
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
-        """Whether a program of the vendor's still waits, or the client has to approve a call of the vendor's."""
+        """Whether one of the vendor's programs still waits, or the client has to approve a call of the vendor's."""
         items: list[Payload] = []
         for payload in payloads:
             response = payload.get("response")
@@ -56,15 +56,15 @@ class OpenAIResponses(OpenAIDialect):
         return bool(begun - ended) or any(item.get("type") == "mcp_approval_request" for item in items)
 
     def answer_id(self, payload: Payload) -> str:
-        """Return the id of the response, from its body or an event with it; empty if there is none."""
+        """Return the id of the response, from its body or from an event that has it; empty if there is none."""
         response = payload.get("response")
         if isinstance(response, dict):
             return str(response.get("id") or "")
         return str(payload.get("id") or "") if payload.get("object") == "response" else ""
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Return a request by `input` and the types of its items (a text only beside a `model`); an answer by a list
-        `output`. A body with `messages` is another dialect's."""
+        """Recognise a request by `input` and its items' types (a text only beside a `model`), and an answer by a list
+        `output`. A body with `messages` belongs to another dialect."""
         if isinstance(value, dict) and isinstance(value.get("messages"), list):
             return None
         if isinstance(value, dict) and isinstance(value.get("input"), str) and "model" in value:

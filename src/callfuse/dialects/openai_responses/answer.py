@@ -101,7 +101,7 @@ class ResponsesReader(Reader):
         return NO_EVENTS
 
     def _call_of(self, index: int | None) -> OpenCall | None:
-        """Return the open call at an output index; the newest one, if both came without an index."""
+        """Return the open call at an output index; the newest open call if both came without an index."""
         if index is not None:
             return self._open.get(index)
         newest = self.calls[-1] if self.calls else None
@@ -116,7 +116,7 @@ class ResponsesReader(Reader):
         return Event(What.OPENED, 0, call)
 
     def _finish_item(self, index: Any, item: Any) -> Sequence[Event]:
-        """Return the events for the end of an item, which may be the first event of it. One that was cut off stays
+        """Return the events for the end of an item, which may be the item's first event. A call that was cut off stays
         open."""
         if not is_client_call(item):
             return NO_EVENTS
@@ -138,7 +138,7 @@ class ResponsesReader(Reader):
         return Event(What.CLOSED, 0, call)
 
     def _finish_answer(self, response: Payload) -> Sequence[Event]:
-        """Return the events for the end of the answer: open calls close, and calls only in the terminal event are
+        """Return the events for the end of the answer: open calls close, and calls that only the terminal event has are
         added."""
         output = response.get("output")
         seen = Counter((call.kind, call.id) for call in self.calls)
@@ -162,7 +162,7 @@ def _output_index(payload: Payload) -> int | None:
 
 
 def _unplaced(item: Payload) -> tuple[None, str]:
-    """Return what stands for the output index of an item that came without one."""
+    """Return a stand-in for the output index of an item that came without an index."""
     return None, call_id(item)
 
 
@@ -195,7 +195,7 @@ def model_turn(payloads: Sequence[Payload]) -> bytes:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """As `model_turn`, for a whole answer, whose items keep their bytes."""
+    """Rebuild the model's turn from a whole answer, whose items keep their bytes."""
     output: Any = payload.get("output")
     if not isinstance(output, list):
         raise CannotReplay("output")
@@ -205,7 +205,8 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 
 def _goes_back(item: Any) -> bool:
-    """Whether an item is part of the turn: of a known type, and no call without a name. Raises CannotReplay."""
+    """Whether an item is sent back as part of the turn: its type is known, and it is no call without a name. Raises
+    CannotReplay."""
     kind = plain_text_of(object_of(item).get("type"))
     if kind not in _INPUTS:
         return False

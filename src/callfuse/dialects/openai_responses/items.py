@@ -74,8 +74,8 @@ def is_reasoning(item: Any) -> TypeGuard[Payload]:
 
 
 def call_id(item: Payload) -> str:
-    """Return the id that a call and its result share. Older clients use the item's id for results of the local
-    shell."""
+    """Return the id that a call and its result share. For the local shell, older clients use the item's id for
+    results."""
     found = item.get("call_id")
     if not found and item.get("type") == "local_shell_call_output":
         found = item.get("id")
@@ -83,13 +83,13 @@ def call_id(item: Payload) -> str:
 
 
 def name_of(item: Payload) -> str:
-    """Return the name of a call's tool; the item's type for built-in tools, which have none. Empty if another lacks
-    it."""
+    """Return the name of a call's tool; for built-in tools, which have no name, the item's type. Empty if another call
+    lacks its name."""
     return str(item.get("name") or "") if "name" in item or item["type"] in _NAMED else str(item["type"])
 
 
 def arguments_of(item: Payload) -> str:
-    """Return the arguments of a call as text; those of built-in tools are objects on the wire."""
+    """Return the arguments of a call as text; the arguments of built-in tools are objects on the wire."""
     for key in CALLS[item["type"]].arguments:
         value = item.get(key)
         if value is not None:
@@ -123,14 +123,14 @@ def _result_of(item: Payload, output: Any) -> Result:
 
 def stand_in_for(call: ToolCall, text: str) -> Payload | None:
     """Return a result for a call that the vendor stored and the client will not answer; None if callfuse cannot write
-    one."""
+    such a result."""
     if call.kind == "tool_search_call":
         return {"type": "tool_search_output", "call_id": call.id, "execution": "client", "tools": []}
     return answer_to(call, text) if CALLS[call.kind or "function_call"].answer else None
 
 
 def answer_to(call: ToolCall, text: str) -> Payload:
-    """Return the result that callfuse gives for a withheld call. Raises KeyError if the call cannot have one."""
+    """Return the result that callfuse gives for a withheld call. Raises KeyError if the call cannot have a result."""
     kind = CALLS[call.kind or "function_call"]
     if kind.answer is None:
         raise KeyError(call.kind)

@@ -13,8 +13,9 @@ from callfuse.wire import Payload
 
 
 class _PartType(NamedTuple):
-    """How a type of parts is told. `key`: that of its text, in the part and in the event that ends it. `name`: that of
-    events of the text, `part` of the part. `number`: the key of its place. `place`: the key of the list in the item."""
+    """A type of parts, and its names on the wire. `key`: the key of its text, in the part and in the event that ends
+    it. `name`: that of events of the text, `part` of the part. `number`: the key of its place. `place`: the key of the
+    list in the item."""
 
     key: str
     name: str
@@ -40,7 +41,8 @@ _SAID: Final = ("message", "reasoning")
 
 
 class _OpenItem:
-    """An item that has begun. `parts`: by type and index, the pieces of their texts; `ended`: those that are whole."""
+    """An item that has begun. `parts`: by type and index, the pieces of its texts; `ended`: the parts that are
+    whole."""
 
     __slots__ = ("begun", "ended", "parts")
 
@@ -51,7 +53,7 @@ class _OpenItem:
 
 
 class OpenItems:
-    """The messages and the reasoning that the client has seen begin and not end, by output index."""
+    """By output index, the messages and reasoning that the client has seen begin but not end."""
 
     __slots__ = ("_items",)
 
@@ -77,7 +79,7 @@ class OpenItems:
                 item.ended.add((name, index_of(payload.get(_TYPES[name].number))))
 
     def end(self) -> Iterator[Payload]:
-        """Yield the events that end them, without `sequence_number`; from then on none is open."""
+        """Yield the events that end all open items, without `sequence_number`."""
         items, self._items = self._items, {}
         for index, item in items.items():
             about = {"item_id": item.begun.get("id"), "output_index": index}

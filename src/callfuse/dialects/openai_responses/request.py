@@ -1,7 +1,7 @@
 """Requests of the Responses API: reads rounds with their results, and writes changed bodies that keep all other bytes.
 
-The input is a text or a list of items. A chain goes on by `previous_response_id`, or in a stored `conversation`. Items
-may be references by id.
+The input is a text or a list of items. A chain continues by `previous_response_id`, or in a stored `conversation`.
+Items may be references by id.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -70,7 +70,7 @@ _WITH_TOOLS: Final = frozenset({_TOOL_LIST, "tool_search_output"})
 
 
 class ResponsesRequest(ItemList):
-    """One request: parsed body and its bytes."""
+    """A request to the Responses API: the parsed body and its bytes."""
 
     __slots__ = ("trail",)
 
@@ -115,7 +115,7 @@ class ResponsesRequest(ItemList):
         return _role_of(item) == "user"
 
     def opening(self) -> Iterator[bytes]:
-        """Yield the instructions and the messages up to the first of the user; for a chain the id that it continues."""
+        """Yield the instructions and the messages up to the user's first; for a chain, the id that it continues."""
         if self.chained:
             yield from self._place
             return
@@ -129,13 +129,13 @@ class ResponsesRequest(ItemList):
                 return
 
     def declares(self, name: str) -> bool:
-        """Whether there may be a tool of this name: a stored prompt or conversation may have others. Built-in tools are
-        named by their item type."""
+        """Whether the client may have a tool with this name; a stored prompt or conversation may have others. Built-in
+        tools are named by their item type."""
         return name in CALLS or not self.lists_tools or super().declares(name)
 
     @property
     def lists_tools(self) -> bool:
-        """Whether all tools are in the request itself, and it lists them."""
+        """Whether the request itself lists all tools."""
         return not (self.chained or self._payload.get("prompt")) and super().lists_tools
 
     def _tool_names(self) -> Iterator[Any]:
@@ -143,8 +143,8 @@ class ResponsesRequest(ItemList):
             yield from _tool_names(tools)
 
     def described_tools(self) -> Iterator[DescribedTool]:
-        """Functions and custom tools, also those of namespaces and of items that list tools; not what a search has
-        found, which is a result."""
+        """Return functions and custom tools, including those in namespaces and in items that list tools, but not those
+        that a tool search found."""
         yield from _described(self._payload.get("tools"), ("tools",))
         for place, item in enumerate(self._items):
             if isinstance(item, dict) and item.get("type") == _TOOL_LIST:
@@ -220,8 +220,8 @@ class ResponsesRequest(ItemList):
         }
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """Return a response of callfuse's own, whole or as events. In a chain it repeats the id of the response before
-        it, so that the next request continues that one."""
+        """Return a response of callfuse's own, whole or as events. In a chain it repeats the id of the previous
+        response, so that the next request continues that response."""
         response = self._response(self._own_answer_id())
         response["previous_response_id"] = self._payload.get("previous_response_id")
         if not self.stream:
@@ -241,7 +241,7 @@ class ResponsesRequest(ItemList):
         return isinstance(item, dict) and is_one_of(item.get("type"), RESULTS)
 
     def speech(self, at: int) -> Utterance:
-        """Return what the model says in an item, calls of the vendor's own tools included. A message may be a
+        """Return what the model says in an item, including calls of the vendor's own tools. A message may be a
         reference."""
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
@@ -270,17 +270,16 @@ class ResponsesRequest(ItemList):
         return own_text(refusals if any(refusals) else parts)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """Return the opening of a request that continues this answer; empty in a `conversation`, which keeps its
+        """Return the opening of the request that continues this answer; empty in a `conversation`, which keeps its
         name."""
         return () if self._payload.get("conversation") else super().after(answer_id)
 
     def resume(self, known: Continuation) -> bytes:
-        """Return the body adapted to what the vendor stored. See `stored.resume`."""
+        """Adapt the body to what the vendor stored. See `stored.resume`."""
         return resume(self.body, self._payload, known)
 
     def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:
-        """Return what later requests need: items to change, the answer to continue, and results for its withheld
-        calls."""
+        """Return what later requests need: items to change, the answer to continue, and results for withheld calls."""
         items = dict(known.items) | self.trail.items
         items = dict(list(items.items())[-MAX_ITEMS:])
         if not answers:
@@ -291,11 +290,12 @@ class ResponsesRequest(ItemList):
         return Continuation(items, last.id if last.id != answers[0].id else "", unanswered)
 
     def repair(self, body: bytes, error: bytes) -> bytes | None:
-        """Return a refused body, repaired by the error's own words. See `stored.repair`."""
+        """Repair a refused body by the words of the error. See `stored.repair`."""
         return repair(body, error)
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return a choice of one tool becomes `auto`; `required` stays if there is another tool to call."""
+        """Return the edits that turn a choice of one tool into `auto`; `required` stays if another tool can be
+        called."""
         choice = self._payload.get("tool_choice")
         few = sum(len(list_of(tools)) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":

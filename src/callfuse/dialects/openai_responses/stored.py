@@ -67,7 +67,8 @@ def _without_id(item: Payload) -> bytes:
 
 
 def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
-    """Edits that remove the reasoning from an input, for another model. Raises CannotReplay for an item reference."""
+    """Return the edits that remove the reasoning from an input, for another model. Raises CannotReplay for an item
+    reference."""
     parted = False
     for at, item in enumerate(items):
         if is_reasoning(item):
@@ -80,7 +81,8 @@ def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
 
 
 def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
-    """Return the body in a form that the vendor accepts, with the fewest changes; the same bytes if it needs none.
+    """Return the body in a form that the vendor accepts, with the fewest changes; the same bytes if no change is
+    needed.
 
     A chain continues the last stored answer, with a result for each call that the client did not get.
     """
@@ -111,16 +113,16 @@ def _replace(at: int, item: Payload, id_: str, known: Continuation) -> list[Edit
 
 
 def _put_first(items: bytes, spoken: bytes) -> bytes:
-    """Return the JSON text of an input (a list, a text, or empty if there is none) with items put first."""
+    """Return the JSON text of an input (a list, a text, or empty for no input) with items put first."""
     if spoken.startswith(b"["):
         return b"[" + items + (b"," + spoken[1:] if spoken[1:-1].strip() else b"]")
     return b"[" + items + (b"," + user_item(spoken) if spoken else b"") + b"]"
 
 
 def repair(body: bytes, error: bytes) -> bytes | None:
-    """Return a body that the vendor refused because of withheld calls, repaired by the error's own words: it names a
-    call without a result, a result (of callfuse's) without a call, or an item whose neighbour is missing. None for any
-    other error."""
+    """Repair a body that the vendor refused because of withheld calls, by the words of the error: it names a call
+    without a result, a result (of callfuse's) without a call, or an item whose neighbour is missing. None for any other
+    error."""
     try:
         payload, refusal = loads(body), loads(error)
     except NotJSON:

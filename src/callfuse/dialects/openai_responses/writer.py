@@ -1,4 +1,4 @@
-"""Writes the answers of the Responses API on after calls have been withheld, streamed or whole.
+"""Continues answers of the Responses API after calls have been withheld, streamed or whole.
 
 In the client's stream, output indexes and sequence numbers have no gap; the response keeps the id, model and times of
 the first answer; the output of the terminal event is what was streamed, its usage that of all answers.
@@ -25,7 +25,7 @@ from callfuse.wire.jsontext import END, Edit, apply, dumps, loads
 
 _BEGINS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 _HEAD: Final = ("id", "created_at", "model", "previous_response_id")
-"""Keys of the response that stay those of the first answer."""
+"""Keys of the response that keep the first answer's values."""
 
 
 class OwnMessage(NamedTuple):
@@ -69,14 +69,15 @@ class OwnMessage(NamedTuple):
 
 
 def own_id(response_id: str, output_index: int) -> str:
-    """Return the id of callfuse's message at this place of this response; always the same for the same place."""
+    """Return the id of callfuse's message at this place of this response; the id is always the same for the same
+    place."""
     digest = blake2b(f"{response_id} {output_index}".encode("utf-8", "surrogatepass"), digest_size=16)
     return OWN_ID + digest.hexdigest()
 
 
 @dataclass(slots=True)
 class _Splice:
-    """What has been spliced of the next answer; part of it may still wait.
+    """What has been spliced of the next answer; the client may not have all of it yet.
 
     `first`: the output index of its first item. `number`: the next sequence number. `indexes`: its output indexes,
     mapped to those of the stream. `items`: its complete items, by the stream's indexes. `own`: the items of another
@@ -111,7 +112,7 @@ class ResponsesWriter(AnswerWriter):
 
     @property
     def may_continue(self) -> bool:
-        """False once text has left that must fit a schema: a second text would break it."""
+        """Whether another answer may follow: False once the client has text that must fit a schema."""
         return not (self._structured and self._spoke)
 
     def note_sent(self, payload: Payload) -> None:
@@ -141,7 +142,7 @@ class ResponsesWriter(AnswerWriter):
     def _thin(
         self, frames: Sequence[Frame], withheld: set[OpenCall], gone: Sequence[int], blocks: Mapping[int, Block]
     ) -> bytes:
-        """As `thin`, with the output indexes of the items that are withheld, sorted."""
+        """Remove the items with the output indexes `gone` (sorted) from the frames, as `thin` does."""
         self._note_losses(frames, gone)
         pieces: list[bytes] = []
         unplaced = _unplaced_items(frames, withheld)
@@ -171,7 +172,7 @@ class ResponsesWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _note_losses(self, frames: Sequence[Frame], gone: Sequence[int]) -> None:
-        """Note in the trail which items of this answer the client does not get. Before renumbering."""
+        """Note in the trail which items of this answer the client does not get. Called before renumbering."""
         known = {index: item for index, item in self._items.items() if index >= self._splice.first}
         for _, payload, _ in frames:
             if payload is not None and payload.get("type") == "response.output_item.done":
@@ -183,7 +184,7 @@ class ResponsesWriter(AnswerWriter):
         )
 
     def _output_edits(self, payload: Payload, withheld: set[OpenCall], own: Sequence[OwnMessage]) -> list[Edit]:
-        """Return the edits that make the output of a terminal event equal to what was streamed."""
+        """Return the edits after which a terminal event lists exactly the items that were streamed."""
         response = payload.get("response")
         if not isinstance(response, dict):
             return []
@@ -201,8 +202,8 @@ class ResponsesWriter(AnswerWriter):
         return edits
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Return the held events without withheld calls and end; without messages that must fit a schema, because
-        another follows."""
+        """Return the held events without withheld calls and end, and without messages that must fit a schema, because
+        the next answer has its own."""
         gone = {call.index for call in withheld if call.index >= 0}
         kept: list[Frame] = []
         for frame in frames:
@@ -220,8 +221,8 @@ class ResponsesWriter(AnswerWriter):
         return out
 
     def break_off(self) -> bytes:
-        """Return the events that end the messages and the reasoning that the client has seen begin, with what they
-        say."""
+        """Return the events that end the messages and reasoning which the client has seen begin, with what they have
+        said."""
         return b"".join([self._write(event) for event in self._open.end()])
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -229,7 +230,7 @@ class ResponsesWriter(AnswerWriter):
         self._splice = _Splice(foreign, first=self._next, number=self._number)
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:
-        """Return an event of the next answer, rewritten for this stream; empty if it must not be seen."""
+        """Rewrite an event of the next answer for this stream; empty if the client must not see it."""
         if payload is None:
             return frame
         splice = self._splice
@@ -263,8 +264,8 @@ class ResponsesWriter(AnswerWriter):
         self._trail.note_withheld(items, {at for at, item in enumerate(items) if is_reasoning(item)})
 
     def _response_edits(self, response: Payload, before: Sequence[bytes], *path: str) -> list[Edit]:
-        """Return the edits that turn the next answer's response, at `path`, into the client's: the first one's head,
-        the items `before` it, and the usage of all answers."""
+        """Return the edits that turn the next answer's response, at `path`, into the client's: with the first one's
+        head, the items `before` it, and the usage of all answers."""
         edits = [Edit((*path, key), dumps(value)) for key, value in self._head.items() if key in response]
         if usage := self._usage.see(response.get("usage")):
             edits.append(Edit((*path, "usage"), dumps(usage)))
@@ -295,7 +296,7 @@ class ResponsesWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _broken_item(self, call: OpenCall) -> Payload:
-        """Return the event that ends the item of a call that is not whole, the last one that has begun."""
+        """Return the event that ends the item of an incomplete call, the last item that has begun."""
         index = max(self._begun)
         key = "input" if call.kind == "custom_tool_call" else "arguments"
         item = self._begun[index] | {key: call.arguments, "status": "incomplete"}
@@ -306,7 +307,7 @@ class ResponsesWriter(AnswerWriter):
         return [self._items[index] for index in sorted(self._items)]
 
     def _message(self, text: str) -> tuple[OwnMessage, int]:
-        """Return a message of callfuse's own and its output index."""
+        """Make a message of callfuse's own; return it with its output index."""
         id_ = own_id(str(self._head.get("id") or ""), self._next)
         has_phase = any(item.get("phase") for item in self._items.values())
         message = OwnMessage(id_, text, refuses=self._structured, phase=has_phase)
@@ -314,13 +315,13 @@ class ResponsesWriter(AnswerWriter):
         return message, self._next
 
     def _write(self, event: Payload) -> bytes:
-        """Return an event of callfuse's own."""
+        """Write an event of callfuse's own."""
         payload = event | {"sequence_number": self._number}
         self.note_sent(payload)
         return typed_event(payload)
 
     def _edit(self, raw: bytes, payload: Payload, edits: list[Edit]) -> bytes:
-        """Return an event with these edits and its sequence number in the client's stream."""
+        """Apply these edits to an event, and give it its sequence number in the client's stream."""
         number = payload.get("sequence_number")
         if isinstance(number, int) and number != self._number:
             edits.append(Edit(("sequence_number",), dumps(self._number)))
@@ -344,8 +345,8 @@ class ResponsesWriter(AnswerWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second response with the first one's head, the first one's items in front (not its messages, if
-        they must fit a schema), and the usage of both."""
+        """Return the second response with the first one's head, with the first one's items in front (without messages
+        that must fit a schema), and with the usage of both."""
         one, other = loads(first), loads(second)
         items = list(zip(raw_elements(first, ("output",)), one["output"], strict=True))
         lost = {at for at, (_, item) in enumerate(items) if self._structured and _is_message(item)}
@@ -371,7 +372,8 @@ def _begins_message(payload: Payload) -> bool:
 
 
 def _unplaced_items(frames: Sequence[Frame], withheld: set[OpenCall]) -> set[str]:
-    """Return the ids of withheld items that came without a readable output index, so that only these ids name them."""
+    """Return the ids of withheld items that came without a readable output index, so that only their ids identify
+    them."""
     calls = {(call.kind, call.id) for call in withheld if call.index < 0}
     items = [object_of(frame.payload.get("item")) for frame in frames if frame.payload] if calls else ()
     found = [item for item in items if is_client_call(item) and (item["type"], call_id(item)) in calls]
@@ -379,6 +381,6 @@ def _unplaced_items(frames: Sequence[Frame], withheld: set[OpenCall]) -> set[str
 
 
 def _item_id(payload: Payload) -> str | None:
-    """Return the id of the item that an event is about; None if it is about none."""
+    """Return the id of the item that an event concerns; None if it concerns none."""
     about = object_of(payload.get("item")).get("id", payload.get("item_id"))
     return None if about is None else text_of(about)
