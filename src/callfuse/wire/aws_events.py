@@ -22,27 +22,27 @@ from callfuse.wire.values import MOST_VALUES, has_too_many_values
 
 MEDIA_TYPE: Final = b"application/vnd.amazon.eventstream"
 EXCEPTION: Final = ":exception"
-"""The key of a payload that is an exception or an error, whatever its type."""
+"""The key of the payload of any exception or error, whatever its type."""
 _PRELUDE: Final = Struct("!III")
 _NUMBER: Final = Struct("!I")
 _AROUND: Final = _PRELUDE.size + _NUMBER.size
-"""Bytes of a message beside its headers and its payload."""
+"""The number of bytes of a message around its headers and its payload."""
 _MOST_HEADERS: Final = 128 * 1024
 _MOST_PAYLOAD: Final = 24 * 1024 * 1024
-"""Bytes of headers and of a payload that botocore takes."""
+"""The most bytes of headers and of a payload that botocore accepts."""
 _MOST_CARRIED: Final = 4 * 1024 * 1024
-"""Bytes of a payload of which is read what it carries. To unpack and parse so much takes 50 ms; Bedrock's chunks have
+"""The most bytes of a payload whose content is read. To unpack and parse as many takes 50 ms; Bedrock's chunks have
 some hundred bytes."""
 _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Bytes of a header's value, by its type; those of types 6 (bytes) and 7 (text) tell their length before them."""
+"""Bytes of a header's value, by its type; types 6 (bytes) and 7 (text) have their length in front."""
 _SHORT: Final = 128
-"""Bytes of headers that are remembered; Bedrock's have about 90."""
+"""The most bytes of headers whose type is remembered; Bedrock's have about 90."""
 _BYTES: Final = 6
 _TEXT: Final = 7
 
 
 def is_begin(text: bytes) -> bool | None:
-    """Whether a body that begins like this is an event stream; None if that cannot be told yet."""
+    """Whether a body with this beginning is an event stream; None if more bytes are needed to tell."""
     if len(text) >= _PRELUDE.size:
         return _size_at(text, 0) > 0
     return None if not text or text[0] <= _MOST_PAYLOAD >> 24 else False
@@ -61,19 +61,19 @@ def exception(kind: str, payload: bytes) -> bytes:
 
 
 def event(payload: Payload) -> bytes:
-    """Write an event whose payload for `AWS_EVENTS` is this: its type is the only key."""
+    """Write an event from a payload as `AWS_EVENTS` reads it, with the event's type as the only key."""
     ((kind, said),) = payload.items()
     return message(kind, dumps(said))
 
 
 def chunk(text: bytes) -> bytes:
-    """Write a `chunk` event whose payload for `AWS_CHUNKS` is this JSON text."""
+    """Write a `chunk` event that carries this JSON text, as `AWS_CHUNKS` reads it."""
     return message("chunk", dumps({"bytes": b2a_base64(text, newline=False).decode()}))
 
 
 class AWSEventFramer:
-    """Splits one stream into messages. `empty`: nothing is buffered. `waiting`: bytes of an incomplete one.
-    `broken`: behind a broken prelude all passes as it comes.
+    """Splits one stream into messages. `empty`: nothing is buffered. `waiting`: the number of bytes of an incomplete
+    message. `broken`: after a broken prelude, all bytes pass as they come.
     """
 
     __slots__ = ("_buffer", "broken", "empty", "waiting")
@@ -112,7 +112,7 @@ class AWSEventFramer:
         return begin + size if begin + size <= there else 0
 
     def flush(self) -> bytes:
-        """Return the buffered bytes, the beginning of a message, and clear the buffer."""
+        """Return the buffered bytes (the beginning of a message) and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self.empty, self.waiting = True, 0
@@ -128,7 +128,8 @@ class _EventMessage(NamedTuple):
 
 
 class AWSEvents:
-    """Frames are messages; the payload is `{type: JSON value}`, with `EXCEPTION` for the type of what is no event."""
+    """Frames are messages; the payload is `{type: JSON value}`, with `EXCEPTION` as the type of anything but an
+    event."""
 
     frame_end: Final[tuple[bytes, ...]] = ()
     ordered: Final = False
@@ -138,8 +139,8 @@ class AWSEvents:
         return AWSEventFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse a message; None if it names no type. Raises NotFramed if a length or a CRC is wrong, and NotJSON if it
-        is cut off, its payload is no JSON, or that has too many values."""
+        """Parse a message; return None if it names no type. Raises NotFramed if a length or a CRC is wrong, and NotJSON
+        if the message is cut off, or if its payload is no JSON or has too many values."""
         read = _read(frame)
         return {read.kind: _parsed(read.payload or b"{}")} if read.kind else None
 
@@ -149,7 +150,7 @@ class AWSEvents:
         return b"{" + dumps(read.kind) + b":" + (read.payload or b"{}") + b"}" if read.kind else b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """Return the message with its payload replaced, whose type must stay; its headers do."""
+        """Return the message with its payload replaced; its headers, and so its type, stay."""
         said = next(spans(text), None)
         return _message(_read(frame).headers, text[said.value : said.end] if said else text)
 
@@ -165,22 +166,22 @@ class AWSChunks:
         return AWSEventFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse what a chunk carries; None for other events. Raises as `AWSEvents.payload`, and NotJSON if that is no
-        object."""
+        """Parse what a chunk carries; return None for other events. Raises as `AWSEvents.payload` does, and NotJSON if
+        the chunk carries no object."""
         read = _read(frame)
         if read.kind == EXCEPTION:
             return {read.kind: _parsed(read.payload or b"{}")}
         return _object(_carried(read.payload)) if read.kind == "chunk" else None
 
     def text(self, frame: bytes) -> bytes:
-        """Return the JSON text of the payload; `{}` for an event that is no chunk."""
+        """Return the JSON text that a chunk carries; `{}` for other events."""
         read = _read(frame)
         if read.kind == EXCEPTION:
             return b"{" + dumps(read.kind) + b":" + (read.payload or b"{}") + b"}"
         return _carried(read.payload) if read.kind == "chunk" else b"{}"
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
-        """Return the message with what it carries replaced; its headers and what else it says stay."""
+        """Return the message with another JSON text in its chunk; its headers and other fields stay."""
         read = _read(frame)
         if read.kind != "chunk":
             return AWS_EVENTS.with_text(frame, text)
@@ -199,7 +200,8 @@ def _size_at(text: bytes | bytearray, begin: int) -> int:
 
 
 def _read(frame: bytes) -> _EventMessage:
-    """Take a message apart. Raises NotFramed, and NotJSON if it is only the beginning of one."""
+    """Split a message into its headers, type and payload. Raises NotFramed, and NotJSON if the message is
+    incomplete."""
     size = _size_at(frame, 0)
     if size > len(frame) or len(frame) < _PRELUDE.size:
         raise NotJSON("a message is cut off")
@@ -213,7 +215,7 @@ def _read(frame: bytes) -> _EventMessage:
 
 @remembered(entries=32, longest=_SHORT)
 def _kind_of(headers: bytes) -> str:
-    """Return the type of a message, by its headers; empty if it has none. Raises NotFramed if they are broken.
+    """Return the type of a message from its headers; empty if they name none. Raises NotFramed if they are broken.
 
     The events of one type have the same headers. Reading them takes 1.5 us.
     """
@@ -225,7 +227,7 @@ def _kind_of(headers: bytes) -> str:
 
 
 def _texts_in(headers: bytes) -> dict[bytes, bytes]:
-    """Return the headers that are texts. Raises NotFramed if they are broken."""
+    """Return those headers whose values are texts. Raises NotFramed if the headers are broken."""
     found: dict[bytes, bytes] = {}
     at, end = 0, len(headers)
     try:
@@ -247,7 +249,7 @@ def _texts_in(headers: bytes) -> dict[bytes, bytes]:
 
 
 def _carried(payload: bytes) -> bytes:
-    """Return the bytes that a chunk carries. Raises NotJSON if it carries none, or too many."""
+    """Return the bytes that a chunk carries. Raises NotJSON if the payload is broken or too long."""
     if len(payload) > _MOST_CARRIED:
         raise UnreadableJSON("a chunk is too long")
     found = _object(payload).get("bytes")
@@ -280,7 +282,7 @@ def _message(headers: bytes, payload: bytes) -> bytes:
 
 
 def _headers(named: Mapping[str, str]) -> bytes:
-    """Write headers that are texts."""
+    """Write headers whose values are texts."""
     pairs = ((name.encode(), text.encode()) for name, text in named.items())
     return b"".join(_sized(name, 1) + bytes([_TEXT]) + _sized(text, 2) for name, text in pairs)
 
@@ -292,4 +294,4 @@ def _sized(text: bytes, size: int) -> bytes:
 AWS_EVENTS: Final = AWSEvents()
 AWS_CHUNKS: Final = AWSChunks()
 HEARTBEAT: Final = message("callfuse-keep-alive", b"{}")
-"""An event of a type that no service has: the SDKs leave it out."""
+"""An event of a type that no service has; the SDKs ignore it."""

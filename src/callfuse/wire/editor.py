@@ -1,5 +1,5 @@
-"""Edits the frames of one stream. Frames that differ from the one before in values only are edited without a walk
-through their JSON.
+"""Edits the frames of one stream. A frame that differs from the frame before only in its values is edited without a
+walk through its JSON.
 
 A model's answer is one envelope sent many times: of its frames only a piece of text differs, and the edits that make
 one fit into another stream replace the same values in each. `FrameEditor` looks for those values once. Then a frame
@@ -28,13 +28,13 @@ from callfuse.wire.jsontext import Edit, apply, replaced_spans
 _TOKEN: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s,:\[\]{}"]++)', re.DOTALL)
 """A string, or another value that is neither an object nor a list. As a group, so that `split` keeps it."""
 _KEPT: Final = -1
-"""In place of the number of an edit: the value stays."""
+"""Stands in place of an edit's number: the value stays."""
 _TOKEN_ONLY: Final[Sequence[bytes]] = ()
-"""In place of the literals of a value: it is one token."""
+"""Stands in place of a value's literals: the value is a single token."""
 _LONGEST: Final = 4096
-"""Bytes of a text that is compared with the next one: a piece of an answer is far shorter."""
+"""The most bytes of a text that is compared with the next one; a piece of an answer is far shorter."""
 _TRIES: Final = 8
-"""Texts in a row that are compared in vain. After that only two neighbours of each `_PERIOD` are compared."""
+"""How many texts in a row are compared in vain. Then only two neighbours of each `_PERIOD` are compared."""
 _PERIOD: Final = 16
 
 
@@ -60,13 +60,13 @@ class FrameEditor:
         self._walks = 0
 
     def edit(self, frame: bytes, edits: Sequence[Edit]) -> bytes:
-        """Return the frame with edits applied to its payload; all other bytes stay."""
+        """Return the frame with these edits applied to its payload; all other bytes stay."""
         if not edits:
             return frame
         return self._format.with_text(frame, self.apply(self._format.text(frame), edits))
 
     def apply(self, text: bytes, edits: Sequence[Edit]) -> bytes:
-        """As `jsontext.apply`, for the texts of one stream."""
+        """Apply edits as `jsontext.apply` does, faster for texts of one stream."""
         paths: list[object] = [edit.path for edit in edits]
         if self._steps and paths == self._paths and (edited := self._replace(text, edits)) is not None:
             self._walks = 0
@@ -78,7 +78,7 @@ class FrameEditor:
         return edited
 
     def _replace(self, text: bytes, edits: Sequence[Edit]) -> bytes | None:
-        """Return the edited text; None if it is not like the one before."""
+        """Return the edited text; None if the text is not like the one before."""
         pieces: list[bytes] = []
         end = 0
         for before, literals, number in self._steps:
@@ -103,7 +103,7 @@ class FrameEditor:
         return b"".join(pieces)
 
     def _learn(self, text: bytes, edits: Sequence[Edit], paths: list[object]) -> None:
-        """Compare a text with the one before, and find what the next one must hold."""
+        """Compare a text with the text before, and work out what the next text must hold."""
         before, known = self._tokens, self._paths
         self._steps = []
         self._paths = paths
@@ -122,7 +122,7 @@ class FrameEditor:
         return self._tokens[at + 1].lstrip().startswith(b":")
 
     def _find_steps(self, text: bytes, replaced: dict[tuple[int, int], int]) -> None:
-        """Set the steps for texts like this one. `replaced`: the number of the edit of each span."""
+        """Set the steps for texts like this. `replaced`: for each span, the number of the edit that replaces it."""
         ends = [*accumulate(map(len, self._tokens))]
         tokens = set(zip(ends[::2], ends[1::2], strict=False))
         varying = [(ends[at - 1], ends[at]) for at in sorted(self._varying)]
@@ -140,7 +140,8 @@ class FrameEditor:
 
 
 def _end_of(text: bytes, start: int, literals: Sequence[bytes]) -> int:
-    """Return the end of a value that consists of these literals, with a token between each two; 0 if it does not."""
+    """Return the end of a value that consists of these literals, with a token between each two; 0 if the value
+    differs."""
     end = start
     for at, literal in enumerate(literals):
         if at:

@@ -23,8 +23,8 @@ class Events:
         return sse.SSEFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the data of an event; None for comments and for `[DONE]`. Raises NotJSON if it is no JSON object,
-        or if it has too many values."""
+        """Parse the data of an event; return None for comments and for `[DONE]`. Raises NotJSON if the data are no JSON
+        object, or have too many values."""
         if len(frame) > MOST_VALUES and has_too_many_values(frame):
             raise NotJSON("too many values")
         begins = frame[:7]  # nearly every vendor sends one of these two shapes, which need no splitting into lines
@@ -62,8 +62,8 @@ def typed_event(payload: Payload) -> bytes:
 
 
 def _start_of_text(frame: bytes) -> int:
-    """Return where the JSON text begins in an event that `payload` reads without splitting it into lines; 0 for any
-    other.
+    """Return where the JSON text begins in an event that `payload` reads without splitting it into lines; 0 for other
+    events.
 
     It is one line of data, at most behind the event's name; or a JSON text with line ends between its tokens, which
     split the event for those who read by the standard, and which `with_text` therefore makes blanks.
@@ -82,7 +82,7 @@ def _start_of_text(frame: bytes) -> int:
 
 
 def _payload_of_any(frame: bytes) -> Any:
-    """Parse any event, slowly: several lines of data, any line ends, JSON that orjson refuses."""
+    """Parse any event, more slowly: with several lines of data, any line ends, or JSON that orjson refuses."""
     data = sse.data(frame)
     if not data and frame.lstrip().startswith(b"{"):
         raise UnreadableJSON("a JSON text in place of an event")

@@ -1,4 +1,4 @@
-"""The interfaces between bytes and frames: `Framer` splits a stream, `Format` reads and changes its frames."""
+"""The interfaces between bytes and frames: a `Framer` splits a stream, a `Format` reads and changes its frames."""
 
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ class Framer(Protocol):
 
     @property
     def broken(self) -> bool:
-        """Whether the framing has been lost: the last frame returned, and all behind it, are none."""
+        """Whether the framing has been lost: the last frame returned, and all bytes after it, are no frames."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the frames that it completes."""
@@ -27,25 +27,26 @@ class Framer(Protocol):
 
 
 class Format(Protocol):
-    """A way to stream JSON objects, such as server-sent events. It has no state: `framer` makes that of a stream."""
+    """A way to stream JSON objects, such as server-sent events. A `Format` has no state; the framer of each stream
+    does."""
 
     @property
     def frame_end(self) -> bytes | tuple[bytes, ...]:
-        """The usual ends of a frame, for fast paths. Frames with another end are read as well, only more slowly."""
+        """The usual ends of a frame, for fast paths. Frames with another end are read as well, but more slowly."""
 
     @property
     def ordered(self) -> bool:
-        """Whether frames must keep their order even between choices."""
+        """Whether frames must keep their order, even those of different choices."""
 
     def framer(self) -> Framer:
         """Make a splitter for one stream."""
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the JSON object of a frame; None if it has none, as a comment. Raises NotJSON if it is broken, and
-        NotFramed, a kind of it, if no frame behind it can be told."""
+        """Parse the JSON object of a frame; return None if the frame (such as a comment) has none. Raises NotJSON if
+        the object is broken, and NotFramed (a subclass) if no later frame can be found."""
 
     def text(self, frame: bytes) -> bytes:
-        """Return the JSON text of a frame's payload; `{}` if it has none."""
+        """Return the JSON text of a frame's payload; `{}` if the frame has no payload."""
 
     def with_text(self, frame: bytes, text: bytes) -> bytes:
         """Return the frame with its payload replaced; all other bytes stay."""

@@ -30,8 +30,8 @@ _INDIFFERENT: Final = bytes(byte for byte in range(256) if byte not in b'{}"\\\n
 
 
 class JSONArrayFramer:
-    """Splits one stream. `empty`: nothing is buffered. `waiting`: bytes of an incomplete element. `broken`: what
-    came is not an array of objects; from there on all passes as it comes."""
+    """Splits one stream. `empty`: nothing is buffered. `waiting`: the number of bytes of an incomplete element.
+    `broken`: the stream is not an array of objects; all further bytes pass as they come."""
 
     __slots__ = (
         "_begin",
@@ -97,7 +97,7 @@ class JSONArrayFramer:
         return rest
 
     def _has_known_skeleton(self, chunk: bytes) -> bool:
-        """Whether a chunk has the same braces, quotes and lines as a complete element before, and so is complete."""
+        """Whether a chunk has the same braces, quotes and lines as an earlier complete element, and so is complete."""
         return (
             bool(self._skeleton)
             and chunk.startswith(self._lead)
@@ -115,7 +115,7 @@ class JSONArrayFramer:
             self._lead, self._skeleton = chunk[: chunk.find(b"{") + 1], skeleton
 
     def _is_element(self, chunk: bytes) -> bool:
-        """Cheap check that a chunk is a comma and one whole element; False means "not sure".
+        """Whether a cheap check shows that a chunk is a comma and one whole element; False means "not sure".
 
         Unless indented, parsing decides: a part of an element never parses, because its braces are not balanced.
         """
@@ -137,7 +137,7 @@ class JSONArrayFramer:
         return True
 
     def _end_of_frame(self) -> int:
-        """Return the end of the frame at the front of the buffer; 0 if it is not complete."""
+        """Return the end of the frame at the front of the buffer; 0 if the frame is not complete."""
         if self.broken:
             return len(self._buffer)
         if not self._position:
@@ -160,7 +160,7 @@ class JSONArrayFramer:
         return end
 
     def _skip_lead(self) -> bytes:
-        """Skip the bracket or comma and white space; returns the byte behind them, empty if it has not come yet."""
+        """Skip the bracket or comma and white space; return the next byte, empty if it has not come yet."""
         self._begin = _end(_BLANKS, self._buffer, self._begin)
         if not self._separated and self._buffer.startswith((b"[", b","), self._begin):
             self._separated = True
@@ -168,7 +168,8 @@ class JSONArrayFramer:
         return bytes(self._buffer[self._begin : self._begin + 1])
 
     def _end_of_element(self) -> int:
-        """Return the end of the element, counting braces from where the last chunk stopped; 0 if it is not complete."""
+        """Return the end of the element, counting braces from where the last chunk stopped; 0 if the element is not
+        complete."""
         buffer = self._buffer
         if self._indented and buffer.startswith(_LINE_ENDS, self._begin + 1):
             found = buffer.find(_ELEMENT_END, max(self._begin, self._position - 1))
@@ -200,8 +201,8 @@ class JSONArrayFramer:
 
 
 class JSONArray:
-    """Frames are elements of the array; the payload is the element, a JSON object. Only the framer can tell where one
-    ends, so there is no usual end."""
+    """Frames are elements of the array; the payload is the element, a JSON object. Only the framer can find the end of
+    an element, so there is no usual end."""
 
     frame_end: Final[tuple[bytes, ...]] = ()
     ordered: Final = True
@@ -211,8 +212,8 @@ class JSONArray:
         return JSONArrayFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse an element; None for brackets and white space. Raises NotJSON for an element that is broken or
-        has too many values, and NotFramed for anything else, behind which elements cannot be told."""
+        """Parse an element; return None for brackets and white space. Raises NotJSON for an element that is broken or
+        has too many values, and NotFramed for anything else, after which no element can be found."""
         begin = _end(_LEAD, frame, 0)
         if frame[begin : begin + 1] in (b"", b"]"):
             return None
@@ -236,7 +237,8 @@ class JSONArray:
 
 
 def with_separator(frame: bytes, *, first: bool) -> bytes:
-    """Give an element the separator of its place: `[` for the first, a comma for others. Unchanged if it has that."""
+    """Give an element the separator for its place: `[` for the first, a comma for others. Unchanged if already
+    right."""
     begin = max(0, frame.find(b"{"))
     lead = frame[:begin]
     if first:
@@ -250,7 +252,7 @@ def _each(blanks: bytes) -> list[bytes]:
 
 
 def _end(pattern: re.Pattern[bytes], buffer: bytes | bytearray, position: int) -> int:
-    """Return the end of a match at a position; the position itself if there is none."""
+    """Return the end of a match at a position; the position itself if nothing matches."""
     match = pattern.match(buffer, position)
     return match.end() if match else position
 

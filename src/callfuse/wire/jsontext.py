@@ -1,4 +1,4 @@
-"""Read JSON that strict parsers refuse, and edit JSON text so that every other byte stays.
+"""Reads JSON that strict parsers refuse, and edits JSON text so that every other byte stays.
 
 `loads` and `dumps` are fast, and fall back to the lenient reader for what orjson refuses: lone surrogates, NaN, 1e400
 and deep nesting, all of which models and clients send.
@@ -24,7 +24,7 @@ _SPACE = re.compile(rb"[ \t\n\r]*")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\]}]+")
 _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-"""Strings, of which an unclosed one reaches to the end, and brackets."""
+"""Matches strings (an unclosed one up to the end of the text) and brackets."""
 _LETTER_ESCAPED = re.compile(rb"\\u00[4-7]")
 BACKSLASH: Final = 0x5C
 """Without this byte a JSON text has no escape: a fast test before `may_hide_letters`."""
@@ -38,17 +38,17 @@ class NotJSON(ValueError):
 
 
 class UnreadableJSON(NotJSON):
-    """Raised for text that is not read, but that some client may read: too deep, with an integer that is too long, too
-    many values, or bytes that are no UTF-8."""
+    """Raised for text that callfuse does not read but that some client may read: nested too deep, an integer too long,
+    too many values, or bytes that are no UTF-8."""
 
 
 class NotFramed(NotJSON):
-    """Raised for a frame where a stream leaves its format, so that no frame behind it can be found."""
+    """Raised for a frame after which no other frame can be found, because the stream has left its format."""
 
 
 def as_utf8(text: bytes) -> bytes:
-    """Return a JSON text in UTF-8 without a byte order mark, from any form that Python's `json` reads: with a mark, or
-    in UTF-16 or UTF-32. The same object if it is so already. Raises `NotJSON`."""
+    """Return a JSON text in UTF-8 without a byte order mark, from any encoding that Python's `json` reads: UTF-8,
+    UTF-16 or UTF-32, with or without a mark. Text that needs no change is returned as it is. Raises `NotJSON`."""
     encoding = json.detect_encoding(text)
     if encoding == "utf-8":
         return text
@@ -85,7 +85,7 @@ def _integer(digits: str) -> int:
 
 
 class ExactValues:
-    """Reads values of a valid JSON text again, with all digits of their integers.
+    """Reads single values of a valid JSON text again, with all digits of their integers.
 
     Keeps the text and the places of values in it, nothing parsed. Each object and array is walked once, however many
     values are read.
@@ -98,12 +98,12 @@ class ExactValues:
         self._places: dict[tuple[str | int, ...], dict[str | int, tuple[int, int]]] = {}
 
     def read(self, *path: str | int) -> Any:
-        """Return the value at a path, as `loads_exact` reads it; None if there is none."""
+        """Return the value at a path, as `loads_exact` reads it; None if the path leads to no value."""
         place = self._place(path)
         return loads_exact(self._text[slice(*place)]) if place else None
 
     def _place(self, path: tuple[str | int, ...]) -> tuple[int, int] | None:
-        """Start and end of the value at a path."""
+        """Return the start and the end of the value at a path."""
         if not path:
             return 0, len(self._text)
         holder = path[:-1]
@@ -128,13 +128,13 @@ def dumps_ascii(value: Any) -> bytes:
 
 
 def may_hide_letters(text: bytes) -> bool:
-    """Whether an ASCII letter or underscore of a JSON text (or of several) may be an escape, so that a key or a name in
-    it need not occur among its bytes."""
+    """Whether a JSON text (or several) may escape an ASCII letter or underscore, so that a search for a key or name in
+    its bytes may miss it."""
     return b"\\u00" in text and _LETTER_ESCAPED.search(text) is not None
 
 
 END: Final = -1
-"""As the last step of a path: append to the array."""
+"""The last step of a path for appending to an array."""
 
 
 class Edit(NamedTuple):
@@ -149,7 +149,7 @@ class Edit(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One member of an object or element of an array: key or index, start of the key, start and end of the value."""
+    """A member of an object or an element of an array: key or index, start of the key, start and end of the value."""
 
     key: str | int
     start: int
@@ -158,7 +158,8 @@ class Member(NamedTuple):
 
 
 def span(text: bytes, path: Path, start: int = 0) -> tuple[int, int] | None:
-    """Find the value at `path`: (start, end) in bytes, or None. Of equal keys the last counts, as in parsers."""
+    """Find the value at `path`: (start, end) in bytes, or None. If a key is repeated, the last one counts, as in
+    parsers."""
     start = _blank(text, start)
     for step in path:
         found = None
@@ -196,8 +197,8 @@ def spans(text: bytes, start: int = 0) -> Iterator[Member]:
 
 
 def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
-    """Apply all edits in one pass. KeyError if a step before the last is missing, or if the value there cannot have the
-    last: a text has no members, a list no keys."""
+    """Apply all edits in one pass. Raises KeyError if a step before the last is missing, or if the value before the
+    last step is neither an object nor an array as the step needs."""
     tree = _tree(edits)
     if not tree:
         return text
@@ -211,8 +212,8 @@ def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def replaced_spans(text: bytes, edits: Sequence[Edit]) -> list[tuple[int, int]]:
-    """Return where the values are that the edits replace, in order of the edits; empty if any does not just replace
-    one."""
+    """Return the spans of the values that the edits replace, in order of the edits; empty if any edit adds or removes a
+    value."""
     numbered = [Edit(edit.path, b"%d" % at) for at, edit in enumerate(edits)]
     patches = {raw: (start, end) for start, end, raw in _patches(text, _blank(text, 0), _tree(numbered))}
     if any(edit.raw is None for edit in edits):
@@ -222,7 +223,7 @@ def replaced_spans(text: bytes, edits: Sequence[Edit]) -> list[tuple[int, int]]:
 
 
 def _tree(edits: Iterable[Edit]) -> _Tree:
-    """Edits by the steps of their paths."""
+    """Arrange edits as a tree, by the steps of their paths."""
     tree: _Tree = {}
     for edit in edits:
         node = tree
@@ -278,13 +279,13 @@ def _patch_members(
 
 
 def _blank(text: bytes, position: int) -> int:
-    """Return the first position from `position` on that is not white space."""
+    """Return the first position, from `position` on, that is not white space."""
     match = _SPACE.match(text, position)
     return match.end() if match else position
 
 
 def value_end(text: bytes, start: int) -> int:
-    """Return the end of the value that begins at `start`. Raises ValueError if there is none."""
+    """Return the end of the value that begins at `start`. Raises ValueError if no value begins there."""
     first = text[start : start + 1]
     if first == b'"':
         match = _STRING.match(text, start)

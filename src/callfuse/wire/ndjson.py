@@ -18,7 +18,8 @@ _WIDE: Final = b"0" * 19
 
 
 class NDJSONFramer:
-    """Splits one stream into lines. `empty`: nothing is buffered. `waiting`: bytes of an incomplete line."""
+    """Splits one stream into lines. `empty`: nothing is buffered. `waiting`: the number of bytes of an incomplete
+    line."""
 
     __slots__ = ("_buffer", "empty", "waiting")
     broken: Final = False
@@ -48,7 +49,7 @@ class NDJSONFramer:
         self.empty = not self.waiting
 
     def flush(self) -> bytes:
-        """Return the buffered bytes, a last line without line feed, and clear the buffer."""
+        """Return the buffered bytes (a last line without line feed) and clear the buffer."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self._count()
@@ -66,8 +67,8 @@ class Lines:
         return NDJSONFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse a line, with every digit of its integers; None for a blank line. Raises NotJSON if it is no object,
-        or if it has too many values."""
+        """Parse a line, with every digit of its integers; return None for a blank line. Raises NotJSON if the line is
+        no object, or has too many values."""
         if len(frame) > MOST_VALUES and has_too_many_values(frame):
             raise NotJSON("too many values")
         if frame[:1] == b"{" and frame.translate(_DIGITS_AS_ZEROS).find(_WIDE) < 0:

@@ -1,4 +1,5 @@
-"""Parses a JSON text that repeats an earlier one but for elements added to one of its lists, at the cost of these.
+"""Parses a JSON text that repeats an earlier text, with elements added to one of its lists. Only these elements are
+parsed.
 
 Agents send their whole conversation again with each request: the same bytes, a few more messages, the same bytes.
 
@@ -34,7 +35,7 @@ NO_PLACE: Final = -1
 
 
 class KnownText(NamedTuple):
-    """A text that has been parsed, in parts that end at its places, and the `rest` behind the last.
+    """A parsed text, in parts that end at its places, and the `rest` after the last place.
 
     `counts`: how many elements the list has up to each place. Empty: no place is proven, and there is no `payload`.
     `values`: no fewer than the text has; `NO_PLACE` where what was taken for the last place is none. `size`: the memory
@@ -50,7 +51,7 @@ class KnownText(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """What a text has in common with a known one: all but what stands from `begin`, place number `place`, to `end`."""
+    """What a text has in common with a known text: all but the bytes from `begin` (place number `place`) to `end`."""
 
     known: KnownText
     place: int
@@ -59,19 +60,19 @@ class Shared(NamedTuple):
 
     @property
     def is_proven(self) -> bool:
-        """Whether only what is between needs to be parsed."""
+        """Whether only the bytes between `begin` and `end` need to be parsed."""
         return bool(self.known.counts)
 
 
 class NewText(NamedTuple):
-    """What the parser returns for a text, and what is to be kept of the text; None if it could not be continued."""
+    """What the parser returns for a text, and what to keep of the text; None if no later text can continue it."""
 
     payload: Any
     known: KnownText | None
 
 
 def compare(text: bytes, known: KnownText) -> Shared | None:
-    """Return what a text has in common with a known one; None if that is not a place and the rest."""
+    """Return what a text has in common with a known text; None if they do not share at least one place and the rest."""
     end = len(text) - len(known.rest)
     begin, place = 0, -1
     if end >= len(known.parts[0]) and text.endswith(known.rest):
@@ -84,8 +85,8 @@ def compare(text: bytes, known: KnownText) -> Shared | None:
 
 
 def parse_new(text: bytes, key: str, shared: Shared, mark: str) -> NewText | None:
-    """Parse what a text does not share with a known one, whose places are proven. None if that is not just elements
-    of the list under `key`, or if the text may have too many values."""
+    """Parse what a text does not share with a known text, whose places are proven. Return None if that is anything but
+    elements of the list under `key`, or if the text may have too many values."""
     known, place, begin, end = shared
     new = text[begin:end]
     values = known.values + separators(new)
@@ -109,8 +110,8 @@ def parse_new(text: bytes, key: str, shared: Shared, mark: str) -> NewText | Non
 
 
 def parse_whole(text: bytes, key: str, shared: Shared | None, mark: str) -> NewText | None:
-    """Parse a text of which nothing is proven yet. None if the fast parser refuses it. `shared`: with a known text
-    whose places are not proven, so that they are proven now."""
+    """Parse a text whose places are not proven. Return None if the fast parser refuses the text. `shared`: what the
+    text has in common with a known text; the places of these bytes are proven now."""
     if shared is not None and shared.known.values != NO_PLACE:
         at = [*_places_in(text[: shared.end]), shared.end]
         try:
@@ -135,16 +136,14 @@ def parse_whole(text: bytes, key: str, shared: Shared | None, mark: str) -> NewT
 
 
 def _size(text: bytes, values: int) -> int:
-    """Return the memory that a text takes, and what is parsed of it, about. One character outside ASCII widens its
-    string."""
+    """Return about how much memory a text and its parsed values take. One character outside ASCII widens its string."""
     return len(text) * (2 if text.isascii() else 5) + BYTES_A_VALUE * values
 
 
 def _known(
     parts: tuple[bytes, ...], counts: Sequence[int], rest: bytes, payload: Any, values: int, size: int
 ) -> KnownText:
-    """Return what is known of a text with these parts, all places proven. Where there are many, the first are
-    joined."""
+    """Return a known text with these parts, all places proven. If there are too many parts, the first are joined."""
     joined = len(parts) - LAST_PLACES
     if len(parts) > MOST_PARTS:
         parts, counts = (b"".join(parts[: joined + 1]), *parts[joined + 1 :]), counts[joined:]
@@ -152,12 +151,12 @@ def _known(
 
 
 def _cut(text: bytes, at: Sequence[int]) -> tuple[bytes, ...]:
-    """Return a text in parts, cut at some positions."""
+    """Split a text at these positions."""
     return tuple([text[begin:end] for begin, end in zip((0, *at), (*at, len(text)), strict=True)])
 
 
 def _places_in(text: bytes) -> list[int]:
-    """Return the likely places between the last messages of a text, in order: fewer than `LAST_PLACES`."""
+    """Return the likely places between the last messages of a text, in order; at most `LAST_PLACES - 1`."""
     for between in _BETWEEN:
         found: list[int] = []
         end = len(text)
@@ -170,12 +169,13 @@ def _places_in(text: bytes) -> list[int]:
 
 
 def _with_marks(text: bytes, at: Sequence[int], mark: str) -> bytes:
-    """Return a text with the mark at some positions."""
+    """Return a text with the mark inserted at these positions."""
     return (b',"%b"' % mark.encode()).join(_cut(text, at)) if at else text
 
 
 def _take_marks(elements: list[Any], number: int, mark: str) -> list[int] | None:
-    """Take so many marks out of a list: how many elements are before each. None if it does not have so many."""
+    """Remove marks from a list; return how many elements precede each mark. None if the list does not have `number`
+    marks."""
     if elements.count(mark) != number:
         return None
     counts: list[int] = []
@@ -187,8 +187,8 @@ def _take_marks(elements: list[Any], number: int, mark: str) -> list[int] | None
 
 
 def _parse_elements(new: bytes) -> list[Any] | None:
-    """Return the elements in a text that follows an element, each behind a comma; None if it is anything else. They are
-    as deep in the text that is parsed as in the one that they are from: the parser has a limit."""
+    """Parse a text of elements, each after a comma; return None if the text is anything else. Nested as deep as in the
+    original text, because the parser has a limit."""
     try:
         outer = orjson.loads(b"[[0%b]]" % new)
     except orjson.JSONDecodeError:
@@ -201,8 +201,8 @@ def _parse_elements(new: bytes) -> list[Any] | None:
 
 
 def _likely_end(text: bytes, payload: Any, key: str) -> int | None:
-    """Return where the list under a key ends, as far as one can tell without parsing: to be proven when the text comes
-    again, with more elements there. None if that cannot be said."""
+    """Guess where the list under a key ends, without parsing. The guess is proven when the text comes again, with more
+    elements there. None if no guess is possible."""
     if type(payload) is not dict or not isinstance(payload.get(key), list) or not payload[key]:
         return None
     keys = [*payload]

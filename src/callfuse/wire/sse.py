@@ -1,4 +1,4 @@
-"""Split server-sent events into raw frames, and read and write their data.
+"""Splits server-sent events into raw frames, and reads and writes their data.
 
 A frame is an event with its blank line. Lines end at CR, LF or CRLF and nowhere else (not at U+2028, which JSON may
 hold unescaped). A frame is returned with the byte that completes it: if that is a lone CR and an LF follows after all,
@@ -18,7 +18,8 @@ _CR: Final = 0x0D
 
 
 class SSEFramer:
-    """Splits one stream into events. `empty`: nothing is buffered. `waiting`: bytes of an incomplete event."""
+    """Splits one stream into events. `empty`: nothing is buffered. `waiting`: the number of bytes of an incomplete
+    event."""
 
     __slots__ = ("_buffer", "_has_cr", "_scanned", "_split_crlf", "empty", "waiting")
     broken: Final = False
@@ -56,7 +57,7 @@ class SSEFramer:
         return frames
 
     def _feed_any(self, chunk: bytes) -> list[bytes]:
-        """Split streams that hold carriage returns, which need the slower pattern."""
+        """Split a stream that holds carriage returns, which needs the slower pattern."""
         self._has_cr = True
         frames: list[bytes] = []
         if self._split_crlf and chunk:
@@ -79,21 +80,22 @@ class SSEFramer:
         return frames
 
     def _drop(self, end: int) -> None:
-        """Drop the returned bytes, and keep where the search goes on: an end of up to 4 bytes may have begun."""
+        """Drop the returned bytes, and keep where the search continues: an end of up to 4 bytes may have begun."""
         del self._buffer[:end]
         self.waiting = len(self._buffer)
         self._scanned = max(0, self.waiting - 3)
         self.empty = not self.waiting
 
     def flush(self) -> bytes:
-        """Return the buffered bytes, a last event without blank line, and clear the buffer."""
+        """Return the buffered bytes (a last event without blank line) and clear the buffer."""
         rest = bytes(self._buffer)
         self._drop(len(rest))
         return rest
 
 
 def data(frame: bytes) -> bytes | None:
-    """Read the data of an event, its lines joined by LF; None if it has none (a comment, a bare `event:`)."""
+    """Return the data of an event, its lines joined by LF; None if the event has no data (a comment, a bare
+    `event:`)."""
     if b"data:" not in frame:  # a stream may be full of blank lines and comments
         return None
     lines = [line[5:] for line in _lines(frame) if line.startswith(b"data:")]
@@ -103,18 +105,19 @@ def data(frame: bytes) -> bytes | None:
 
 
 def is_comment(frame: bytes) -> bool:
-    """Whether a frame holds comments and nothing else."""
+    """Whether a frame contains only comments."""
     lines = [line for line in _lines(frame) if line]
     return bool(lines) and all(line.startswith(b":") for line in lines)
 
 
 def is_done(frame: bytes) -> bool:
-    """Whether an event is the one that ends a stream: its data are `DONE`."""
+    """Whether an event ends a stream: its data are `DONE`."""
     return (data(frame) or b"").strip() == DONE
 
 
 def event(payload: bytes, name: str = "") -> bytes:
-    """Write an event with this payload, and this name if there is one. Of JSON on several lines each line is data."""
+    """Write an event with this payload, and with this name if it is not empty. Each line of JSON becomes a line of
+    data."""
     prefix = f"event: {name}\n".encode() if name else b""
     if b"\n" in payload or b"\r" in payload:
         payload = b"\ndata: ".join(payload.splitlines())

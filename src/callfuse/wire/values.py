@@ -16,7 +16,8 @@ _STEP: Final = 256 * 1024
 
 
 def has_too_many_values(text: bytes) -> bool:
-    """Whether a JSON text has more than `MOST_VALUES` values, by its commas and opening brackets outside strings.
+    """Whether a JSON text has more than `MOST_VALUES` values, counted by its commas and opening brackets outside
+    strings.
 
     Of a text that is no JSON, those before its first fault count.
     """
@@ -24,8 +25,8 @@ def has_too_many_values(text: bytes) -> bool:
 
 
 def is_too_much_inside(text: str) -> bool:
-    """Whether a text from within a body is too much to be parsed: it is longer than `LONGEST_INSIDE` or, read as JSON,
-    has more than `MOST_INSIDE` values. Such a text is told from others as a text, and nothing is read out of it."""
+    """Whether a text inside a body is too large to parse: it is longer than `LONGEST_INSIDE` or, read as JSON, has more
+    than `MOST_INSIDE` values. Such a text is compared with others as plain text; no values are read from it."""
     size = len(text)
     return size > LONGEST_INSIDE or (
         size > MOST_INSIDE and _has_more_values(text.encode("utf-8", "surrogatepass"), MOST_INSIDE)
@@ -48,8 +49,8 @@ def _has_more_values(text: bytes, most: int) -> bool:
 
 
 def separators(text: bytes) -> int:
-    """Return the number of commas and opening brackets, in strings, too: at least that of a JSON text's values, less
-    one."""
+    """Return the number of commas and opening brackets, also those in strings. A JSON text has at most one value
+    more."""
     if len(text) <= _STEP:
         return len(text) - len(text.translate(None, _SEPARATORS))
     pieces = (text[at : at + _STEP] for at in range(0, len(text), _STEP))

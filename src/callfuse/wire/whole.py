@@ -15,7 +15,8 @@ _LOGPROBS: Final = re.compile(rb'"logprobs(?:Result)?"[ \t\n\r]*:[ \t\n\r]*(?=[\
 
 
 class WholeFramer:
-    """Collects one body. `empty` is always false, because no chunk is a whole frame. `waiting`: all bytes so far."""
+    """Collects one body. `empty` is always False, because no chunk is a whole frame. `waiting`: the number of bytes so
+    far."""
 
     __slots__ = ("_buffer", "empty", "waiting")
     broken: Final = False
@@ -26,7 +27,7 @@ class WholeFramer:
         self.waiting = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take a chunk; returns no frame before `flush`."""
+        """Take a chunk; return no frames, because the body comes with `flush`."""
         self._buffer += chunk
         self.waiting = len(self._buffer)
         return []
@@ -50,7 +51,7 @@ class Whole:
         return WholeFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the body, with every digit of its integers, from any encoding that Python's `json` reads. A body with
+        """Parse the body, with every digit of its integers, in any encoding that Python's `json` reads. A body with
         very many values is parsed without its log probabilities.
 
         Raises UnreadableJSON if a client may read it all the same, and NotJSON if none can.
@@ -73,7 +74,7 @@ class Whole:
 
 
 def _without_logprobs(text: bytes) -> bytes:
-    """Return a JSON text whose log probabilities are empty. What is no JSON stays so."""
+    """Return a JSON text with its log probabilities emptied. Text that is no JSON is returned unchanged."""
     kept: list[bytes] = []
     at = 0
     while found := _LOGPROBS.search(text, at):
