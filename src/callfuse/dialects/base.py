@@ -35,11 +35,11 @@ _NOTHING: Final[Payload] = {}
 class OpenCall:
     """A call that is still being assembled from deltas.
 
-    `index`: its place among the calls (or content blocks) of its choice. `numbered`: the wire has an index for it.
-    `pieces`: the arguments as text so far. `value`: arguments that came whole, as a value; then there are no `pieces`.
-    `grown`: the characters of a value that comes piece by piece, so far. `extra`: what the vendor added to the call and
-    wants back; replace it, never change it, as calls share an empty one.
-    `name_grows`: the name may go on in a later frame. `namespace`, `kind`: see `ToolCall`.
+    `index`: its place among the calls (or content blocks) of its choice. `numbered`: the wire has an index for the
+    call. `pieces`: the arguments as text so far. `value`: arguments that came whole, as a value; then there are no
+    `pieces`. `grown`: the number of characters, so far, of a value that comes piece by piece. `extra`: what the vendor
+    added to the call and wants back; replace this object, never change it, as calls share an empty one. `name_grows`:
+    the name may continue in a later frame. `namespace`, `kind`: see `ToolCall`.
     """
 
     __slots__ = (
@@ -222,7 +222,7 @@ class Writer(Protocol):
     def next_answer(self, *, foreign: bool) -> None:
         """Begin to splice another answer. May be called again as long as the client has got nothing of the last one.
 
-        `foreign`: it is from another model than the client's, and its reasoning is left out.
+        `foreign`: another model than the client's wrote the answer, so its reasoning is left out.
         """
 
     def splice(self, frame: bytes, payload: Payload | None) -> bytes:

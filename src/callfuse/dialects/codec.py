@@ -34,9 +34,9 @@ ReadWhole = Callable[[Payload], list[WholeChoice]]
 class Codec:
     """Reads and writes streamed answers of one dialect.
 
-    `dialect`: theirs. `form`: splits them into frames. `whole`: there is only one frame, the body. `is_stateful`: the
-    vendor stores answers under their `answer_id`. `repeat_mark`: as of `RepeatFinish`, of frames and whole answers.
-    `other_mark`: bytes of frames that must be read though they have no call; empty if there are none.
+    `dialect`: the answers' dialect. `form`: splits answers into frames. `whole`: there is only one frame, the body.
+    `is_stateful`: the vendor stores answers under their `answer_id`. `repeat_mark`: see `RepeatFinish`. `other_mark`:
+    bytes of frames that must be read although they have no call; empty if there are none.
     """
 
     whole = False

@@ -20,8 +20,8 @@ class Nudges:
     """The positions of nudges (see `dialects/nudges.py`), and the digests of all user messages behind results, by
     position. Messages that differ only in numbers, states and images have equal digests.
 
-    `end`: the position of the model's last message; what stands before it is the same in each request with these
-    messages. `before`: the digests of what was said behind the last results before it.
+    `end`: the position of the model's last message; requests with these messages agree on all that stands before it.
+    `before`: the digests of the user messages behind the last results before that position.
     """
 
     added: Set[int]
@@ -36,8 +36,8 @@ NO_NUDGES: Final = Nudges(frozenset(), {}, 0, frozenset())
 class ReadHistory:
     """The part of a request's history that earlier requests have read, and what this request adds for the next.
 
-    The rounds before a seam, newest first, None for each message of a person; and the nudges. It refers to nothing of a
-    request but its results. `is_kept`: another request may go on from it.
+    Holds the rounds before a seam, newest first, with None for each message of a person; and the nudges. Keeps nothing
+    of a request alive but its results. `is_kept`: another request may continue from here.
     """
 
     __slots__ = ("_before", "_known", "_nudges", "is_kept")

@@ -96,8 +96,8 @@ def pair(
 ) -> tuple[PastCall, ...]:
     """Return the calls, each with its result: matched by id, or by order if ids repeat or are missing.
 
-    `keys`: for each call, what results name it by, if that is not the id. `pairing`: that of the results' ids, if
-    there is one already.
+    `keys`: for each call, the name that results use for it, if that is not the id. `pairing`: the `Pairing` of the
+    results' ids, if it exists already.
     """
     if len(calls) == 1 == len(results):
         (call,), ((id_, result),) = calls, results
@@ -112,8 +112,8 @@ def pair(
 class Pairing:
     """Finds the results of calls: by id, or by order if ids repeat or are missing.
 
-    `ids`: for each result, what it names its call by. Made once for results that several answers share, because it
-    looks at all of them.
+    `ids`: for each result, the id by which it names its call. Made once for results that several answers share, because
+    the constructor looks at all of them.
     """
 
     __slots__ = ("_by_id", "_ids")

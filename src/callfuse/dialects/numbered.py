@@ -1,9 +1,9 @@
 """Base classes for answers whose parts are numbered: Anthropic, Converse, Interactions, Cohere.
 
-Each event of a content block (a step, a call, a citation) has the block's number, and the numbers have no gap, neither
-when a call is withheld nor when another answer follows. Some vendors number kinds of parts separately: each is a
-series of its own. Where there is only one, a whole answer is a list of the same parts. What is not changed keeps its
-bytes.
+Each event of a content block (or a step, a call, a citation) has the block's number. The numbers have no gap, neither
+when a call is withheld nor when another answer follows. Some vendors number kinds of parts separately: each kind is a
+series of its own. If there is only one series, a whole answer is a list of the same parts. Whatever is not changed
+keeps its bytes.
 """
 
 from abc import ABC, abstractmethod
@@ -26,8 +26,8 @@ BLOCKS: Final = "blocks"
 class NumberedPart(NamedTuple):
     """An event about a numbered part.
 
-    `written`: the number as it stands in the event, of any type. `path`: where. `begins`: it may be the part's first;
-    `ends`: it is the last. `is_call`: of a call for the client.
+    `written`: the number as the event has it, of any type. `path`: the path of the number. `begins`: the event may be
+    the part's first; `ends`: the event is the last. `is_call`: the part is a call for the client.
     """
 
     written: Any
@@ -76,9 +76,9 @@ class NumberedReader(Reader):
 class FinishReasons(NamedTuple):
     """A vendor's finish reasons, and where they stand in events and answers.
 
-    `place`: in the event that ends a stream, the key of the object with the reason. `key`: that of the reason, in this
-    object and in a whole answer. `stopped`, `called`: the reason of an answer without and with calls. `own`: those that
-    a block replaces; others, such as that of a limit, stay. `cut`: that of the vendor's length limit.
+    `place`: in the event that ends a stream, the key of the object with the reason. `key`: the key of the reason, in
+    this object and in a whole answer. `stopped`, `called`: the reason of an answer without and with calls. `own`: the
+    reasons that a block replaces; others, such as a limit's, stay. `cut`: the reason for the vendor's length limit.
     """
 
     place: str
@@ -92,10 +92,11 @@ class FinishReasons(NamedTuple):
 class NumberedWriter(AnswerWriter, ABC):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`.
 
-    `_next`: by series, the number of the next part that the client gets. `_allotted`: the same with the parts of the
-    next answer, of which some may still wait. `_numbers`: those parts by their own series and number, mapped to their
-    number in the client's stream; None for a part that is left out. `_open`: parts, but calls, that the client has seen
-    begin and not end, by series and number, and whether each is reasoning. `_cut`: how many have been cut off.
+    `_next`: by series, the number of the next part that the client gets. `_allotted`: these numbers, counting parts of
+    the next answer that may still wait. `_numbers`: parts of the next answer, by their own series and number, mapped to
+    their number in the client's stream; None for a part that is left out. `_open`: by series and number, the parts
+    other than calls that the client has seen begin but not end, and whether each is reasoning. `_cut`: how many
+    reasoning parts were cut off.
     """
 
     finish: ClassVar[FinishReasons]

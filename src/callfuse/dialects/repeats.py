@@ -18,7 +18,7 @@ class RepeatFinish:
     """How answers of one format say that the vendor ended them because the model repeated itself.
 
     `mark`: bytes that occur in each frame, and each whole answer, that says so; empty if no vendor of the format does.
-    `reason_in`: the reason that a payload gives; empty if it is another one, or none.
+    `reason_in`: returns the reason that a payload gives; empty if the payload gives another reason, or none.
     """
 
     mark: bytes

@@ -22,8 +22,8 @@ class Continuation:
     """How the conversation that a stateful vendor has stored differs from the client's.
 
     `items`: by id, what to send instead of an item of the client's history (empty: nothing). `go_on`: the id of the
-    answer to continue, if it is not the one that the client knows (empty: it is). `unanswered`: encoded results for
-    calls that the vendor stored and the client never saw.
+    answer to continue, if it differs from the one that the client knows (empty: it does not). `unanswered`: encoded
+    results for calls that the vendor stored and the client never saw.
     """
 
     items: Mapping[str, bytes] = field(default_factory=dict)

@@ -18,10 +18,10 @@ Place = tuple[str, ...]
 class TokenCounts:
     """Where one format's answers give their token counts, and under which names.
 
-    `mark`: what occurs in each frame, and each whole answer, that has them; None where frames do not show what they
-    carry. `places`: where they stand in a payload, of frames and of whole answers. `input`, `output`: the counts that
-    add up to these; `cached`: those of the input that the vendor has read from its cache. Of several names of one
-    count, which stand in one tuple of `input`, `output` or `cached`, the first that is there counts.
+    `mark`: matches bytes of each frame, and each whole answer, with counts; None if frames do not show what they carry.
+    `places`: the paths of the counts in a payload, of frames and of whole answers. `input`, `output`: the counts that
+    add up to input and output tokens; `cached`: the input that the vendor has read from its cache. A tuple within these
+    lists several names of one count; the first name found is used.
     """
 
     mark: re.Pattern[bytes] | None

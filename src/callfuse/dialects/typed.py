@@ -61,8 +61,9 @@ class TypedText(NamedTuple):
 class TypedMessage(NamedTuple):
     """What a person typed in one message.
 
-    `written`: all of its texts, by `TypedText.place`. `reminded`: it also has texts of a harness. `more`: it also has
-    results, images or the like. `needs_answer`: the vendor demands that turns of user and model alternate.
+    `written`: all texts of the message, by `TypedText.place`. `reminded`: the message also has texts of a harness.
+    `more`: it also has results, images or the like. `needs_answer`: the vendor demands that turns of user and model
+    alternate.
     """
 
     path: Path

@@ -14,8 +14,8 @@ Counts = dict[str, Any]
 class TokenUsage:
     """Adds up the token counts of several answers and gives the client one set of counts.
 
-    `outputs`: pattern for the beginning of the vendor's keys of output tokens. `total`: the key of the total, which is
-    that of the counts under `parts`.
+    `outputs`: a pattern for the beginning of the vendor's keys of output tokens. `total`: the key of the total, which
+    is the sum of the counts under `parts`.
     """
 
     def __init__(self, outputs: str, total: str = "", parts: Sequence[str] = (), *, summed: bool) -> None:

@@ -41,11 +41,11 @@ _PERIOD: Final = 16
 class FrameEditor:
     """Edits the frames of one stream of this format.
 
-    `_tokens`: the last text that was walked through, as literals (even places) and tokens (odd ones). `_paths`: those
-    of its edits. `_varying`: the places of tokens that have differed. `_steps`: what a frame must hold to be edited
-    without a walk, in order: a text; the literals of the value behind it, with a token between each two; and the number
-    of the edit that replaces this value, or `_KEPT`. `_tail`: the text behind the last step. `_walks`: texts in a row
-    that were walked through.
+    `_tokens`: the last text that was walked through, as literals (even places) and tokens (odd ones). `_paths`: the
+    paths of its edits. `_varying`: the places of tokens that have differed. `_steps`: what a frame must hold to be
+    edited without a walk, in order: a text; the literals of the value behind it, with a token between each two; and the
+    number of the edit that replaces this value, or `_KEPT`. `_tail`: the text behind the last step. `_walks`: how many
+    texts in a row were walked through.
     """
 
     __slots__ = ("_format", "_paths", "_steps", "_tail", "_tokens", "_varying", "_walks")

@@ -37,9 +37,9 @@ NO_PLACE: Final = -1
 class KnownText(NamedTuple):
     """A parsed text, in parts that end at its places, and the `rest` after the last place.
 
-    `counts`: how many elements the list has up to each place. Empty: no place is proven, and there is no `payload`.
-    `values`: no fewer than the text has; `NO_PLACE` where what was taken for the last place is none. `size`: the memory
-    that text and payload take, about.
+    `counts`: how many elements the list has up to each place; empty if no place is proven, and then there is no
+    `payload`. `values`: an upper bound of the text's number of values, or `NO_PLACE` if the supposed last place is
+    none. `size`: about how much memory text and payload take.
     """
 
     parts: tuple[bytes, ...]

@@ -68,8 +68,8 @@ def _is_bare(part: Payload) -> bool:
 def replace_signatures(parts: Sequence[Any], path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
     """Yield the edits that prepare the signatures of the parts at `path` for another model, `reader`.
 
-    Every signature is removed; the first call of an answer gets Google's documented stand-in if the model demands one.
-    `begins`: the first call here is the first of its answer.
+    All signatures are removed; the first call of an answer gets Google's documented stand-in if the model demands one.
+    `begins`: the first call in these parts is the first of its answer.
     """
     wanted = begins and are_demanded(reader, in_use=True)
     gone = set(thoughts(parts))

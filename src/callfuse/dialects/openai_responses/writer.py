@@ -32,7 +32,7 @@ class OwnMessage(NamedTuple):
     """callfuse's message in place of withheld calls, with every field that the official SDK's types require.
 
     `refuses`: send the text as a refusal, because plain text would not fit the schema of a structured output. `phase`:
-    the vendor's messages have a phase, so this one gets one, too.
+    the vendor's messages have a phase, so callfuse's message gets a phase, too.
     """
 
     id: str
