@@ -50,8 +50,7 @@ def dialect_of(path: str) -> Dialect | None:
 
 
 def recognise_request(value: Any) -> tuple[Dialect, Payload] | None:
-    """Return the dialect and the body of a recorded request (a whole body or a bare history); None if no dialect reads
-    it."""
+    """Return the dialect and body of a recorded request (a body or a bare history); None if no dialect reads it."""
     return _recognise(value, is_answer=False)
 
 

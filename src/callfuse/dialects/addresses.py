@@ -18,8 +18,7 @@ _PUBLISHER: Final = re.compile(r"/publishers/([^/]+)/models/")
 
 
 def path_to(path: str, model: str) -> str | None:
-    """Return the path with `model` as its model: unchanged if the path names no model; None if it names something that
-    cannot be replaced."""
+    """Return the path for `model`: unchanged if it names no model; None if what it names cannot be replaced."""
     for named in _NAMED:
         if found := named.search(path):
             return path[: found.start(1)] + model + path[found.end(1) :]

@@ -186,8 +186,7 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What replaces the calls of a choice that loses all of them: a text and a finish reason (None: the dialect's
-    default)."""
+    """What replaces the calls of a choice that loses all of them: a text and a finish reason (None: the default)."""
 
     text: str
     finish: str | None = None
@@ -211,8 +210,7 @@ class Writer(Protocol):
         each choice that loses all its calls."""
 
     def before_asking(self, frames: Iterable[Frame], withheld: set[OpenCall]) -> bytes:
-        """Return what the client gets of the held frames before the next answer comes: no withheld calls, no finish, no
-        end."""
+        """Return what the client gets of the held frames before the next answer: no withheld calls, no finish."""
 
     def break_off(self) -> bytes:
         """Return the events that end texts and reasoning which the client has seen begin, when no more of them will
@@ -307,8 +305,7 @@ class Request(Protocol):
         what they show is added to `history` for the next request."""
 
     def declares(self, name: str) -> bool:
-        """Whether the client may have a tool with this name: False only if the request lists all its tools, without
-        this one."""
+        """Whether the client may have this tool: False only if the request lists all its tools, without this name."""
 
     @property
     def lists_tools(self) -> bool:
@@ -389,8 +386,7 @@ class Dialect(Protocol):
 
     @property
     def early_mark(self) -> bytes:
-        """Bytes like `call_mark`, for frames that name a call before the call begins; empty if no vendor sends such
-        frames."""
+        """Bytes of all frames that name a call before it begins, like `call_mark`; empty if no vendor sends such."""
 
     @property
     def counts(self) -> TokenCounts:
@@ -428,8 +424,7 @@ class Dialect(Protocol):
         """Return the indexes of the choices in a payload; empty if the payload concerns the whole answer."""
 
     def reader(self, *, trace: bool = False) -> Reader:
-        """Return a reader for one streamed answer. With `trace=False` the reader may leave out `entries`, OPENED and
-        CLOSED."""
+        """Return a reader for one streamed answer. With `trace=False`, `entries`, OPENED and CLOSED may be left out."""
 
     def model_turn(self, payloads: Sequence[Payload]) -> bytes:
         """Rebuild the model's turn, as an element of the next request's history. Raises CannotReplay."""
@@ -444,8 +439,7 @@ class Dialect(Protocol):
         """Return the calls of a whole answer."""
 
     def said(self, payload: Payload) -> Iterable[SaidPiece]:
-        """Yield what the model says in a payload of a streamed answer, or in a whole answer. Accepts values of any
-        type."""
+        """Yield what the model says in a payload of a stream, or in a whole answer. Accepts values of any type."""
 
     def error_body(self, status: int, message: str) -> bytes:
         """Return an error in the vendor's own format."""

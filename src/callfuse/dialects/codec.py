@@ -119,8 +119,7 @@ class WholeCodec(Codec):
     whole = True
 
     def shows_call(self, chunk: bytes) -> bool:
-        """Whether a body may have a call. A body with NUL bytes may: it is in UTF-16 or UTF-32, which hides the
-        mark."""
+        """Whether a body may have a call. NUL bytes show that it is UTF-16 or UTF-32, which hides the mark."""
         return super().shows_call(chunk) or 0 in chunk
 
     def reader(self, *, trace: bool = False) -> Reader:

@@ -103,8 +103,7 @@ class ReadHistory:
 
 
 def _shown(one: Round) -> _Shown:
-    """Return a round in the form in which it is kept, before anybody completes it. What its results say is computed
-    once for all requests."""
+    """Return a round as it is kept, before anybody completes it. What results say is computed once for all requests."""
     for past in one.calls:
         past.result = past.result and SharedResult(past.result)
     calls = [past.call if past.call.exact is None else past.call.detached() for past in one.calls]

@@ -84,8 +84,7 @@ _LONGEST_REMEMBERED: Final = 8 * 1024
 
 @remembered(entries=64, longest=_LONGEST_REMEMBERED)
 def _unless_loaded(names: str) -> frozenset[str] | None:
-    """Return the names in a text of lines; None if a tool loads others. Cached: an agent lists the same tools each
-    time."""
+    """Return the names in a text of lines; None if a tool loads others. Cached, as agents repeat their lists."""
     return _all_unless_loaded(names.split("\n"))
 
 
@@ -104,8 +103,7 @@ def name_of(entry: Any) -> Any:
 
 
 def described(tool: Any, path: Path) -> Iterator[DescribedTool]:
-    """Return the tool that an object at `path` describes under `name` and `description`; none if it describes no
-    tool."""
+    """Return the tool that an object at `path` describes by `name` and `description`; none if it describes no tool."""
     if not isinstance(tool, dict):
         return
     name, text = tool.get("name"), tool.get("description")

@@ -1,5 +1,4 @@
-"""What all dialects share for reading a history: a base class, texts of a content, pairing of calls with results,
-edits."""
+"""What all dialects share for reading a history: a base class, texts, pairing of calls with results, edits."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,8 +17,7 @@ from callfuse.wire.jsontext import END, Edit, Path, dumps
 
 
 class RequestWithHistory(RequestWithTools):
-    """A request whose messages are read for rounds (backwards) and for nudges, from where an earlier request's reading
-    ended."""
+    """A request whose messages are read for rounds (backwards) and nudges, on from an earlier request's reading."""
 
     __slots__ = ("_history",)
 
@@ -125,8 +123,7 @@ class Pairing:
             self._by_id.setdefault(id_, []).append(at)
 
     def places(self, keys: Sequence[str]) -> list[int | None]:
-        """Return, for each call of one answer, by its id (or key), the index of its result; None if it has no
-        result."""
+        """Return, for each call of one answer, by its id (or key), the index of its result; None without a result."""
         ids = self._ids
         if len(keys) == 1 == len(ids):
             return [0 if ids[0] == keys[0] or not (ids[0] and keys[0]) else None]
@@ -136,8 +133,7 @@ class Pairing:
         return [self._take(key, taken) for key in keys]
 
     def _take(self, key: str, taken: dict[str, int]) -> int | None:
-        """Return the index of the next result with this id, or without an id; None if all are `taken` (counted by
-        id)."""
+        """Return the index of the next result with this id, or without one; None if all are `taken` (counted by id)."""
         for id_ in (key, ""):
             places, count = self._by_id.get(id_, ()), taken.get(id_, 0)
             if count < len(places):
@@ -149,8 +145,7 @@ class Pairing:
 def note_places(
     notes: Sequence[Note], calls: Sequence[ToolCall], places: Sequence[int | None]
 ) -> Iterator[tuple[int, str]]:
-    """Return the index of the result and the text of each note on a call of one answer; a call without a result gets no
-    note.
+    """Return the index of the result and the text of each note on a call of one answer; skip calls without a result.
 
     `places`: for each call, the index of its result.
     """
@@ -190,8 +185,7 @@ def without_parts(message: Any, path: Path, is_gone: Callable[[Any], bool]) -> I
 
 def append_text(path: Path, content: Any, text: str, *, text_part: str | None = "text") -> list[Edit]:
     """Return the edit that appends a text to a result's content: to its last text, as a new part, or as a key of an
-    object. Empty if the content allows none of these. `text_part`: the type of text parts; None if they have no
-    type."""
+    object. Empty if the content allows none of these. `text_part`: the type of text parts (None: they have no type)."""
     if isinstance(content, list):
         for at in reversed(range(len(content))):
             part = content[at]
@@ -206,8 +200,8 @@ def append_text(path: Path, content: Any, text: str, *, text_part: str | None = 
 
 
 def _longer(text: str, old: bytes) -> bytes:
-    """Return a JSON string with a text appended after a blank line, unless another guard has appended it; or the text
-    alone if the string is empty."""
+    """Return a JSON string with a text appended after a blank line, unless another guard did; the text if it was
+    empty."""
     if not old.startswith(b'"') or old == b'""':
         return dumps(text)
     return old if dumps(text)[1:-1] in old else old[:-1] + dumps("\n\n" + text)[1:]

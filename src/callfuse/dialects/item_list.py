@@ -149,8 +149,7 @@ class ItemList(RequestWithHistory):
     # Chains.
 
     def _find_place(self) -> tuple[bytes, ...]:
-        """Return the key and id of the stored answer or conversation that the request continues; empty if there is
-        none."""
+        """Return the key and id of the stored answer that the request continues; empty if it continues none."""
         return opening_of(self._chain_key, self._payload.get(self._chain_key))
 
     @property
@@ -200,8 +199,7 @@ class ItemList(RequestWithHistory):
     # Shared by all.
 
     def last_user_message(self, end: int | None = None) -> tuple[int, bytes]:
-        """Return the position and the digest of the last item that a person wrote before `end`. In a chain, items of
-        earlier requests count."""
+        """Return the position and digest of the last item of a person before `end`; a chain counts earlier ones."""
         for position in range((self.length if end is None else end) - 1, -1, -1):
             if self._begins_turn(position):
                 before = (self._known_turn, *self._place) if self.chained else ()
@@ -363,16 +361,14 @@ class ItemList(RequestWithHistory):
         return raw_list((self._user_item(spoken), items))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """Return the edits that append a text to a user's item, or to an input that is no list of items; none for other
-        items."""
+        """Return the edits that append a text to a user's item, or to an input that is no list; else none."""
         item = self._items[at]
         content = item.get("content") if self._is_user(item) else None
         path = ("input", at, "content") if self._is_listed else ("input",)
         return append_text(path, content, text, text_part=self._text_type) if type(content) in (str, list) else []
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """Return what a person typed in an item (or in an input that is no list of items); None if no person wrote
-        it."""
+        """Return what a person typed in an item (or in an input that is no list); None if no person wrote it."""
         item = self._items[at]
         if not self._is_real_user(item):
             return None

@@ -48,8 +48,7 @@ Match = Callable[[Sequence[ToolCall]], tuple[PastCall, ...]]
 
 
 class ResultPlace(NamedTuple):
-    """Where a result stands: the index of its message, the path of its content, the key of its call, and the
-    content."""
+    """Where a result stands: the index of its message, its content's path, the key of its call, and the content."""
 
     message: int
     path: Path

@@ -42,8 +42,7 @@ Messages = Iterable[tuple[Speaker, int, Any]]
 
 
 def find_nudges(messages: Messages, known: Nudges) -> Nudges:
-    """Find the nudges of a history in one walk. `known`: the nudges before the answer with which these messages
-    begin."""
+    """Find the nudges of a history in one walk. `known`: those before the answer with which these messages begin."""
     end, before = known.end, known.before
     added = {at for at in known.added if at < end}
     digests = {at: digest for at, digest in known.digests.items() if at < end}

@@ -92,11 +92,10 @@ class FinishReasons(NamedTuple):
 class NumberedWriter(AnswerWriter, ABC):
     """Continues one client's stream, and changes whole answers. See `base.AnswerWriter`.
 
-    `_next`: by series, the number of the next part that the client gets. `_allotted`: these numbers, counting parts of
-    the next answer that may still wait. `_numbers`: parts of the next answer, by their own series and number, mapped to
-    their number in the client's stream; None for a part that is left out. `_open`: by series and number, the parts
-    other than calls that the client has seen begin but not end, and whether each is reasoning. `_cut`: how many
-    reasoning parts were cut off.
+    `_next`: by series, the number of the next part that the client gets. `_allotted`: these, with parts of the next
+    answer that may still wait. `_numbers`: these parts, by their own series and number, mapped to their number in the
+    client's stream; None for a part that is left out. `_open`: by series and number, parts other than calls that the
+    client has seen begin but not end, and whether each is reasoning. `_cut`: how many reasoning parts were cut off.
     """
 
     finish: ClassVar[FinishReasons]
@@ -152,8 +151,7 @@ class NumberedWriter(AnswerWriter, ABC):
         """Return the event that ends the call with this number."""
 
     def _sign(self, number: int) -> bytes:
-        """Return the event that adds the signature `CUT` to the reasoning with this number; empty if the vendor signs
-        nothing."""
+        """Return the event that signs the reasoning with this number with `CUT`; empty if the vendor signs none."""
         return b""
 
     def _stop_said(self, series: str, number: int) -> bytes:
@@ -233,8 +231,7 @@ class NumberedWriter(AnswerWriter, ABC):
         return self._editor.edit(frame, [Edit(part.path, dumps(left))] if left != part.number else [])
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
-        """Return a held event that has no number and does not end a blocked answer. `block`: set if the answer is
-        blocked."""
+        """Return a held event without a number that does not end a blocked answer. `block`: the answer is blocked."""
         return frame
 
     def _finish_edits(self, holder: Any, block: Block, *path: str) -> list[Edit]:
@@ -338,8 +335,7 @@ class BlocksWriter(NumberedWriter):
         """Return a part with a text of callfuse's own."""
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """Return a whole answer without the calls at these (choice, call) places. A block adds its text and ends the
-        turn."""
+        """Return a whole answer without the calls at these (choice, call) places, with the block's text and finish."""
         payload = loads(body)
         calls = [at for at, part in enumerate(self._parts_in(payload)) if self.is_call(part)]
         edits = [Edit((*self.parts, calls[place]), None) for _, place in withheld]
@@ -349,9 +345,8 @@ class BlocksWriter(NumberedWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's identity, with the first one's parts in front (without its
-        texts, if they must fit a schema), and with the usage of both. Reasoning of the second is left out as in a
-        stream."""
+        """Return the second answer with the first one's identity, the first one's parts in front (without texts that
+        must fit a schema), and the usage of both. Reasoning of the second is left out as in a stream."""
         one, other = loads(first), loads(second)
         edits = [Edit((key,), dumps(one[key])) for key in self.identity if key in one and key in other]
         before = zip(raw_elements(first, self.parts), self._parts_in(one), strict=True)

@@ -25,8 +25,7 @@ def piece_in(part: str, place: Hashable, value: Any) -> Iterator[SaidPiece]:
 
 
 def blocks_in(content: Any, place: Hashable, keys: dict[str, tuple[str, str]]) -> Iterator[SaidPiece]:
-    """Yield what a list of blocks says. `keys`: by type of block, the key of its text, and whether that is text or
-    reasoning."""
+    """Yield what a list of blocks says. `keys`: by type of block, the key of its text, and `TEXT` or `REASONING`."""
     for at, block in enumerate(objects_of(content)):
         kind = block.get("type")
         if type(kind) is str and kind in keys:

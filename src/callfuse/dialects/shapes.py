@@ -17,8 +17,7 @@ def list_of(value: Any) -> list[Any]:
 
 
 def objects_of(value: Any) -> list[Payload]:
-    """Return the elements of a list, each as an object (the list itself if all are objects); empty if the value is no
-    list."""
+    """Return the elements of a list, each as an object (the list itself if all are); empty for any other value."""
     if type(value) is not list:
         return []
     for one in value:
@@ -28,8 +27,7 @@ def objects_of(value: Any) -> list[Payload]:
 
 
 def text_of(value: Any) -> str:
-    """Return the value itself if it is a text; an empty text for null and other empty values; any other value as it
-    prints."""
+    """Return the value itself if it is a text; empty for null and other empty values; other values as they print."""
     return value if type(value) is str else str(value or "")
 
 

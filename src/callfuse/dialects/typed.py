@@ -61,9 +61,8 @@ class TypedText(NamedTuple):
 class TypedMessage(NamedTuple):
     """What a person typed in one message.
 
-    `written`: all texts of the message, by `TypedText.place`. `reminded`: the message also has texts of a harness.
-    `more`: it also has results, images or the like. `needs_answer`: the vendor demands that turns of user and model
-    alternate.
+    `written`: all texts of the message, by `TypedText.place`. `reminded`: it also has texts of a harness. `more`: it
+    also has results, images or the like. `needs_answer`: the vendor demands that turns of user and model alternate.
     """
 
     path: Path
@@ -84,8 +83,7 @@ class OwnAnswer(NamedTuple):
 def read_typed(
     path: Path, content: Any, *, key: str = "content", more: bool = False, needs_answer: bool = False
 ) -> TypedMessage:
-    """Return what a person typed in the message at `path`, whose content (a string or a list of parts) is under
-    `key`."""
+    """Return what a person typed in the message at `path`; its content (a string or a list of parts) is under `key`."""
     texts = list(_texts((*path, key), content))
     parts = content if isinstance(content, list) else ()
     written = tuple(one.text for one in texts)
@@ -107,8 +105,7 @@ def _is_typed_or_attached(part: Any) -> bool:
 
 
 def own_text(content: Any, *, more: bool = False) -> str:
-    """Return callfuse's own text in an assistant message; empty if the message has another text or anything else
-    (`more`)."""
+    """Return callfuse's own text in an assistant message; empty if it has another text or anything else (`more`)."""
     texts = [one.text for one in _texts((), content)]
     alone = len(texts) == 1 and not more and (isinstance(content, str) or len(content) == 1)
     return texts[0] if alone and texts[0].startswith(MARKER) else ""

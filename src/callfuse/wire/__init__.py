@@ -1,5 +1,4 @@
-"""Splits streams into frames and reads the frames as JSON. All frames joined are the bytes that came in, however
-chunked."""
+"""Splits streams into frames and reads them as JSON. All frames joined are the bytes that came in, however chunked."""
 
 from callfuse.wire.aws_events import AWS_CHUNKS, AWS_EVENTS
 from callfuse.wire.events import CRLF_EVENTS, EVENTS

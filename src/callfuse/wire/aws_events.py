@@ -128,8 +128,7 @@ class _EventMessage(NamedTuple):
 
 
 class AWSEvents:
-    """Frames are messages; the payload is `{type: JSON value}`, with `EXCEPTION` as the type of anything but an
-    event."""
+    """Frames are messages; the payload is `{type: JSON value}`, with the type `EXCEPTION` for anything but an event."""
 
     frame_end: Final[tuple[bytes, ...]] = ()
     ordered: Final = False
@@ -200,8 +199,7 @@ def _size_at(text: bytes | bytearray, begin: int) -> int:
 
 
 def _read(frame: bytes) -> _EventMessage:
-    """Split a message into its headers, type and payload. Raises NotFramed, and NotJSON if the message is
-    incomplete."""
+    """Split a message into headers, type and payload. Raises NotFramed, and NotJSON if the message is incomplete."""
     size = _size_at(frame, 0)
     if size > len(frame) or len(frame) < _PRELUDE.size:
         raise NotJSON("a message is cut off")

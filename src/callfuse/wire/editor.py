@@ -140,8 +140,7 @@ class FrameEditor:
 
 
 def _end_of(text: bytes, start: int, literals: Sequence[bytes]) -> int:
-    """Return the end of a value that consists of these literals, with a token between each two; 0 if the value
-    differs."""
+    """Return the end of a value of these literals, with a token between each two; 0 if the value is different."""
     end = start
     for at, literal in enumerate(literals):
         if at:

@@ -62,8 +62,7 @@ def typed_event(payload: Payload) -> bytes:
 
 
 def _start_of_text(frame: bytes) -> int:
-    """Return where the JSON text begins in an event that `payload` reads without splitting it into lines; 0 for other
-    events.
+    """Return where the JSON text begins in an event that `payload` reads without splitting into lines; else 0.
 
     It is one line of data, at most behind the event's name; or a JSON text with line ends between its tokens, which
     split the event for those who read by the standard, and which `with_text` therefore makes blanks.

@@ -27,8 +27,7 @@ class Framer(Protocol):
 
 
 class Format(Protocol):
-    """A way to stream JSON objects, such as server-sent events. A `Format` has no state; the framer of each stream
-    does."""
+    """A way to stream JSON objects, such as server-sent events. It has no state: the framer of a stream has."""
 
     @property
     def frame_end(self) -> bytes | tuple[bytes, ...]:

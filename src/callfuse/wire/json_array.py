@@ -168,8 +168,7 @@ class JSONArrayFramer:
         return bytes(self._buffer[self._begin : self._begin + 1])
 
     def _end_of_element(self) -> int:
-        """Return the end of the element, counting braces from where the last chunk stopped; 0 if the element is not
-        complete."""
+        """Return the end of the element, counting braces from where the last chunk stopped; 0 if incomplete."""
         buffer = self._buffer
         if self._indented and buffer.startswith(_LINE_ENDS, self._begin + 1):
             found = buffer.find(_ELEMENT_END, max(self._begin, self._position - 1))
@@ -237,8 +236,7 @@ class JSONArray:
 
 
 def with_separator(frame: bytes, *, first: bool) -> bytes:
-    """Give an element the separator for its place: `[` for the first, a comma for others. Unchanged if already
-    right."""
+    """Give an element the separator for its place: `[` for the first, a comma for others. Unchanged if right."""
     begin = max(0, frame.find(b"{"))
     lead = frame[:begin]
     if first:

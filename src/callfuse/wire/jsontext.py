@@ -158,8 +158,7 @@ class Member(NamedTuple):
 
 
 def span(text: bytes, path: Path, start: int = 0) -> tuple[int, int] | None:
-    """Find the value at `path`: (start, end) in bytes, or None. If a key is repeated, the last one counts, as in
-    parsers."""
+    """Find the value at `path`: (start, end) in bytes, or None. Of repeated keys the last one counts, as in parsers."""
     start = _blank(text, start)
     for step in path:
         found = None
@@ -212,8 +211,7 @@ def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def replaced_spans(text: bytes, edits: Sequence[Edit]) -> list[tuple[int, int]]:
-    """Return the spans of the values that the edits replace, in order of the edits; empty if any edit adds or removes a
-    value."""
+    """Return the spans of the values that the edits replace, in order; empty if any edit adds or removes a value."""
     numbered = [Edit(edit.path, b"%d" % at) for at, edit in enumerate(edits)]
     patches = {raw: (start, end) for start, end, raw in _patches(text, _blank(text, 0), _tree(numbered))}
     if any(edit.raw is None for edit in edits):

@@ -18,8 +18,7 @@ _WIDE: Final = b"0" * 19
 
 
 class NDJSONFramer:
-    """Splits one stream into lines. `empty`: nothing is buffered. `waiting`: the number of bytes of an incomplete
-    line."""
+    """Splits one stream into lines. `empty`: nothing is buffered. `waiting`: how many bytes of a line are buffered."""
 
     __slots__ = ("_buffer", "empty", "waiting")
     broken: Final = False

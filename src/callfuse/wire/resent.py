@@ -1,5 +1,4 @@
-"""Parses a JSON text that repeats an earlier text, with elements added to one of its lists. Only these elements are
-parsed.
+"""Parses a JSON text that repeats an earlier text, with elements added to one of its lists, by parsing only these.
 
 Agents send their whole conversation again with each request: the same bytes, a few more messages, the same bytes.
 
@@ -174,8 +173,7 @@ def _with_marks(text: bytes, at: Sequence[int], mark: str) -> bytes:
 
 
 def _take_marks(elements: list[Any], number: int, mark: str) -> list[int] | None:
-    """Remove marks from a list; return how many elements precede each mark. None if the list does not have `number`
-    marks."""
+    """Remove `number` marks from a list; return how many elements precede each. None if there are more or fewer."""
     if elements.count(mark) != number:
         return None
     counts: list[int] = []

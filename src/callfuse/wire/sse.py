@@ -18,8 +18,7 @@ _CR: Final = 0x0D
 
 
 class SSEFramer:
-    """Splits one stream into events. `empty`: nothing is buffered. `waiting`: the number of bytes of an incomplete
-    event."""
+    """Splits one stream into events. `empty`: nothing is buffered. `waiting`: how many bytes of an event are."""
 
     __slots__ = ("_buffer", "_has_cr", "_scanned", "_split_crlf", "empty", "waiting")
     broken: Final = False
@@ -94,8 +93,7 @@ class SSEFramer:
 
 
 def data(frame: bytes) -> bytes | None:
-    """Return the data of an event, its lines joined by LF; None if the event has no data (a comment, a bare
-    `event:`)."""
+    """Return the data of an event, its lines joined by LF; None if it has no data (a comment, a bare `event:`)."""
     if b"data:" not in frame:  # a stream may be full of blank lines and comments
         return None
     lines = [line[5:] for line in _lines(frame) if line.startswith(b"data:")]
@@ -116,8 +114,7 @@ def is_done(frame: bytes) -> bool:
 
 
 def event(payload: bytes, name: str = "") -> bytes:
-    """Write an event with this payload, and with this name if it is not empty. Each line of JSON becomes a line of
-    data."""
+    """Write an event with this payload, and this name unless it is empty. Each line of JSON is a line of data."""
     prefix = f"event: {name}\n".encode() if name else b""
     if b"\n" in payload or b"\r" in payload:
         payload = b"\ndata: ".join(payload.splitlines())

@@ -16,8 +16,7 @@ _STEP: Final = 256 * 1024
 
 
 def has_too_many_values(text: bytes) -> bool:
-    """Whether a JSON text has more than `MOST_VALUES` values, counted by its commas and opening brackets outside
-    strings.
+    """Whether a JSON text has more than `MOST_VALUES` values, by its commas and opening brackets outside strings.
 
     Of a text that is no JSON, those before its first fault count.
     """
@@ -49,8 +48,7 @@ def _has_more_values(text: bytes, most: int) -> bool:
 
 
 def separators(text: bytes) -> int:
-    """Return the number of commas and opening brackets, also those in strings. A JSON text has at most one value
-    more."""
+    """Return the number of commas and opening brackets, also in strings. A text has at most one value more."""
     if len(text) <= _STEP:
         return len(text) - len(text.translate(None, _SEPARATORS))
     pieces = (text[at : at + _STEP] for at in range(0, len(text), _STEP))

@@ -15,8 +15,7 @@ _LOGPROBS: Final = re.compile(rb'"logprobs(?:Result)?"[ \t\n\r]*:[ \t\n\r]*(?=[\
 
 
 class WholeFramer:
-    """Collects one body. `empty` is always False, because no chunk is a whole frame. `waiting`: the number of bytes so
-    far."""
+    """Collects one body. `empty` is always False, because no chunk is a whole frame. `waiting`: all bytes so far."""
 
     __slots__ = ("_buffer", "empty", "waiting")
     broken: Final = False

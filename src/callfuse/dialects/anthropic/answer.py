@@ -303,9 +303,8 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 
 def _grow(block: dict[str, Any], delta: Payload) -> bool:
-    """Apply one delta to its block; leave out a delta of an unknown kind. Return False if the block's type is unknown,
-    too, as the delta may be all that the block has. Raises CannotReplay for an unknown delta of thinking, which must be
-    sent back whole."""
+    """Apply one delta to its block. Leave out an unknown delta; return False if the block's type is unknown, too, as
+    the block may have nothing else. Raises CannotReplay for an unknown delta of thinking, which must go back whole."""
     kind = plain_text_of(delta.get("type"))
     if kind in _TEXTS:
         grow(block, _TEXTS[kind], delta[_TEXTS[kind]])

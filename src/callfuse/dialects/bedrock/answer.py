@@ -167,8 +167,7 @@ def _grow(block: dict[str, Any], delta: Payload) -> None:
 
 
 def _whole_block(block: dict[str, Any]) -> bytes:
-    """Return a block as JSON; empty if the block says nothing. Raises CannotReplay for a block that cannot be
-    encoded."""
+    """Return a block as JSON; empty if it says nothing. Raises CannotReplay for a block that cannot be encoded."""
     block = joined(block)
     if "toolUse" in block:
         use = joined(block["toolUse"])

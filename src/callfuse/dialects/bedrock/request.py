@@ -78,8 +78,7 @@ class ConverseRequest(ResultBlocks):
         return without_parts(message, path, reasons)
 
     def _without_reasoning_setting(self) -> list[Edit]:
-        """Return the edits that turn off Claude's thinking with a budget, which demands Claude's own thinking in the
-        history."""
+        """Return the edits that turn off Claude's thinking with a budget: the history would need Claude's."""
         thinking = self._more.get("thinking")
         enabled = isinstance(thinking, dict) and thinking.get("type") == "enabled"
         return [Edit(("additionalModelRequestFields", "thinking"), None)] if enabled else []

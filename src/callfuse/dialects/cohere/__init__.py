@@ -39,6 +39,5 @@ class Cohere(EventDialect):
         return dumps({"message": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Recognise an answer by an object `message` beside a `finish_reason`. Recorded messages look like OpenAI
-        chat's."""
+        """Recognise an answer by a `message` beside a `finish_reason`. Recorded requests look like OpenAI's."""
         return answer_in(value, "message", dict) if isinstance(value, dict) and "finish_reason" in value else None

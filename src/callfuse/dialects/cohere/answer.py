@@ -72,8 +72,7 @@ class CohereReader(NumberedReader):
         return NO_EVENTS
 
     def _end(self, reason: Any) -> Sequence[Event]:
-        """Return the events for the end of the answer. A call that has not ended counts as cut off, whatever the finish
-        reason."""
+        """Return the events for the end. A call that has not ended counts as cut off, whatever the finish reason."""
         cut = next(iter(self._by_index.values()), None)
         return (
             Event(What.CUT, 0, cut) if cut or is_one_of(reason, CUTTING) else Event(What.FINISHED),

@@ -50,8 +50,7 @@ def parts_of(candidate: Payload) -> Sequence[Payload]:
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """Yield what the model says in a chunk, or in a whole answer. Each candidate has one text, and all its thoughts
-    form one reasoning."""
+    """Yield what the model says in a chunk, or in a whole answer. All thoughts of a candidate are one reasoning."""
     for candidate in candidates_of(payload):
         for part in parts_of(candidate):
             kind = REASONING if part.get("thought") else TEXT
@@ -221,8 +220,7 @@ def _add(parts: list[Payload], part: Payload) -> None:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """Return the content of a whole answer, byte for byte, with its role. Raises CannotReplay if there is no
-    content."""
+    """Return the content of a whole answer, byte for byte, with its role. Raises CannotReplay if it has none."""
     content = raw_at(body, ("candidates", 0, "content"))
     if not content.startswith(b"{"):
         raise CannotReplay("content")

@@ -39,8 +39,7 @@ class Channel:
         return lead + dumps_ascii(payload)
 
     def edit(self, frame: bytes, edits: Sequence[Edit], *, spliced: bool = False) -> bytes:
-        """Apply these edits to a chunk. `spliced`: the chunk is part of the next answer, and may be sent after chunks
-        that still wait."""
+        """Apply edits to a chunk. `spliced`: it belongs to the next answer, and may leave after waiting chunks."""
         frame = self._editor.edit(frame, edits)
         if not self._is_array:
             return frame

@@ -36,8 +36,7 @@ def _snake(name: str) -> str:
 
 
 def key(holder: Any, name: str) -> str:
-    """Return the spelling of the key `name` (given in camelCase) in an object; `name` itself if the object has neither
-    spelling."""
+    """Return the spelling of the key `name` (given in camelCase) in an object; `name` itself if it has neither."""
     if not isinstance(holder, dict) or name in holder or _snake(name) not in holder:
         return name
     return _snake(name)

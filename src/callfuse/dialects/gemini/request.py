@@ -167,9 +167,8 @@ class GeminiRequest(RequestWithHistory):
         return [*media_of(beside), *(media_of(self._parts(at + 1)) if is_spoken else ())]
 
     def _answers(self, begin: int = 0) -> Iterator[tuple[int, list[ToolCall], list[_Response]] | None]:
-        """Yield the answers with calls from a position on, newest first, as (position, calls, responses), with None for
-        each message of a person. An answer may be several contents in a row: google-genai's chats keep one per
-        chunk."""
+        """Yield the answers with calls from a position on, newest first, as (position, calls, responses); None for a
+        person's message. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
         responses: list[_Response] = []  # these two backwards, as the contents are read
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]

@@ -107,8 +107,7 @@ class GeminiWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _stand_ins(self, frames: Sequence[Frame], withheld: set[OpenCall]) -> dict[int, list[Edit]]:
-        """Return, by a frame's `id()`, the edits that give delivered calls the stand-in for the signature of a withheld
-        call."""
+        """Return, by a frame's `id()`, the edits that give delivered calls the stand-in for a lost signature."""
         model = str(self._head.get("modelVersion") or self._model)
         found = stand_ins(frames, withheld, lambda call: SIGNATURE in call.extra, model)
         return {at: [Edit((*path, SIGNATURE), dumps_ascii(STAND_IN)) for path in paths] for at, paths in found.items()}
@@ -232,8 +231,7 @@ class GeminiWriter(AnswerWriter):
         return edits, hollow
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
-        """Return the blocks' texts, the finish with the usage of all answers, and the end. Calls end with `STOP`,
-        too."""
+        """Return the blocks' texts, the finish with the usage of all answers, and the end. `STOP` ends calls, too."""
         if cut is not None:
             text = "".join([f"\n\n{block.text}" for block in blocks.values()])  # text may have passed unread
             return self._finish(0, text, "MAX_TOKENS") + self._channel.end()
@@ -267,9 +265,8 @@ class GeminiWriter(AnswerWriter):
         return apply(body, [*self._stand_ins([frame], gone).get(id(frame), ()), *edits])
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's head, with the first one's parts in front (without its texts,
-        if they must fit a schema), and with the usage of both. Raises NotJSON if the second's first candidate is no
-        object."""
+        """Return the second answer with the first one's head, the first one's parts in front (without texts that must
+        fit a schema), and the usage of both. Raises NotJSON if the second's first candidate is no object."""
         self._is_whole = True
         one, other = loads(first), loads(second)
         if not raw_at(second, ("candidates", 0)).startswith(b"{") and other.get("candidates"):
@@ -295,8 +292,7 @@ def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> li
 
 
 def _empty_texts(candidate: Payload, gone: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the indexes of the parts, apart from those at `gone`, that have only an empty text, or an empty text and a
-    signature.
+    """Return the indexes of the parts, apart from those at `gone`, that are empty texts: bare, and with a signature.
 
     Gemini CLI drops a content with such a part from its history, whatever stands beside it.
     """

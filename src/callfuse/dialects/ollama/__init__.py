@@ -66,8 +66,7 @@ class Ollama(EventDialect):
         return dumps({"error": message})
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Recognise a request by results with a `tool_name`, and an answer by an object `message` unless it is
-        Cohere's."""
+        """Recognise a request by results with a `tool_name`, and an answer by a `message` that is not Cohere's."""
         if isinstance(value, dict) and "finish_reason" in value:
             return None
         return body_in(value, "messages", lambda one: "tool_name" in one) or answer_in(value, "message", dict)

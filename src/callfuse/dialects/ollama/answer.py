@@ -258,9 +258,8 @@ class OllamaWriter(AnswerWriter):
         return apply(body, edits)
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
-        """Return the second answer with the first one's model name, with the first one's texts in front (without
-        content that must fit a schema), and with the counts of both. Thinking of another model (`foreign`) is left
-        out."""
+        """Return the second answer with the first one's model name, the first one's texts in front (without content
+        that must fit a schema), and the counts of both. Thinking of another model (`foreign`) is left out."""
         if foreign:
             second = apply(second, [Edit(("message", "thinking"), None)])
         one, other = loads(first), loads(second)
@@ -286,8 +285,7 @@ class OllamaWriter(AnswerWriter):
 
 
 def _removal_edits(frame: Frame, withheld: set[OpenCall], gone: Sequence[int]) -> Iterable[Edit]:
-    """Return the edits that remove the withheld calls from a line and renumber the others. `gone`: their indexes,
-    sorted."""
+    """Return the edits that remove the withheld calls, at the indexes `gone` (sorted), and renumber the others."""
     entries: Sequence[Entry] = frame.entries
     if entries and all(entry.call in withheld for entry in entries):
         yield Edit(("message", "tool_calls"), None)

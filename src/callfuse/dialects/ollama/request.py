@@ -42,8 +42,7 @@ class OllamaRequest(ResultMessages):
         return message.get("tool_call_id"), message.get("tool_name") or message.get("name")
 
     def _match(self, calls: Sequence[ToolCall], keys: Sequence[Key]) -> tuple[list[str] | None, list[str]]:
-        """Match by ids if any result has a call's id, else by names; a result that names none of these calls gets an
-        empty key."""
+        """Match by ids if any result has a call's id, else by names; empty for a result that names no call here."""
         ids = {call.id for call in calls if call.id}
         if ids and any(is_one_of(id_, ids) for id_, _ in keys):
             return None, [str(id_ or "") for id_, _ in keys]

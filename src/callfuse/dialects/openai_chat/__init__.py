@@ -54,8 +54,7 @@ class OpenAIChat(OpenAIDialect):
         return [part.number for part in choice_parts(payload)]
 
     def recognise(self, value: Any) -> Recorded | None:
-        """Recognise a request by messages that no other dialect recognises, and an answer by `choices`. Called after
-        all others."""
+        """Recognise a request by messages that no other dialect recognises, and an answer by `choices`. Runs last."""
         if value == []:
             return Recorded({"messages": value})
         body = body_in(value, "messages", lambda message: "role" in message, by_key=True)

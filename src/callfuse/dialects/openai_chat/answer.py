@@ -120,8 +120,7 @@ class ChatReader(Reader):
                 self.entries.append(Entry(("choices", place, "delta", "function_call"), call))
 
     def end(self) -> Sequence[Event]:
-        """End the answer. A choice without a finish reason (some vendors send none) finishes if all its calls are
-        whole."""
+        """End the answer. A choice without a finish reason (some vendors send none) finishes if its calls are whole."""
         if self._ended:
             return (Event(What.ENDED),)
         self._ended = True
@@ -216,8 +215,7 @@ def _index_of(part: Payload) -> int | str | None:
 
 
 def _is_complete(arguments: str) -> bool:
-    """Whether a call's arguments are whole, so that the call may end where another begins. If not, it stays open: some
-    servers send pieces of several calls by turns."""
+    """Whether a call may end where another begins, or all end: some servers send the pieces of several by turns."""
     if is_too_much_inside(arguments):
         return arguments.rstrip().endswith("}")
     try:
@@ -252,8 +250,7 @@ def _name_in(function: Payload) -> str:
 
 
 def _function_of(part: Payload) -> tuple[Payload, str]:
-    """Return the function or the custom tool in a part of a call, and the call's kind. Snowflake sends an empty
-    `custom`."""
+    """Return the function or custom tool in a part of a call, and the call's kind. Snowflake sends empty `custom`s."""
     custom = part.get("custom")
     if type(custom) is dict and not says_nothing(custom):
         return custom, CUSTOM
@@ -293,8 +290,7 @@ def _read_choice(choice: Payload) -> WholeChoice:
 
 
 def said(payload: Payload) -> Iterator[SaidPiece]:
-    """Yield what the model says in a chunk, or in a whole answer. Some vendors send the same reasoning under two
-    keys."""
+    """Yield what the model says in a chunk, or in a whole answer. Some vendors send reasoning twice, under two keys."""
     for choice in objects_of(payload.get("choices")):
         number, message = number_of(choice), object_of(choice.get("delta") or choice.get("message"))
         content = message.get("content")

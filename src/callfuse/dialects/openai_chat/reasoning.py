@@ -41,8 +41,7 @@ def with_reasoning_of(first: bytes, second: bytes, reader: str) -> bytes:
 
 
 def without_reasoning(message: Payload, path: Path, reader: str, *, begins: bool = True) -> Iterator[Edit]:
-    """Yield the edits that prepare a message for the model named `reader`. `begins`: the message's first call is the
-    first of its answer."""
+    """Yield the edits that fit a message for the model `reader`. `begins`: its first call is its answer's first."""
     yield from [Edit((*path, key), None) for key in REASONING if key in message]
     yield from _reasoning_part_edits(message.get("content"), (*path, "content"))
     for at, call in enumerate(list_of(message.get("tool_calls"))):

@@ -102,8 +102,7 @@ class ChatRequest(ResultMessages):
         return [Edit((key,), b'"none"') for key, tools in _CHOICES if self._payload.get(tools)]
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return the edits that turn a choice of one tool into `auto`; `required` stays if another tool can be
-        called."""
+        """Return the edits that turn a choice of one tool into `auto`; `required` stays with several tools."""
         edits = []
         for key, tools in _CHOICES:
             choice = self._payload.get(key)

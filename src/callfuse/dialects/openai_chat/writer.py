@@ -187,8 +187,7 @@ class ChatWriter(AnswerWriter):
         return b"".join((*pieces, sse.event(sse.DONE)))
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
-        """Return the answer without the calls at these (choice, call) places; a blocked choice gets its text and
-        stops."""
+        """Return the answer without the calls at (choice, call); a blocked choice gets its text, and stops."""
         payload: Payload = loads(body)
         chunk = _as_chunk(body, payload)
         calls = {(entry.call.choice, entry.call.index): entry.call for entry in chunk.frame.entries}
@@ -244,8 +243,7 @@ class ChatWriter(AnswerWriter):
         return edits
 
     def _text(self, choice: int, text: str) -> bytes:
-        """Return a chunk with callfuse's own text: as content, or as a refusal if plain text would not fit the
-        schema."""
+        """Return a chunk with callfuse's own text: content, or a refusal if plain text would not fit the schema."""
         delta: Payload = {} if choice in self._roles else {"role": "assistant"}
         self._roles.add(choice)
         if self._structured:
@@ -402,8 +400,7 @@ def _heirs(chunks: Sequence[_Chunk], withheld: set[OpenCall], model: str) -> dic
 
 
 def _as_chunk(body: bytes, payload: Payload) -> _Chunk:
-    """Return a whole answer as one chunk. Its choices and calls are numbered by their places; a legacy call comes
-    last."""
+    """Return a whole answer as one chunk. Choices and calls are numbered by their places; a legacy call is last."""
     parts: list[ChoicePart] = []
     entries: list[Entry] = []
     for at, choice in enumerate(map(object_of, list_of(payload.get("choices")))):

@@ -116,8 +116,7 @@ class ResponsesReader(Reader):
         return Event(What.OPENED, 0, call)
 
     def _finish_item(self, index: Any, item: Any) -> Sequence[Event]:
-        """Return the events for the end of an item, which may be the item's first event. A call that was cut off stays
-        open."""
+        """Return the events for the end of an item, which may be its first event. A cut-off call stays open."""
         if not is_client_call(item):
             return NO_EVENTS
         if index is None or (index not in self._open and _unplaced(item) in self._open):
@@ -138,8 +137,7 @@ class ResponsesReader(Reader):
         return Event(What.CLOSED, 0, call)
 
     def _finish_answer(self, response: Payload) -> Sequence[Event]:
-        """Return the events for the end of the answer: open calls close, and calls that only the terminal event has are
-        added."""
+        """Return the events for the end of the answer: close open calls, add calls only in the terminal event."""
         output = response.get("output")
         seen = Counter((call.kind, call.id) for call in self.calls)
         events: list[Event] = []
@@ -205,8 +203,7 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 
 def _goes_back(item: Any) -> bool:
-    """Whether an item is sent back as part of the turn: its type is known, and it is no call without a name. Raises
-    CannotReplay."""
+    """Whether an item is sent back in the turn: of a known type, and no call without a name. Raises CannotReplay."""
     kind = plain_text_of(object_of(item).get("type"))
     if kind not in _INPUTS:
         return False

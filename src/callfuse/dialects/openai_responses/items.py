@@ -74,8 +74,7 @@ def is_reasoning(item: Any) -> TypeGuard[Payload]:
 
 
 def call_id(item: Payload) -> str:
-    """Return the id that a call and its result share. For the local shell, older clients use the item's id for
-    results."""
+    """Return the id that a call and its result share. Older clients use the item's id for the local shell's results."""
     found = item.get("call_id")
     if not found and item.get("type") == "local_shell_call_output":
         found = item.get("id")
@@ -83,8 +82,7 @@ def call_id(item: Payload) -> str:
 
 
 def name_of(item: Payload) -> str:
-    """Return the name of a call's tool; for built-in tools, which have no name, the item's type. Empty if another call
-    lacks its name."""
+    """Return the name of a call's tool; the item's type for built-in tools, which have none. Empty if it is missing."""
     return str(item.get("name") or "") if "name" in item or item["type"] in _NAMED else str(item["type"])
 
 
@@ -122,8 +120,7 @@ def _result_of(item: Payload, output: Any) -> Result:
 
 
 def stand_in_for(call: ToolCall, text: str) -> Payload | None:
-    """Return a result for a call that the vendor stored and the client will not answer; None if callfuse cannot write
-    such a result."""
+    """Return a result for a stored call that the client will not answer; None if callfuse cannot write a result."""
     if call.kind == "tool_search_call":
         return {"type": "tool_search_output", "call_id": call.id, "execution": "client", "tools": []}
     return answer_to(call, text) if CALLS[call.kind or "function_call"].answer else None

@@ -13,9 +13,9 @@ from callfuse.wire import Payload
 
 
 class _PartType(NamedTuple):
-    """A type of parts, and its names on the wire. `key`: the key of its text, in the part and in the event that ends
-    it. `name`: that of events of the text, `part` of the part. `number`: the key of its place. `place`: the key of the
-    list in the item."""
+    """How parts of one type look on the wire. `key`: of the text, in the part and in the event that ends it. `name`: of
+    events of the text; `part`: of the part. `number`: the key of its place. `place`: the key of the list in the
+    item."""
 
     key: str
     name: str
@@ -41,8 +41,7 @@ _SAID: Final = ("message", "reasoning")
 
 
 class _OpenItem:
-    """An item that has begun. `parts`: by type and index, the pieces of its texts; `ended`: the parts that are
-    whole."""
+    """An item that has begun. `parts`: by type and index, the pieces of its texts; `ended`: the whole parts."""
 
     __slots__ = ("begun", "ended", "parts")
 

@@ -241,8 +241,7 @@ class ResponsesRequest(ItemList):
         return isinstance(item, dict) and is_one_of(item.get("type"), RESULTS)
 
     def speech(self, at: int) -> Utterance:
-        """Return what the model says in an item, including calls of the vendor's own tools. A message may be a
-        reference."""
+        """Return what the model says in an item, or in the message it refers to; vendors' tool calls count."""
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
             return Utterance(Speech.WORDS) if str(item.get("id")).startswith((OWN_ID, "msg_")) else NOTHING_SAID
@@ -270,8 +269,7 @@ class ResponsesRequest(ItemList):
         return own_text(refusals if any(refusals) else parts)
 
     def after(self, answer_id: str) -> tuple[bytes, ...]:
-        """Return the opening of the request that continues this answer; empty in a `conversation`, which keeps its
-        name."""
+        """Return the opening of the request that continues this answer; empty in a `conversation`."""
         return () if self._payload.get("conversation") else super().after(answer_id)
 
     def resume(self, known: Continuation) -> bytes:
@@ -294,8 +292,7 @@ class ResponsesRequest(ItemList):
         return repair(body, error)
 
     def _loosen_choice(self) -> list[Edit]:
-        """Return the edits that turn a choice of one tool into `auto`; `required` stays if another tool can be
-        called."""
+        """Return the edits that turn a choice of one tool into `auto`; `required` stays with several tools."""
         choice = self._payload.get("tool_choice")
         few = sum(len(list_of(tools)) for tools in (self._payload.get("tools"), *_tool_lists(self._items))) < 2
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":

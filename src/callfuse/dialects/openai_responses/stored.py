@@ -67,8 +67,7 @@ def _without_id(item: Payload) -> bytes:
 
 
 def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
-    """Return the edits that remove the reasoning from an input, for another model. Raises CannotReplay for an item
-    reference."""
+    """Yield the edits that remove reasoning from an input, for another model. Raises CannotReplay for a reference."""
     parted = False
     for at, item in enumerate(items):
         if is_reasoning(item):
@@ -81,8 +80,7 @@ def without_reasoning(items: Sequence[Any]) -> Iterator[Edit]:
 
 
 def resume(body: bytes, payload: Payload, known: Continuation) -> bytes:
-    """Return the body in a form that the vendor accepts, with the fewest changes; the same bytes if no change is
-    needed.
+    """Return the body in a form that the vendor accepts, with the fewest changes; the same bytes if none is needed.
 
     A chain continues the last stored answer, with a result for each call that the client did not get.
     """

@@ -69,8 +69,7 @@ class OwnMessage(NamedTuple):
 
 
 def own_id(response_id: str, output_index: int) -> str:
-    """Return the id of callfuse's message at this place of this response; the id is always the same for the same
-    place."""
+    """Return the id of callfuse's message at this place of this response; the id of a place is always the same."""
     digest = blake2b(f"{response_id} {output_index}".encode("utf-8", "surrogatepass"), digest_size=16)
     return OWN_ID + digest.hexdigest()
 
@@ -221,8 +220,7 @@ class ResponsesWriter(AnswerWriter):
         return out
 
     def break_off(self) -> bytes:
-        """Return the events that end the messages and reasoning which the client has seen begin, with what they have
-        said."""
+        """Return the events that end open messages and reasoning of the client's stream, with what they have said."""
         return b"".join([self._write(event) for event in self._open.end()])
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -372,8 +370,7 @@ def _begins_message(payload: Payload) -> bool:
 
 
 def _unplaced_items(frames: Sequence[Frame], withheld: set[OpenCall]) -> set[str]:
-    """Return the ids of withheld items that came without a readable output index, so that only their ids identify
-    them."""
+    """Return the ids of withheld items that came without a readable output index, so that only ids name them."""
     calls = {(call.kind, call.id) for call in withheld if call.index < 0}
     items = [object_of(frame.payload.get("item")) for frame in frames if frame.payload] if calls else ()
     found = [item for item in items if is_client_call(item) and (item["type"], call_id(item)) in calls]
