@@ -385,7 +385,7 @@ def _content(message: Payload) -> Payload:
 
 def _grow(block: Payload, delta: Payload) -> None:
     """Add the text of a delta to its block; other values are left out, as no vendor is known to want them back. Raises
-    CannotReplay if the text is no text."""
+    CannotReplay if the text has another type."""
     for key, value in delta.items():
         if isinstance(value, str) and key != "type":
             grow(block, key, value)

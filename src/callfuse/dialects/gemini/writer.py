@@ -187,7 +187,8 @@ class GeminiWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _superseded(self, candidate: Payload) -> list[int]:
-        """Return the indexes of the parts that the next answer's replace: texts that must fit a schema."""
+        """Return the indexes of parts to leave out because the next answer has its own: texts that must fit a
+        schema."""
         return [at for at, part in enumerate(parts_of(candidate)) if self._structured and is_answer_text(part)]
 
     def next_answer(self, *, foreign: bool) -> None:

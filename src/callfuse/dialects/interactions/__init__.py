@@ -44,8 +44,8 @@ class Interactions(EventDialect):
         return _PATH.search(path) is not None
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InteractionsRequest | None:
-        """Return the request if the body has an input. None for an answer in the background without a stream, whose
-        request is answered before the model has said anything."""
+        """Return the request if the body has an input. None if the answer is made in the background without a stream:
+        the request is then answered before the model has said anything."""
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         return InteractionsRequest(body, payload) if isinstance(payload.get("input"), str | list) else None

@@ -36,8 +36,8 @@ class OpenAIResponses(OpenAIDialect):
         return path.rstrip("/").endswith("/responses")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
-        """Return the request if the body has an input. None for an answer in the background without a stream, whose
-        request is answered before the model has said anything."""
+        """Return the request if the body has an input. None if the answer is made in the background without a stream:
+        the request is then answered before the model has said anything."""
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
