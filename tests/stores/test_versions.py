@@ -36,7 +36,7 @@ def of_version(value: bytes, version: int, *more: Any, revision: str = "") -> by
 def full_lane(position: int) -> bytes:
     """A lane with all items of this version."""
     name, revision, text = encode_lane(state(position)).split(b"\n", 2)
-    return b"\n".join((name, revision, json.dumps([*json.loads(text)[:8], None, []]).encode()))
+    return b"\n".join((name, revision, json.dumps([*json.loads(text)[:8], None, [], []]).encode()))
 
 
 NEWER = {
