@@ -1,8 +1,8 @@
-"""A blocked call that comes back: a `repeat` that goes on after its block, though other calls may stand in between.
+"""Find a blocked call that comes back: a `repeat` that continues after its block, even with other calls in between.
 
-It is refused until a new call has been executed; then it may run once, and if that brings the blocked streak's outcome
-again the next one is refused at once. A new user message counts as a new call, but not from the third block of a lane
-on: harnesses answer a block with one of their own.
+The call is refused until a new call has been executed; then it may run once, and if it brings the blocked streak's
+outcome again, the next attempt is refused at once. A new user message counts as a new call, but not from the third
+block of a lane on: harnesses answer a block with one of their own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,23 +17,23 @@ from callfuse.model.signature import Signature
 
 
 class BlockedRepeat(Detector):
-    """A call that has been blocked, in this timeline or before its user message."""
+    """Finds a call that was already blocked, in this timeline or before its user message."""
 
     kind = Repeat.kind
     needs = facts.BLOCKED
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """`max_repeats`, and nothing is found where that is off."""
+        """Return `max_repeats` and twice that; nothing is found where `max_repeats` is off."""
         return twice(tool.settings.max_repeats)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The blocked calls."""
+        """Return the calls that were blocked."""
         here = timeline.memoized(_blocked, settings).values() if timeline.has_blocks else ()
         earlier = timeline.earlier_blocks.calls.values() if timeline.earlier_blocks else ()
         return [*(one.call for _, one in here), *(one.call for one in earlier)]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """All earlier calls that are the same, where one was blocked and nothing has changed since."""
+        """Return all earlier equal calls, if one of them was blocked and nothing has changed since."""
         earlier = timeline.earlier_blocks
         if earlier is None and not timeline.has_blocks:
             return None
@@ -58,19 +58,19 @@ class BlockedRepeat(Detector):
 
 
 def _are_in_a_row(found: Sequence[tuple[int, PastCall]]) -> bool:
-    """Whether the call was in each of the newest rounds, and has always brought the same."""
+    """Whether the call was in each of the newest rounds, and always brought the same outcome."""
     brought = {one.outcome.digest for _, one in found if not one.withheld and one.outcome}
     return [index for index, _ in found] == [*range(len(found))] and len(brought) < 2
 
 
 def _must_wait(earlier: EarlierBlocks | None, calls: Sequence[PastCall]) -> bool:
-    """Whether a call that was blocked before the last user message must not run yet. `calls`: the same ones since."""
+    """Whether a call that was blocked before the last user message must not run yet. `calls`: equal calls since."""
     return earlier is not None and earlier.must_wait and all(one.withheld for one in calls)
 
 
 def _is_same_again(found: Sequence[tuple[int, PastCall]], at: int, earlier: PastCall | None) -> bool:
-    """Whether the call, found in these rounds, was executed after its block in round `at` and brought the outcome from
-    before it. `earlier`: the call as it ran before the last user message."""
+    """Whether the call was executed after its block in round `at`, and brought the outcome that it had before the
+    block. `found`: the call in these rounds. `earlier`: the call as it ran before the last user message."""
     executed = [(index, one) for index, one in found if not one.withheld]
     since = next((one for index, one in executed if index < at), None)
     outcomes = [one.outcome for index, one in executed if index > at] + [earlier.outcome if earlier else None]
@@ -78,7 +78,7 @@ def _is_same_again(found: Sequence[tuple[int, PastCall]], at: int, earlier: Past
 
 
 def _blocked(timeline: Timeline, settings: Settings) -> dict[Signature, tuple[int, PastCall]]:
-    """The blocked calls of the timeline, each where it was blocked last."""
+    """Return the blocked calls of the timeline, each with the newest round in which it was blocked."""
     found: dict[Signature, tuple[int, PastCall]] = {}
     for index, round_ in enumerate(timeline):
         for call in round_.calls:

@@ -1,8 +1,8 @@
 """`budget`: more calls in a timeline, or more of one tool, than allowed. Off by default; what `tune` calibrates.
 
-Equal calls of one round count once. The calls before one in its own answer count, so that the first ones go until
-nothing is left. A call that brought what an earlier one had brought may weigh more: length alone
-hardly tells good runs from bad ones; in good ones of almost any length most calls bring something new.
+Equal calls of one round count once. Earlier calls of the same answer count too, so the first calls pass until the
+budget is used up. A call that brought nothing new may weigh more: length alone hardly tells good runs from bad runs;
+in good runs of almost any length, most calls bring something new.
 """
 
 from dataclasses import replace
@@ -17,7 +17,7 @@ from callfuse.model import PastCall, Timeline, ToolCall
 
 
 class Budget(RoundDetector):
-    """All calls since the last real user message."""
+    """Counts all calls since the last real user message."""
 
     kind = Kind(
         "budget",
@@ -30,70 +30,70 @@ class Budget(RoundDetector):
     needs = facts.CALLS
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """The first call beyond `max_calls`; never hard."""
+        """Return the count of the first call beyond `max_calls`; never hard."""
         return _first_beyond(tool.settings.max_calls)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
-        """The calls that are left."""
+        """Return how many calls are left."""
         return Room(settings.max_calls - timeline.facts.calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """How many calls there have been."""
+        """Count the calls so far."""
         return timeline.memoized(_executed, settings)
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
-        """How many calls there have been with those before it."""
+        """Count the calls so far, with the earlier calls of the pending round."""
         return _with_more(self.evidence(timeline, call, settings), counted.different)
 
 
 class ToolBudget(Budget):
-    """All calls of one tool since the last real user message."""
+    """Counts the calls of each tool since the last real user message."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """The first call beyond `max_calls_of_tool`; never hard."""
+        """Return the count of the first call beyond `max_calls_of_tool`; never hard."""
         return _first_beyond(tool.settings.max_calls_of_tool)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
-        """The calls that are left, if all have been of one tool."""
+        """Return how many calls are left if all so far were calls of one tool."""
         return Room(settings.max_calls_of_tool - timeline.facts.calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """How many calls of this tool there have been; for `ANY_TOOL`, of the one that was called most."""
+        """Count the calls of this tool so far; for `ANY_TOOL`, those of the most-called tool."""
         tools = timeline.memoized(_by_tool, settings)
         if call.full_name == ANY_TOOL:
             return max(tools.values(), key=lambda one: one.count, default=None)
         return tools.get(call.full_name)
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
-        """How many calls of this tool there have been with those before it."""
+        """Count the calls of this tool so far, with those earlier in the pending round."""
         return _with_more(self.evidence(timeline, call, settings), counted.of_tool)
 
 
 class WeightedBudget(Budget):
-    """All calls since the last real user message, weighted."""
+    """Sums the weights of all calls since the last real user message."""
 
     needs = facts.WEIGHT
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """The first call beyond `max_weighted_calls`; never hard."""
+        """Return the count of the first call beyond `max_weighted_calls`; never hard."""
         return _first_beyond(tool.settings.max_weighted_calls)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
-        """The calls that are left, if none has brought anything new."""
+        """Return how many calls are left if none so far brought anything new."""
         return Room(settings.max_weighted_calls - STALE * timeline.facts.calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """What all calls weigh."""
+        """Return the weight of all calls."""
         return Evidence(weight(timeline, settings), timeline.memoized(_executed, settings).calls)
 
 
 def weight(timeline: Timeline, settings: Settings) -> int:
-    """What a timeline's calls weigh with the pending one, which counts once."""
+    """Return the weight of a timeline's calls; the pending call counts once."""
     return timeline.memoized(_weight, settings)
 
 
 def _with_more(before: Evidence | None, others: int) -> Evidence | None:
-    """The evidence with so many other calls of the pending round; they count like any other."""
+    """Return the evidence with that many other calls of the pending round added to its count."""
     if not others:
         return before
     if before is None:
@@ -106,7 +106,7 @@ def _first_beyond(most: int) -> tuple[int, int]:
 
 
 def _executed(timeline: Timeline, settings: Settings) -> Evidence:
-    """Every call that was not withheld."""
+    """Return the evidence of every call that was not withheld."""
     calls = tuple([call for call in distinct_calls(timeline.rounds) if not call.withheld])
     return Evidence(1 + len(calls), calls)
 

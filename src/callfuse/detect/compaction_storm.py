@@ -1,7 +1,7 @@
 """`compaction_storm`: a client compacts its history again and again, without a call in between.
 
-Told by the summary in a request and by what the ledger knows of those before it (`conversations/compactions.py`). It is
-observed; a block is an answer of callfuse's own, without asking the vendor.
+Recognised by the summary in a request and by earlier summaries in the ledger (`conversations/compactions.py`). It is
+observed; for a block, callfuse gives an answer of its own without asking the vendor.
 """
 
 from callfuse.detect.detector import RequestRule
@@ -9,7 +9,7 @@ from callfuse.detect.kind import Kind, SoftLimit
 
 
 class CompactionStorm(RequestRule):
-    """One summary after the other."""
+    """The kind of loop in which a client makes one summary after another."""
 
     kind = Kind(
         "compaction_storm",

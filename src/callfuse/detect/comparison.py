@@ -1,13 +1,13 @@
-"""Tells a call whose arguments are still coming from calls that it might yet be equal to.
+"""Compare a call whose arguments are still arriving with known calls that it might turn out to equal.
 
 Calls are equal if their canonical arguments are (`model/signature.py`), so key order, white space and the spelling of
-strings and numbers do not matter. What is compared is a member of the outermost object: its key when it is complete, a
-string as far as it has come, a number at its end, a list item by item, an object at its end. One difference is enough,
-whatever comes behind it: arguments that give one key two different values equal nothing but their own text.
+strings and numbers do not matter. The members of the outermost object are compared: a key when it is complete, a
+string as it arrives, a number at its end, a list item by item, an object at its end. One difference is enough,
+whatever follows: arguments that give one key two different values equal nothing but their own text.
 
-Whatever the reader does not expect (a control character between two values, an escape that there is not, an end where a
-value should begin) is never a difference: it goes on as "may be equal" until the end. So what is no JSON is told from
-what is only if it differs before it stops being JSON.
+Unexpected input (a control character between two values, an unknown escape, an end where a value should begin) is
+never a difference: the call "may be equal" until its end. So text that is not JSON is only told from JSON if it
+differs before it stops being JSON.
 
 Each character is looked at once, and compared with each call that has been equal so far.
 """
@@ -31,10 +31,10 @@ _IN_STRING: Final = re.compile(r'["\\]')
 
 
 class Comparison:
-    """Compares the arguments of one call, as they come, with those of others.
+    """Compares the arguments of one call, as they arrive, with those of known calls.
 
-    `differs`: it is equal to none of them, whatever still comes. Depends on the characters so far, however they were
-    cut, and stays.
+    `differs`: the call equals none of them, whatever still arrives. Depends only on the characters so far, not on how
+    they were cut; once true, it stays true.
     """
 
     __slots__ = ("_at", "_object", "_texts", "differs")
@@ -57,9 +57,10 @@ class Comparison:
 
 
 class _Other:
-    """A call that has been equal so far: its arguments (`members`: how many of them matter), and the place in them.
+    """A known call that has been equal so far: its arguments, and the current place in them.
 
-    `node`: the value under way. `lists`: the lists around it. `at`: characters of it that have come.
+    `members`: how many arguments matter. `node`: the current value. `lists`: the lists around that value. `at`: how
+    many of its characters have arrived.
     """
 
     __slots__ = ("at", "lists", "members", "node", "value")
@@ -72,19 +73,19 @@ class _Other:
         self.at = 0
 
     def enters(self, key: str) -> bool:
-        """Go to a member; False if there is none."""
+        """Go to the member with this key; False if there is none."""
         self.node = self.value.get(key, "")
         return key in self.value
 
     def opens_list(self) -> bool:
-        """Go into a list; False if the value is none."""
+        """Go into a list; False if the value is not a list."""
         if not isinstance(self.node, list):
             return False
         self.lists.append(self.node)
         return True
 
     def has_item(self, index: int) -> bool:
-        """Go to an item of the list; False if there is none."""
+        """Go to the list's item at this index; False if there is none."""
         items = self.lists[-1]
         if index >= len(items):
             return False
@@ -96,12 +97,12 @@ class _Other:
         return len(self.lists.pop()) == size
 
     def opens_text(self) -> bool:
-        """Begin a string; False if the value is none."""
+        """Begin a string; False if the value is not a string."""
         self.at = 0
         return isinstance(self.node, str)
 
     def goes_on(self, text: str) -> bool:
-        """Whether the string goes on in this way."""
+        """Whether the string continues with this text."""
         at, node = self.at, self.node
         self.at += len(text)
         return node.startswith(text, at) if type(node) is str else isinstance(node, str) and goes_on(node, text, at)
@@ -112,7 +113,7 @@ class _Other:
 
 
 class _State(Enum):
-    """What may come next."""
+    """What the reader may find next."""
 
     BEGIN = auto()
     FIRST_KEY = auto()
@@ -158,7 +159,7 @@ class _ObjectReader:
             at = _STEPS[self._state](self, text, at)
 
     def _keep(self, is_equal: Callable[[_Other], bool]) -> None:
-        """Drop the others that are not equal here; what is ignored tells nothing."""
+        """Drop the others that are not equal here; an ignored argument drops none."""
         if not self._ignored:
             self.others = [other for other in self.others if is_equal(other)]
 
@@ -171,7 +172,7 @@ class _ObjectReader:
         return len(text) - len(begin) + 1
 
     def _key(self, text: str, at: int) -> int:
-        """A key, or the end of an object that has none."""
+        """Read the beginning of a key, or the end of an empty object."""
         at = _skip(text, at)
         mark = text[at : at + 1]
         if mark == '"':
@@ -202,7 +203,7 @@ class _ObjectReader:
         return at + 1
 
     def _first_item(self, text: str, at: int) -> int:
-        """The first item of a list, or the end of one that has none."""
+        """Read the beginning of a list's first item, or the end of an empty list."""
         at = _skip(text, at)
         mark = text[at : at + 1]
         if mark == "]":
@@ -220,7 +221,7 @@ class _ObjectReader:
         self._keep(lambda other: other.has_item(index))
 
     def _value(self, text: str, at: int) -> int:
-        """The first character of a value."""
+        """Read the first character of a value."""
         at = _skip(text, at)
         mark = text[at : at + 1]
         if mark == '"':
@@ -252,7 +253,7 @@ class _ObjectReader:
         return at
 
     def _in_scalar(self, text: str, at: int) -> int:
-        """A number or a word."""
+        """Read a number or a word."""
         end = _end(_SCALAR, text, at)
         self._parts.append(text[at:end])
         if end < len(text):
@@ -260,7 +261,7 @@ class _ObjectReader:
         return end
 
     def _behind_scalar(self, text: str, at: int) -> int:
-        """What stands behind a number or a word: only then is it sure that white space has not divided it."""
+        """Read what follows a number or a word: only then is it certain that white space has not divided it."""
         at = _skip(text, at)
         if at < len(text):
             self._state = _State.COMMA if text[at] in ",}]" else _State.NOTHING
@@ -276,7 +277,7 @@ class _ObjectReader:
         return end
 
     def _comma(self, text: str, at: int) -> int:
-        """What stands behind a value: a comma, or the end of a list or of the object."""
+        """Read what follows a value: a comma, or the end of a list or of the object."""
         at = _skip(text, at)
         mark = text[at : at + 1]
         if mark == "," and self._sizes:
@@ -297,7 +298,7 @@ class _ObjectReader:
         self.others = [other for other in self.others if other.members == len(self._seen)]
 
     def _compare_parts(self) -> None:
-        """Compare a value that is complete, if it is one."""
+        """Compare a completed number, word or object with the others."""
         text = "".join(self._parts)
         self._parts = []
         if self._ignored or self._state is _State.NOTHING:
@@ -310,9 +311,9 @@ class _ObjectReader:
             self._keep(lambda other: other.node == value)
 
     def _units(self, text: str, at: int) -> tuple[str, int, bool]:
-        """What comes next of a string, decoded; where its rest begins; whether the string is over.
+        """Return the next decoded part of a string, where reading continues, and whether the string has ended.
 
-        An escape that is not complete is kept for the next piece, and so is a surrogate that may be half of a pair.
+        An incomplete escape is kept for the next piece, and so is a surrogate that may be half of a pair.
         """
         end = _end(_UNITS, text, at)
         raw, is_over = text[at:end], text[end : end + 1] == '"'
@@ -329,9 +330,9 @@ class _ObjectReader:
 
 
 class _Nested:
-    """Finds the end of an object, or of a list, that comes in pieces.
+    """Finds the end of an object, or of a list, that arrives in pieces.
 
-    `is_over`: it has ended with the last piece.
+    `is_over`: the object or list ended in the last piece.
     """
 
     __slots__ = ("_depth", "_in_string", "_is_escaped", "is_over")
@@ -343,7 +344,8 @@ class _Nested:
         self._is_escaped = False
 
     def end(self, text: str, at: int) -> int:
-        """Where the value that goes on at `at` ends in this text; the text's end if it does not."""
+        """Return where the value that continues at `at` ends in this text; the text's end if the value does not end in
+        it."""
         self.is_over = False
         while at < len(text):
             if self._is_escaped:
@@ -367,12 +369,12 @@ class _Nested:
 
 
 def _skip(text: str, at: int) -> int:
-    """Where white space ends."""
+    """Return the index of the next character that is not white space."""
     return _end(_SPACE, text, at)
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where the match of a pattern ends, or may begin."""
+    """Return where the pattern's match at `at` ends; `at` if there is no match."""
     found = pattern.match(text, at)
     return found.end() if found else at
 

@@ -1,7 +1,7 @@
 """`cycle`: the newest rounds are laps of one sequence of 2 to 5 rounds.
 
 Rounds are compared by their sets of signatures, at least two of which differ; the shortest sequence counts. Known
-outcomes are equal lap by lap. A new call is progress: the first lap begins with it, not with what was known before.
+outcomes are equal lap by lap. A new call is progress: the first lap begins with the new call, not with known ones.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ MOST_NAMES: Final = 4
 
 
 class Cycle(Detector):
-    """A B A B, A B C A B C, and so on."""
+    """Finds rounds that repeat as a sequence: A B A B, A B C A B C, and so on."""
 
     kind = Kind(
         "cycle",
@@ -37,7 +37,8 @@ class Cycle(Detector):
     needs = facts.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls of the rounds that could be expected, if the newest one has come before, and others with it."""
+        """Return the calls of the rounds that could come next, if the newest round has come before and not all are
+        equal."""
         rounds = timeline.rounds[: 1 + LONGEST_LAP]
         sets = [round_.signatures for round_ in rounds]
         if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:
@@ -45,7 +46,7 @@ class Cycle(Detector):
         return [one.call for one in distinct_calls(rounds[1:LONGEST_LAP])]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The laps that the pending round would complete, if it is the expected round."""
+        """Return the laps that the pending round would complete, if it is the expected round."""
         for expected, evidence in timeline.memoized(_laps, settings):
             if call.signature in expected.signatures:
                 return evidence
@@ -53,7 +54,7 @@ class Cycle(Detector):
 
 
 def _laps(timeline: Timeline, settings: Settings) -> list[tuple[Round, Evidence]]:
-    """For each length of a lap, shortest first: the expected round, and the evidence that it would complete."""
+    """Return, for each lap length, shortest first, the expected round and the evidence that it would complete."""
     laps: list[tuple[Round, Evidence]] = []
     past = recent(timeline, settings)
     newest = [round_.signatures for round_ in past[: 1 + LONGEST_LAP]]
@@ -83,7 +84,7 @@ def _laps(timeline: Timeline, settings: Settings) -> list[tuple[Round, Evidence]
 
 
 def _rounds(timeline: Timeline, settings: Settings, length: int) -> list[Round]:
-    """The newest rounds as far as they are laps of this length."""
+    """Return the newest rounds that form laps of this length."""
     past = recent(timeline, settings)
     rounds = [*past[:length]]
     outcomes: dict[tuple[int, Signature], Outcome] = {}
@@ -103,8 +104,7 @@ def _rounds(timeline: Timeline, settings: Settings, length: int) -> list[Round]:
 
 
 def _agrees(outcomes: dict[tuple[int, Signature], Outcome], place: int, round_: Round) -> bool:
-    """Whether what came of a round's calls had come of them at this place of the other laps, as far as is known; it is
-    added."""
+    """Add a round's outcomes to those at this place of the other laps; False if a known outcome differs from them."""
     for call in round_.distinct:
         if call.withheld:
             continue
@@ -118,7 +118,7 @@ def _agrees(outcomes: dict[tuple[int, Signature], Outcome], place: int, round_: 
 
 
 def _from_news(timeline: Timeline, settings: Settings, rounds: int, length: int) -> int:
-    """How many of the newest rounds there are from the last new call on, and from those that are new right before it.
+    """Count the rounds since the last run of rounds with new calls began, those rounds included.
 
     Only in the first lap, which is the oldest, may a call be new.
     """
@@ -131,7 +131,7 @@ def _from_news(timeline: Timeline, settings: Settings, rounds: int, length: int)
 
 
 def _name_of_round(round_: Round) -> str:
-    """What a lap calls a round of it."""
+    """Return the name of a round in the description of a lap."""
     if len(round_.calls) == 1:
         return round_.calls[0].name
     names = sorted({call.name for call in round_.calls})

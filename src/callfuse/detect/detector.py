@@ -38,11 +38,11 @@ NAMED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """How far a pending call is on the way to a finding: count, and the calls that it rests on.
+    """How close a pending call is to a finding: the count, and the calls that count.
 
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
-    `lap` names the tools of a sequence. `factor`: the limits for it are this many times as high. `in_answer`: it rests
+    `lap` names the tools of a sequence. `factor`: limits are this many times as high. `in_answer`: the evidence rests
     on calls of the pending round alone. `returned`: the calls are not in a row, or brought different outcomes; one was
     blocked. `unit`: what a budget counts, in words.
     """
@@ -61,7 +61,7 @@ class Evidence:
 class Rule(ABC):
     """Base of the two sorts of detectors: `Detector` (pending calls) and `Hindsight` (results).
 
-    A detector that lacks `evidence` cannot be made: TypeError.
+    Creating a detector without `evidence` raises TypeError.
     """
 
     kind: ClassVar[Kind]
@@ -82,14 +82,15 @@ class Detector(Rule):
     """The fact without which it finds nothing. It is asked only where that holds for its soft limit."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one of 0 never.
+        """Return the soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one of
+        0 never.
 
         By default the soft limit is the kind's setting, and the hard one is twice that.
         """
         return twice(tool.settings.limit_of(self.kind.name))
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
-        """The calls to judge in place of a pending one whose arguments are not known yet.
+        """Return the calls to judge in place of a pending call whose arguments are not known yet.
 
         For each tool, the strongest of these calls must bound the evidence of every possible call of the tool;
         otherwise a looping call would stream through unheld. None: no such bound; every call is held, if findings of
@@ -100,19 +101,20 @@ class Detector(Rule):
 
     @abstractmethod
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The evidence against a pending call, under its tool's settings; None if there is none."""
+        """Return the evidence against a pending call, under its tool's settings; None if there is none."""
 
 
 class RoundDetector(Detector):
-    """A detector that counts the other calls of the pending round, too."""
+    """A detector that also counts the other calls of the pending round."""
 
     @abstractmethod
     def room(self, timeline: Timeline, settings: Settings) -> Room:
-        """Cheap pre-check: how many others a call may have in its round without a finding; or fewer."""
+        """Cheap pre-check: return how many other calls a round may have without a finding; a lower bound."""
 
     @abstractmethod
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
-        """As `evidence`, with the calls before it in its round. It must not fall where any of the counts grows."""
+        """Return the evidence with the round's earlier calls counted. Its count must not fall where any of theirs
+        grows."""
 
 
 class Hindsight(Rule):
@@ -127,11 +129,12 @@ class Hindsight(Rule):
 
     @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """For each round, newest first, as if it were the newest: the evidence that its results complete, or None."""
+        """Yield for each round, newest first, the evidence that its results complete, or None. Later rounds are
+        ignored."""
 
 
 class RequestRule(Rule):
-    """What a request shows before the model is asked, of no call: only its kind is of the detectors' concern."""
+    """A kind of loop that a request shows before the model is asked, without a call to judge: it only has a `kind`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,33 +179,33 @@ class Hit:
 
     @property
     def in_answer(self) -> bool:
-        """Whether it rests on calls of the pending round alone."""
+        """Whether the hit rests on calls of the pending round alone."""
         return self.evidence.in_answer
 
 
 def twice(soft: int) -> tuple[int, int]:
-    """A soft limit, and a hard limit of twice that."""
+    """Return a soft limit, and a hard limit of twice that."""
     return soft, 2 * soft
 
 
 def on_screen(limit: int) -> int:
-    """A limit for a stretch in which something acts on a screen: 5 for 3, 10 for 6."""
+    """Return the higher limit for a stretch that acts on a screen: 5 for 3, 10 for 6."""
     return -(-limit * 5 // 3)
 
 
 def any_call(name: str) -> ToolCall:
-    """A call of a tool with arguments that no other call has."""
+    """Return a call that stands for any call of a tool: its arguments equal those of no other call."""
     signature = _ANY_CALL + name.encode("utf-8", "replace")
     return ToolCall("", name, "callfuse: any arguments", signature=signature)
 
 
 def is_any_call(call: ToolCall) -> bool:
-    """Whether a call stands for all of its tool."""
+    """Whether a call stands for all calls of its tool, as `any_call` makes it."""
     return call.signature.startswith(_ANY_CALL)
 
 
 def distinct_calls(newest_first: Sequence[Round]) -> tuple[PastCall, ...]:
-    """The distinct calls of some rounds, newest first."""
+    """Return the distinct calls of some rounds, newest first."""
     calls = tuple(chain.from_iterable([one.calls for one in newest_first]))
     if len(calls) == len(newest_first):
         return calls

@@ -1,7 +1,7 @@
-"""What a call does, as far as its words tell: it reads, it changes something, or nobody can say.
+"""Guess from a call's words whether it reads or changes something.
 
-Told by what the settings declare; by a shell command or an SQL statement in the arguments; by the tool's name; and
-where a tool does several things, by the argument that names one. Whatever cannot be told is `UNCLEAR`.
+The sources: what the settings declare; a shell command or an SQL statement in the arguments; the tool's name; and,
+where a tool does several things, the argument that names the action. Everything else is `UNCLEAR`.
 """
 
 import re
@@ -74,7 +74,7 @@ _FIND_WRITERS: Final = _set_of("-delete -exec -execdir -ok")
 
 
 def effect_of(call: ToolCall, settings: Settings) -> Effect:
-    """What a call does."""
+    """Return the effect of a call."""
     tool = settings.for_tool(call.full_name)
     if tool.changes_state:
         return Effect.CHANGES
@@ -95,7 +95,7 @@ def effect_of(call: ToolCall, settings: Settings) -> Effect:
 
 
 def runs_commands(call: ToolCall) -> bool:
-    """Whether a tool's name says that it runs commands or programs."""
+    """Whether a tool's name says that the tool runs commands or programs."""
     return not _words(call.name).isdisjoint(_RUNNING)
 
 
@@ -110,7 +110,7 @@ _LONGEST_NAME: Final = 200
 
 @remembered(entries=512, longest=_LONGEST_NAME)
 def _words(name: str) -> frozenset[str]:
-    """The words of a name, behind the server that it may begin with (`mcp__files__read_file`); none of a sentence."""
+    """Return the words of a tool's name, without a server in front (`mcp__files__read_file`); none for a sentence."""
     if len(name) > _LONGEST_NAME or " " in name:
         return frozenset()
     return frozenset([word.lower() for word in _WORD.findall(name.rpartition("__")[2])])
@@ -126,12 +126,12 @@ def _command_effect(call: ToolCall) -> Effect:
 
 
 def _text_of(call: ToolCall) -> str:
-    """The command or the statement in a call's arguments; empty if there is none."""
+    """Return the command or the statement in a call's arguments; empty if there is none."""
     return _argument(call, _TEXTS)
 
 
 def _argument(call: ToolCall, keys: tuple[str, ...]) -> str:
-    """The first of these arguments that is a text; a list of words as one. What is no JSON is such a text."""
+    """Return the first of these arguments that is a text or a list of words; arguments that are not JSON as a whole."""
     arguments = call.arguments
     if isinstance(arguments, str):
         return _argument_in(arguments, keys)
@@ -170,7 +170,7 @@ def _sql_effect(statement: str) -> Effect:
 
 @remembered(entries=512, longest=LONG)
 def _shell_effect(command: str) -> Effect:
-    """What a shell command does: the most that one of its parts does."""
+    """Return the effect of a shell command: the strongest effect of any of its parts."""
     bare = _NOWHERE.sub(" ", _QUOTED.sub(_unquoted, command))
     if ">" in bare or "<<" in bare:
         return Effect.CHANGES
@@ -182,13 +182,13 @@ def _shell_effect(command: str) -> Effect:
 
 
 def _unquoted(quoted: re.Match[str]) -> str:
-    """A word in place of a quoted text, or the commands that a shell would run in it."""
+    """Return a word in place of a quoted text, or the commands in the text that a shell would run."""
     text = quoted[0]
     return text.strip('"') if text[0] == '"' and ("$(" in text or "`" in text) else "Q"
 
 
 def _part_effect(part: str) -> Effect | None:
-    """What one command of a line does; None if there is none, or it does nothing by itself."""
+    """Return the effect of one command of a line; None if there is no command, or it does nothing by itself."""
     words = [*dropwhile(_is_before_a_command, part.replace("$", " ").split())]
     name = words[0].lstrip("!%").rpartition("/")[2] if words else ""
     if not name or name in _NEUTRAL or name.startswith("#"):
@@ -199,7 +199,7 @@ def _part_effect(part: str) -> Effect | None:
 
 
 def _is_before_a_command(word: str) -> bool:
-    """An assignment, `sudo`, `timeout 30`, and the like."""
+    """Whether a word only introduces a command: an assignment, `sudo`, `timeout 30`, and the like."""
     return "=" in word or word in _PREFIXES or word.rstrip("smh").isdecimal()
 
 

@@ -1,4 +1,4 @@
-"""Runs the detectors: can anything fire, could this tool's call be a loop, what do they find in a whole round.
+"""Run the detectors: whether any can fire, whether a tool's call could be a loop, what they find in a whole round.
 
 A round with a new call is progress: findings that end on news are void in it, streamed or not.
 """
@@ -116,9 +116,9 @@ class Engine:
                     yield hit
 
     def must_equal(self, name: str, acts: Callable[[Hit], bool]) -> list[ToolCall] | None:
-        """The calls one of which a call of this tool must be equal to, or none of its hits `acts`.
+        """Return the calls that matter for this tool: a call equal to none of them has no hit that `acts`.
 
-        `name` is the tool's full name. None: another call may have such a hit, or there are too many of them.
+        `name` is the tool's full name. None: any call may have such a hit, or there are too many calls.
         """
         found = [(one, self._recurring(one)) for one in self.awake if one.needs.finds is Finds.EQUAL]
         equal = {one: by_tool for one, by_tool in found if by_tool is not None}
@@ -131,7 +131,7 @@ class Engine:
         return [call for call in calls.values() if any(map(acts, self._hits_of(call)))]
 
     def _recurring(self, detector: Detector) -> dict[str, list[ToolCall]] | None:
-        """The calls of `Detector.recurring`, by tool name (full and bare). None: any call may recur."""
+        """Return the calls of `Detector.recurring`, by tool name (full and bare). None: any call may recur."""
         if detector in self._recurring_of:
             return self._recurring_of[detector]
         calls = detector.recurring(self.past, self.settings)
@@ -145,23 +145,23 @@ class Engine:
         return by_tool
 
     def is_news(self, call: ToolCall) -> bool:
-        """Whether the call is not among those of the window."""
+        """Whether the call is new: it has a name, and the window has no equal call."""
         return bool(call.name) and not self.past.knows(call.signature, self.settings.window)
 
     def possible_beside(self, name: str, siblings: Siblings) -> Iterator[Hit]:
-        """As `possible`, the hits that a call could get because of these others of its round; `ANY_TOOL`: a call of any
-        tool. What it could get without them is left out."""
+        """Yield the hits that a call of this tool could get only because of its `siblings`, whatever its arguments.
+        `ANY_TOOL`: a call of any tool."""
         if siblings:
             yield from self._hits_beside(any_call(name), siblings.at_most(name))
 
     def may_find_inside(self, calls: int) -> bool:
-        """Cheap pre-check: whether a round of so many calls could have a finding that one of its calls alone has not.
-        False is certain."""
+        """Cheap pre-check: whether the number of calls in a round could cause a finding that no call has alone. False
+        is certain."""
         return exceeds_room(self.past, self.settings, calls)
 
     @property
     def room(self) -> Room:
-        """How many calls the pending round may have before one of them could have a finding because of the others."""
+        """How many calls the pending round may have before their number could cause a finding."""
         return room_of(self.past, self.settings)
 
     def judge(
@@ -172,8 +172,8 @@ class Engine:
         news: bool = False,
         siblings: Siblings | None = None,
     ) -> Finding | None:
-        """What is found in one pending call, as if it came alone, or beside a new one (`news`), or beside these
-        `siblings`; see `judge_round`."""
+        """Return the finding of one pending call, judged alone, beside a new call (`news`), or beside these `siblings`;
+        see `judge_round`."""
         news = news and call.signature not in refused
         hits = self._hits_of(call, siblings)
         return self._hardest([hit for hit in hits if not (news and hit.ends_on_news)])
@@ -181,9 +181,10 @@ class Engine:
     def judge_round(
         self, calls: Sequence[ToolCall], refused: Collection[Signature] = ()
     ) -> list[tuple[ToolCall, Finding]]:
-        """What is found in a complete round: the hardest finding of each call that has any, naming every kind that hit.
+        """Return the hardest finding of each call in a complete round that has any; it names every kind that hit.
 
-        No news frees the `refused`: they have had their chance. What stands behind too many calls is not judged.
+        No news frees the `refused` calls: they have had their chance. Calls behind a finding that ends the round are
+        not judged.
         """
         calls, hits = self._hits_of_round(calls)
         news = bool(hits) and True in map(self.is_news, calls)
@@ -197,17 +198,17 @@ class Engine:
         return judged
 
     def judge_cut_off(self, call: ToolCall) -> Finding | None:
-        """What is found in a call that a limit has cut off: only what may be found in such."""
+        """Return the finding of a call that a length limit cut off, by the detectors that judge such calls."""
         return self._hardest([hit for hit in self._hits_of(without_end(call)) if hit.detector.of_cut_off])
 
     @staticmethod
     def ends_round(finding: Finding) -> bool:
-        """Whether calls behind the one that this was found in are not judged."""
+        """Whether this finding ends its round: later calls in the round are not judged."""
         return any(registry.KINDS[kind].ends_round for kind in finding.kinds or (finding.kind,))
 
     def hindsights(self) -> Iterator[Finding | None]:
-        """For each round of `past`, newest first, as if it were the newest: the finding of the detectors that judge
-        results (`Hindsight`), or None."""
+        """Yield for each round of `past`, newest first, the finding of the detectors that judge results (`Hindsight`),
+        or None. Each round is judged as if it were the newest."""
         awake = [*awake_hindsights(self.past, self.settings)]
         if not awake:
             yield from repeat(None, len(self.past.rounds))
@@ -220,7 +221,7 @@ class Engine:
 
     @property
     def may_find_in_newest(self) -> bool:
-        """Cheap pre-check of the first of `hindsights`. False is certain."""
+        """Cheap pre-check: whether the first of `hindsights` may be a finding. False is certain."""
         return next(awake_hindsights(self.past, self.settings, newest=True), None) is not None
 
     def _hindsight_finding(self, hindsight: Hindsight, evidence: Evidence) -> Finding:
@@ -229,7 +230,8 @@ class Engine:
         return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
 
     def _hits_of_round(self, calls: Sequence[ToolCall]) -> tuple[Sequence[ToolCall], list[tuple[ToolCall, list[Hit]]]]:
-        """The calls of a round that are judged, and the hits on each that has any, by those before it, too."""
+        """Return the judged calls of a round, and the hits on each call that has any; earlier calls count as
+        siblings."""
         if not self.may_find_inside(len(calls)):
             judged = calls if self.can_fire else filter(is_long, calls)
             return calls, [(call, hits) for call in judged if (hits := self._hits_of(call))]
@@ -243,7 +245,7 @@ class Engine:
         return calls, found
 
     def _hits_of(self, call: ToolCall, siblings: Siblings | None = None) -> list[Hit]:
-        """The hits of all detectors on a call."""
+        """Return the hits of all detectors on a call."""
         if not call.name:
             return []
         limits = self._limits(call.full_name)
@@ -257,7 +259,7 @@ class Engine:
         return [*hits, *self._hits_beside(call, siblings.beside(call))]
 
     def _hit_on(self, call: ToolCall, detector: Detector, limits: Limits) -> Hit | None:
-        """The hit of a detector, at these limits, on a pending call; worked out once."""
+        """Return the hit of a detector, at these limits, on a pending call; worked out once."""
         key = detector, call
         if key not in self._hits:
             evidence = detector.evidence(self.past, call, limits.settings)
@@ -265,14 +267,14 @@ class Engine:
         return self._hits[key]
 
     def _hits_beside(self, call: ToolCall, counted: Counted) -> Iterator[Hit]:
-        """Yield the hits on a pending call of the detectors that count those beside it."""
+        """Yield the hits on a pending call of the detectors that count its siblings."""
         for detector, own in self._counting(call.full_name).items():
             evidence = detector.beside(self.past, call, counted, own.settings)
             if evidence is not None and (hit := self._hit(detector, call, evidence, own)):
                 yield hit
 
     def _hit(self, detector: Detector, call: ToolCall, evidence: Evidence, limits: Limits) -> Hit | None:
-        """The hit that evidence adds up to; None where it stays under the limit."""
+        """Return the hit for this evidence; None if its count stays under the limit."""
         soft, hard, settings = limits
         needs, count, waits = detector.needs, evidence.count, False
         if evidence.factor > 1:
@@ -301,7 +303,7 @@ class Engine:
         )
 
     def _limits(self, name: str) -> Mapping[Detector, Limits]:
-        """The limits of the detectors that could find something in a call of this tool."""
+        """Return the limits of the detectors that could find something in a call of this tool."""
         known = self._limits_of.get(name)
         if known is None:
             enabled, awake = enabled_detectors(self.settings, name), self.awake
@@ -309,7 +311,7 @@ class Engine:
         return known
 
     def _counting(self, name: str) -> Mapping[RoundDetector, Limits]:
-        """The limits, for a tool, of the detectors that count the other calls of a round."""
+        """Return the limits, for a tool, of the detectors that count the other calls of a round."""
         known = self._counting_of.get(name)
         if known is None:
             enabled = enabled_detectors(self.settings, name)
@@ -334,7 +336,7 @@ class Engine:
         return known
 
     def _hardest(self, found: Sequence[Hit]) -> Finding | None:
-        """The hardest of one call's hits as a finding, which names the kinds of all hits."""
+        """Return the hardest of one call's hits as a finding, which names the kinds of all hits."""
         if not found:
             return None
         detectors = self.settings.for_tool(found[0].call.full_name).settings.detectors
@@ -343,7 +345,7 @@ class Engine:
         return self._finding(hit, kinds if len(kinds) > 1 else ())
 
     def _finding(self, hit: Hit, kinds: tuple[str, ...] = ()) -> Finding:
-        """The hit as a finding; made once."""
+        """Return the hit as a finding; made once."""
         known = self._findings.get((hit, kinds))
         if known is None:
             known = self._findings[hit, kinds] = self._make_finding(hit, kinds)
@@ -382,7 +384,7 @@ class Engine:
         )
 
     def _previous(self, call: ToolCall, streak: Sequence[PastCall]) -> Outcome | None:
-        """The call's last outcome; else the newest outcome in the streak; None if no result is known."""
+        """Return the call's last outcome; else the newest outcome in the streak; None if no result is known."""
         signature = call.signature
         for one in streak:
             if not one.withheld and one.signature == signature and (outcome := one.outcome):
@@ -396,7 +398,7 @@ class Engine:
 
 
 def _are_compared(hit: Hit) -> bool:
-    """Whether two results are known of the calls that a hit rests on, if its sentence speaks of their results."""
+    """Whether two of a hit's results are known; also True if its sentence does not compare results."""
     if not hit.detector.kind.seen_uncompared:
         return True
     known = (one for one in hit.evidence.calls if not one.withheld and one.outcome is not None)
@@ -404,6 +406,6 @@ def _are_compared(hit: Hit) -> bool:
 
 
 def _may_act(hit: Hit, detectors: Detectors) -> tuple[int, bool]:
-    """How hard a hit may act by its cap, and whether it takes the last rung at once."""
+    """Return how hard a hit may act under its cap, and whether it takes the last rung at once."""
     hardest = detectors.hardest(hit.detector.kind.name, hard=hit.hard, waits=hit.waits)
     return hardest, hit.hard and not hit.detector.kind.climbs

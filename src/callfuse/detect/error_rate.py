@@ -21,7 +21,7 @@ SPARED: Final = 4
 
 
 class ErrorRate(Hindsight):
-    """Nearly everything fails."""
+    """Finds that most of the last results are errors."""
 
     kind = Kind(
         "error_rate",
@@ -38,7 +38,7 @@ class ErrorRate(Hindsight):
     needs = facts.ERRORS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The errors among the last results up to each round that brought one."""
+        """Yield the errors among the last results, for each round that brought one."""
         found: list[Evidence | None] = []
         last: deque[PastCall] = deque()
         for round_, paused in oldest_first(timeline, settings):
@@ -55,7 +55,7 @@ def _limit(settings: Settings) -> int:
 
 
 def _take(round_: Round, last: deque[PastCall], settings: Settings) -> Evidence | None:
-    """Add a round's results to the last ones; returns what they complete."""
+    """Add a round's results to the last ones; return the evidence that they complete."""
     new = sorted([one for one in round_.distinct if _counts(one)], key=lambda one: (_has_failed(one), one.signature))
     last += new
     if not new or not _has_failed(new[-1]):

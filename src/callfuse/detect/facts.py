@@ -1,6 +1,7 @@
-"""The facts without which detectors cannot fire: each names one, and is asked only where that holds.
+"""The facts without which detectors cannot fire: each detector names a fact, and runs only where the fact holds.
 
-A fact bounds a count from above: where it does not hold for a count, no evidence reaches that. Most requests end here.
+A fact bounds a count from above: where it does not hold for a count, no evidence reaches that count. Most requests end
+here.
 """
 
 import re
@@ -48,7 +49,7 @@ class Finds(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fact:
-    """What there must be before there can be evidence against a pending call.
+    """A condition that a timeline must meet before there can be evidence against a pending call.
 
     `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
     of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `finds`: which
@@ -65,7 +66,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultFact:
-    """What there must be before results can be evidence.
+    """A condition that a timeline must meet before results can be evidence.
 
     `holds(facts, least)`: whether any results of these rounds could have a count of `least`; False is certain.
     `in_newest`: whether the results of the newest round could complete it, whatever the count. `unlisted`: only where
@@ -79,15 +80,15 @@ class ResultFact:
     any_arguments: bool = False
 
     def may_show(self, timeline: Timeline, least: int, *, newest: bool = False) -> bool:
-        """Whether results could have a count of `least`; `newest`: if those of the newest round complete it. False is
-        certain."""
+        """Whether results could have a count of `least`; `newest`: with the results of the newest round as the last.
+        False is certain."""
         if not timeline.rounds or (self.unlisted and timeline.lists_tools) or (newest and not self.in_newest(timeline)):
             return False
         return timeline.facts.memoized(self.holds, least)
 
     @property
     def onward(self) -> Fact:
-        """The same of a pending call that goes on with what results have shown."""
+        """Return the fact for a pending call that continues the loop which results have shown."""
         return Fact(lambda timeline, at, least, reach: self.may_show(timeline, least))
 
 
@@ -134,8 +135,8 @@ def _keeps_to_tool(timeline: Timeline, at: int, least: int, reach: int) -> bool:
 
 
 def _returns_with_notes(timeline: Timeline, at: int, least: int, reach: int) -> bool:
-    """One call has come in all rounds of it but the pending one; all of them but the first return, and no more than a
-    few others stand before each."""
+    """Whether a call may have come in `least - 1` rounds, of which all but the first have a call from the window, with
+    few other rounds in between."""
     if not timeline.facts.memoized(_often, least - 1):  # as in most timelines
         return False
     returning, others = 0, 0
@@ -201,7 +202,7 @@ def _newest_has_failed(timeline: Timeline) -> bool:
 
 
 def _newest_is_alike(timeline: Timeline) -> bool:
-    """Whether a call of the newest round may have brought what the one of its tool before it had brought."""
+    """Whether a call of the newest round may have brought the same result as the previous call of its tool."""
     newest, *earlier = timeline.rounds
     if len(newest.calls) > 1:
         return True
@@ -218,8 +219,8 @@ def _newest_comes_again(timeline: Timeline) -> bool:
 
 
 def _failures(facts: Facts, least: int) -> bool:
-    """One round in as many as the count is looked at, and those around it: no streak is so short that it fits between
-    two of them."""
+    """Whether `least` rounds of one tool in a row may have failed. Only every `least`-th round and its neighbours are
+    looked at: a shorter streak would not count."""
     rounds = facts.rounds
     if len(rounds) < least:
         return False
@@ -234,8 +235,8 @@ def _failures(facts: Facts, least: int) -> bool:
 
 
 def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
-    """As `_failures`, where calls have come again: whether so many rounds in a row, one of which failed, have no
-    success in a call that was new."""
+    """Whether `shortest` rounds in a row, one of which failed, have no success of a new call. Used in place of the scan
+    in `_failures` where calls have come again."""
     first = {signature: at for at, round_ in enumerate(rounds) for signature in round_.signatures}
     goes_on = partial(_goes_on, rounds, first)
     for at in filter(goes_on, range(shortest - 1, len(rounds), shortest)):
@@ -248,7 +249,7 @@ def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
 
 
 def _goes_on(rounds: Sequence[Round], first: Mapping[Signature, int], at: int) -> bool:
-    """Whether no call of a round has succeeded that was the first of its kind."""
+    """Whether no new call, the first with its signature, succeeded in a round."""
     return True not in [first[one.signature] == at and succeeded(one) for one in rounds[at].calls]
 
 
@@ -263,7 +264,7 @@ def _pairs(facts: Facts, least: int) -> bool:
 
 
 def _failing(facts: Facts, least: int) -> bool:
-    """One in as many calls of each tool as the count is looked at, and those around it: no streak fits between two."""
+    """Whether `least` calls of one tool in a row may have failed. Only every `least`-th call starts a look around."""
     own: dict[str, list[PastCall]] = {}
     for round_ in facts.rounds:
         for one in round_.calls:
@@ -281,8 +282,8 @@ def _failing(facts: Facts, least: int) -> bool:
 
 
 def _alike(facts: Facts, least: int) -> bool:
-    """Of each tool's calls two in a row are looked at, one pair in so many that no streak fits between two of them, and
-    those around it."""
+    """Whether `least` calls of one tool in a row may have brought results that are alike. Pairs of neighbours are
+    looked at, so close together that no streak fits between two pairs."""
     own: dict[str, list[PastCall]] = {}
     for round_ in facts.rounds:
         for one in round_.calls if len(round_.calls) == 1 else round_.distinct:
@@ -301,7 +302,8 @@ def _alike(facts: Facts, least: int) -> bool:
 
 
 def _may_be_alike(one: PastCall, other: PastCall) -> bool:
-    """Whether two results are equal, or short and end alike, and no only argument tells the calls apart."""
+    """Whether two calls may have brought the same: their results are equal, or short with equal ends. Calls with a
+    single argument each must have the same argument."""
     mine, theirs = _only_argument(one.call.arguments), _only_argument(other.call.arguments)
     if mine is not None and theirs is not None and mine != theirs:
         return False  # as in most pairs, and cheaper than outcomes
@@ -314,8 +316,8 @@ def _may_be_alike(one: PastCall, other: PastCall) -> bool:
 
 
 def _only_argument(arguments: Any) -> str | None:
-    """The only argument without white space and capitals; None where there are others, where it is a command, and where
-    it is long, or not read at a glance."""
+    """Return a call's only argument without white space and capitals; None if there are others, or if the argument is a
+    command, long, or not quickly read."""
     if type(arguments) is str and len(arguments) <= LONGEST_DETAIL:
         found = _ONE_ARGUMENT.fullmatch(arguments)
         key, text = found.groups() if found else ("", None)
@@ -345,7 +347,8 @@ def _cut_off(facts: Facts, least: int) -> bool:
 
 
 def _unknown(facts: Facts, least: int) -> bool:
-    """Only as many rounds are looked at that no such streak fits between two of them."""
+    """Whether `least` calls in a row may have been of unknown tools. Only some rounds are looked at, so close together
+    that no such streak fits between two."""
     between = 0
     for at, round_ in enumerate(facts.rounds):
         between += len(round_.calls)
@@ -363,7 +366,7 @@ def _may_tell(round_: Round) -> bool:
 
 
 def _calls_around(rounds: Sequence[Round], at: int, enough: int) -> int:
-    """The calls of the rounds in a row around this one that may tell; counted no further than to `enough`."""
+    """Count the calls of the unbroken rounds around this round that may tell; stop at `enough`."""
     calls = len(rounds[at].calls)
     for step in (-1, 1):
         beside = at + step

@@ -1,10 +1,10 @@
 """`failing_tool`: a tool fails in the same way each time it is called, whatever succeeds in between.
 
 An edit dies of one traceback while the shell goes on. Judged when results are known, and told with the last of them.
-Its own successes end it, and so do its own failures of another kind, pauses, and whatever changes something: a test
-that fails after each edit is no broken tool (`no_effect` looks at its results). A shell is no such tool: what fails is
-the command. Errors are compared as `same_error` does; where most of them are short and name something new, it takes
-twice as many: of a long one nobody can say what in it is news.
+The tool's successes end the streak, and so do its other failures, pauses, and any change: a test that fails after each
+edit is no broken tool (`no_effect` looks at its results). Shells are left out: there the command fails, not the tool.
+Errors are compared as in `same_error`; where most of them are short and name something new, twice as many are needed
+(in a long error nobody can say what is new).
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from callfuse.model.outcomes import SHORT_TEXT
 
 
 class FailingTool(Hindsight):
-    """The same failure of one tool among its own calls."""
+    """Finds a tool that keeps failing in the same way among its own calls."""
 
     kind = Kind(
         "failing_tool",
@@ -38,7 +38,7 @@ class FailingTool(Hindsight):
     needs = facts.FAILING
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The failures of a tool up to each round in which it fails; all of them cost one walk."""
+        """Yield, for each round, a tool's failures up to that round; one walk serves all rounds."""
         walk = _FailuresByTool(settings)
         return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
 
@@ -53,7 +53,7 @@ class _FailuresByTool:
         """By tool, oldest first, each of one round, all with the same error."""
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
-        """What a round completes. `paused`: there is a pause behind it."""
+        """Return the evidence that a round completes. `paused`: a pause follows the round."""
         own: defaultdict[str, list[PastCall]] = defaultdict(list)
         for one in round_.distinct:
             if not one.withheld and not runs_commands(one.call):
@@ -68,7 +68,7 @@ class _FailuresByTool:
         return not (call.failed or call.withheld) and effect_of(call.call, self._settings) is Effect.CHANGES
 
     def _add(self, name: str, calls: list[PastCall]) -> Evidence | None:
-        """Add what one tool brought in a round; returns what that completes."""
+        """Add one tool's calls of a round; return the evidence that they complete."""
         if False in [one.failed for one in calls]:
             self._failures.pop(name, None)
             return None
@@ -89,14 +89,14 @@ class _FailuresByTool:
 
 
 def _is_guessing(failures: Sequence[PastCall]) -> bool:
-    """Whether most of these errors, short ones, name something that none before has named."""
+    """Whether most of these errors are short and name something that no earlier error named."""
     said = [outcome for one in failures if (outcome := one.outcome) and len(outcome.text) < SHORT_TEXT]
     named = {outcome.digest for outcome in said}
     return len(named) > 1 and 2 * len(named) > len(failures)
 
 
 def _order(call: PastCall) -> tuple[bytes, ...]:
-    """The order of failed calls of one round, whatever order the model made them in."""
+    """Return a sort key for the failed calls of one round, so that the model's order does not matter."""
     return _error_of(call), call.outcome.digest if call.outcome else b"", call.signature
 
 

@@ -1,9 +1,9 @@
-"""What is too much inside one answer: equal calls (`repeat`), and calls of any sort (`flood`).
+"""Find too many calls inside one answer: equal calls (`repeat`), and calls of any sort (`flood`).
 
-Of a new call a few equal ones may be wanted: three dice, four equal sub-agents. They count from the hard limit on;
-those of a call that an earlier round has brought count from the soft one on. The first calls go, as innocent siblings
-do; the one that reaches the limit does not, nor do those behind it. News beside them changes nothing. From the hard
-limit on, the rest of the answer is not worth waiting for.
+A few equal new calls may be wanted: three dice, four equal sub-agents. So new calls count from the hard limit on, and
+calls that an earlier round already made from the soft limit on. The first calls pass, as innocent siblings do; the call
+that reaches the limit does not, nor do later equal ones. New calls beside them change nothing. From the hard limit on,
+the rest of the answer is not worth waiting for.
 """
 
 from typing import ClassVar
@@ -24,25 +24,25 @@ class InAnswer(RoundDetector):
     needs: ClassVar[Fact] = facts.OTHERS
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """None: it comes alone."""
+        """Return None: a call alone is no evidence."""
         return None
 
 
 class EqualCalls(InAnswer):
-    """The same call again and again in one answer."""
+    """Finds the same call again and again in one answer."""
 
     kind = Repeat.kind
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """`max_repeats`, hard at twice that."""
+        """Return `max_repeats` as the soft limit, and twice that as the hard limit."""
         return twice(tool.settings.max_repeats)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
-        """The equal calls that may go before one."""
+        """Return how many equal calls a round may have without a finding."""
         return Room(equal=settings.max_repeats * (1 if timeline.rounds else 2) - 1)
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
-        """The equal calls before it."""
+        """Count the call with the equal calls before it in the round."""
         equal = 1 + counted.equal
         soft, hard = twice(settings.max_repeats)
         if equal < soft or (equal < hard and not _may_have_come(timeline, call, settings)):
@@ -51,7 +51,7 @@ class EqualCalls(InAnswer):
 
 
 def _may_have_come(timeline: Timeline, call: ToolCall, settings: Settings) -> bool:
-    """Whether a call is one of the window; for any call of a tool, whether one of that tool is."""
+    """Whether an equal call is in the window; for `any_call`, whether any call of its tool is."""
     if not is_any_call(call):
         return timeline.knows(call.signature, settings.window)
     known = timeline.window(settings.window).values()
@@ -59,7 +59,7 @@ def _may_have_come(timeline: Timeline, call: ToolCall, settings: Settings) -> bo
 
 
 class Flood(InAnswer):
-    """More calls in one answer than any client can want."""
+    """Finds more calls in one answer than any client can want."""
 
     kind = Kind(
         "flood",
@@ -71,14 +71,14 @@ class Flood(InAnswer):
     )
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """The first call beyond `max_calls_per_answer`; hard at once."""
+        """Return the count of the first call beyond `max_calls_per_answer`, as both limits."""
         most = tool.settings.max_calls_per_answer
         return (most + 1, most + 1) if most else (0, 0)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
-        """The calls that may go before one."""
+        """Return how many calls a round may have without a finding."""
         return Room(settings.max_calls_per_answer)
 
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
-        """All calls before it."""
+        """Count the call with all calls before it in the round."""
         return Evidence(1 + counted.calls, in_answer=True)

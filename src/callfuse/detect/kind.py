@@ -1,4 +1,4 @@
-"""What a detector declares of its kind of loop: its name, its setting, its sentences and its caps.
+"""The declaration of a kind of loop: its name, its setting, its sentences and its caps.
 
 Settings, their schema and documentation, the texts of findings, `replay` and `tune` are derived from these records.
 """
@@ -95,6 +95,6 @@ class Kind:
 
     @property
     def climbs(self) -> bool:
-        """Whether a hard finding goes on up the ladder, because a cap ends there; else it takes the last rung at
-        once."""
+        """Whether a hard finding climbs the ladder step by step, because a cap ends at the hard limit; else it takes
+        the last rung at once."""
         return bool(self.most_hard)

@@ -1,7 +1,7 @@
-"""Reads the calls with which others are compared while their arguments come (`detect/comparison.py`).
+"""Read the known calls that others are compared with while the others' arguments arrive (`detect/comparison.py`).
 
-Of each member of their arguments no more is kept than tells a difference: the beginning of a string, the canonical form
-of a number or a word, the digest of an object, and lists of these.
+Only what shows a difference is kept of each argument: the beginning of a string, the canonical form of a number or a
+word, the digest of an object, and lists of these.
 """
 
 from collections.abc import Collection, Iterable
@@ -55,8 +55,8 @@ Node = str | list[Any] | ObjectDigest | Scalar
 
 
 class KnownCalls(NamedTuple):
-    """The calls of one tool with which others are compared: arguments that are objects, and those that are no JSON,
-    without white space. Arguments of the names in `ignore` do not matter."""
+    """The known calls of one tool, for comparison: arguments that are objects (`values`), and arguments that are not
+    JSON, without white space (`texts`). Arguments named in `ignore` do not matter."""
 
     values: list[dict[str, Node]]
     texts: list[str]
@@ -64,8 +64,8 @@ class KnownCalls(NamedTuple):
 
 
 def read_calls(calls: Iterable[ToolCall], ignore: Collection[str] = ()) -> KnownCalls | None:
-    """Read the calls of one tool to compare others with them. None where one of them cannot be told from another call
-    before that is complete, or where they are too much."""
+    """Read the known calls of one tool. Return None if there are too many, or if one of them cannot be told from
+    another call before that call is complete."""
     values: list[dict[str, Node]] = []
     texts: list[str] = []
     length = kept = 0
@@ -90,7 +90,7 @@ def read_calls(calls: Iterable[ToolCall], ignore: Collection[str] = ()) -> Known
 
 
 def node_of(value: Any, depth: int = DEPTH) -> Node:
-    """What is kept of a value. Raises _TooDeepError."""
+    """Return the part of a value that is kept. Raises _TooDeepError."""
     if isinstance(value, str):
         return _beginning(value)
     if isinstance(value, list):
@@ -106,21 +106,21 @@ def _beginning(text: str) -> str:
 
 
 def _size(node: Node) -> int:
-    """About how many bytes it takes, at most."""
+    """Return about how many bytes a kept value takes, at most."""
     if isinstance(node, list):
         return _OBJECT + sum([8 + _size(one) for one in node])
     return _OBJECT + (4 * len(node) if isinstance(node, str) and not node.isascii() else len(node))
 
 
 def goes_on(known: str, text: str, at: int) -> bool:
-    """Whether a known string goes on in this way from a place on, as far as it was kept."""
+    """Whether a known string continues with this text at index `at`, as far as the string was kept."""
     if isinstance(known, Beginning):
         return at >= len(known) or known.startswith(text[: len(known) - at], at)
     return known.startswith(text, at)
 
 
 def _value_of(canonical: bytes) -> dict[str, Any] | str | None:
-    """Canonical arguments as an object, or as text that is no JSON; None for all else.
+    """Return canonical arguments as an object, or as text if they are not JSON; None for all else.
 
     What only looks like an object (it is cut off, too deep, has NaN in it or contradicts itself) may be the canonical
     form of arguments that are spelled in another way.

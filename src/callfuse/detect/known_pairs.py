@@ -1,9 +1,9 @@
-"""`known_pairs`: going over the same ground, in no order: within some rounds known calls bring their known results.
+"""`known_pairs`: a model goes over the same ground, in any order: known calls bring their known results.
 
-Judged when results are known, and told with the last of them. A pair is a call with what came of it; a round is known
-if each of its pairs has come since something changed last. A change is a successful call that was not known and changes
-something, or of which nobody can say (`effect_of`): to edit and run the same failing test is work, however often. A
-pause begins anew, too. What waits, was withheld or is not known says nothing.
+Judged when results are known, and reported with the last of them. A pair is a call with its outcome; a round is known
+if each of its pairs has come since the last change. A change is a successful call that was not known and that changes
+something, or may (`effect_of`): to edit and run the same failing test is work, however often. A pause also starts the
+count anew. Calls that wait or were withheld, and unknown outcomes, do not count.
 """
 
 from collections import deque
@@ -27,9 +27,9 @@ Failure = tuple[Signature, bytes]
 
 
 class KnownPairs(Hindsight):
-    """Known calls with known results, in no order: more rounds than the limit of twice as many, so more than half.
+    """Finds known calls with known results in any order: in more than half of the last 2 * limit rounds.
 
-    One call with one error, the first time included, needs to come only as often as the limit says, within 20 rounds.
+    One call with one error needs to come only as often as the limit says, within 20 rounds, the first time included.
     """
 
     kind = Kind(
@@ -48,7 +48,7 @@ class KnownPairs(Hindsight):
     needs = facts.PAIRS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The known rounds up to each that is known; all of them cost one walk."""
+        """Yield the known rounds up to each known round; one walk serves all rounds."""
         walk = _Walk(settings)
         return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
 
@@ -70,7 +70,7 @@ class _Walk:
         """Calls that failed as they had failed before, each with the number of its round."""
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
-        """What a round completes. `paused`: there is a pause behind it."""
+        """Return the evidence that a round completes. `paused`: a pause follows the round."""
         executed = [one for one in round_.distinct if not one.withheld]
         if True in [self._is_change(one) for one in executed]:
             self._start_anew()
@@ -84,7 +84,7 @@ class _Walk:
         return found
 
     def _is_change(self, call: PastCall) -> bool:
-        """Whether a call has changed something, as far as anybody knows, that it had not changed before."""
+        """Whether a call may have changed something that it had not changed before."""
         effect = effect_of(call.call, self._settings)
         if effect is Effect.READS or call.failed or polls(call.call, self._settings):
             return False
@@ -97,7 +97,7 @@ class _Walk:
         self._rounds, self._known, self._failures = [], [0], {}
 
     def _tells(self, call: PastCall) -> bool:
-        """Whether a call counts: nothing is known of what waits, or is not looked at, and a new note says nothing."""
+        """Whether a call counts: it does not wait, this kind is on for its tool, and it is not a new note."""
         tool = self._settings.for_tool(call.full_name)
         own = tool.settings
         if not (own.enabled and _limit(own)) or polls(call.call, self._settings):
@@ -108,7 +108,7 @@ class _Walk:
         return outcome is not None and not (outcome.pending or outcome.transient)
 
     def _add(self, calls: Sequence[PastCall]) -> Evidence | None:
-        """Add a round's calls; returns what they complete."""
+        """Add a round's calls; return the evidence that they complete."""
         again = [one for one in calls if self._pairs.knows_lately(one)]
         is_known = len(again) == len(calls)
         self._rounds.append(calls)
@@ -126,8 +126,8 @@ class _Walk:
         return Evidence(most + 1, tuple([one for _, one in newest_first[:NAMED]]))
 
     def _failed_again(self, call: PastCall) -> Sequence[tuple[int, PastCall]]:
-        """The calls near the newest round, itself included, that failed again as it did, with the numbers of their
-        rounds."""
+        """Add a call that failed again; return the equal calls of the last `WITHIN` rounds that failed again with its
+        error, each with the number of its round."""
         outcome, at = call.outcome, len(self._rounds)
         failed = self._failures.setdefault((call.signature, outcome.digest if outcome else b""), deque())
         failed.append((at, call))
@@ -136,16 +136,16 @@ class _Walk:
         return failed
 
     def _newest(self, count: int) -> tuple[PastCall, ...]:
-        """The calls of the newest known rounds, so many of them, newest first."""
+        """Return the calls of the `count` newest known rounds, newest first."""
         all_ = range(len(self._rounds) - 1, -1, -1)
         known = islice((at for at in all_ if self._known[at + 1] > self._known[at]), min(count, NAMED))
         return tuple([one for at in known for one in self._rounds[at][::-1]][:NAMED])
 
 
 class _Pairs:
-    """Calls with what came of them; outcomes are read only once a call comes again.
+    """Calls with their outcomes; outcomes are read only when an equal call comes.
 
-    `begin` draws a line: what came after it is known lately.
+    `begin` draws a line: pairs added after the newest line are known lately.
     """
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class _Pairs:
         self._line += 1
 
     def add(self, call: PastCall) -> None:
-        """Add a call with what came of it."""
+        """Add a call with its outcome."""
         self._latest[call.signature] = self._line
         self._unread.setdefault(call.signature, []).append((call, self._line))
 
@@ -168,15 +168,15 @@ class _Pairs:
         return call.signature in self._latest
 
     def has_lately(self, call: PastCall) -> bool:
-        """Whether one came since the last line."""
+        """Whether an equal call came since the last line."""
         return self._latest.get(call.signature) == self._line
 
     def knows(self, call: PastCall) -> bool:
-        """Whether an equal call brought the same."""
+        """Whether an equal call brought the same outcome."""
         return self._line_of(call) is not None
 
     def knows_lately(self, call: PastCall) -> bool:
-        """Whether one did since the last line."""
+        """Whether an equal call brought the same outcome since the last line."""
         return self.has_lately(call) and self._line_of(call) == self._line
 
     def _line_of(self, call: PastCall) -> int | None:

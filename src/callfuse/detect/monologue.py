@@ -1,7 +1,7 @@
 """`monologue`: the model gives the same answer in words again and again, and calls nothing in between. Off by default.
 
-Told by the request, before the model is asked: no call is pending then, and none can be withheld. So a rung that asks
-the model again is a warning in the user's message, and a block an answer of callfuse's own.
+Recognised in the request, before the model is asked: no call is pending then, and none can be withheld. So a rung that
+asks the model again becomes a warning in the user's message, and a block becomes an answer by callfuse itself.
 """
 
 from callfuse.detect.detector import RequestRule
@@ -9,7 +9,7 @@ from callfuse.detect.kind import Kind, SoftLimit
 
 
 class Monologue(RequestRule):
-    """The same words, whatever is said to the model."""
+    """The kind of loop in which a model repeats its words, whatever is said to it."""
 
     kind = Kind(
         "monologue",

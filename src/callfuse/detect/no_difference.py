@@ -37,7 +37,7 @@ _SAYS: Final = re.compile(
 
 
 class NoDifference(Hindsight):
-    """The same result, whatever detail of the call is changed."""
+    """Finds calls that bring the same result, whatever detail of them is changed."""
 
     kind = Kind(
         "no_difference",
@@ -54,13 +54,13 @@ class NoDifference(Hindsight):
     needs = facts.DETAILS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The calls up to each round that brings one more; all of them cost one walk."""
+        """Yield the streak's calls up to each round that adds a call; one walk serves all rounds."""
         walk = _ByTool(settings)
         return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
 
 
 class _Streak:
-    """Calls of one tool that differ in a detail only, with equal results, oldest first.
+    """Calls of one tool that differ only in a detail, with equal results, oldest first.
 
     `moved`: the argument that differs, if any does.
     """
@@ -77,12 +77,12 @@ class _Streak:
         return len(self._signatures)
 
     def moved_with(self, gist: Mapping[str, str]) -> Set[str]:
-        """The arguments that differ among these calls and another one."""
+        """Return the arguments that differ among these calls and another call."""
         own = self._gist
         return self.moved | {key for key in {**own, **gist} if own.get(key) != gist.get(key)}
 
     def add(self, call: PastCall, moved: Set[str]) -> None:
-        """Add a call, with which these arguments differ."""
+        """Add a call; `moved` are the arguments that differ from now on."""
         self.moved = moved
         self._signatures.add(call.signature)
         self.calls.append(call)
@@ -96,7 +96,7 @@ class _ByTool:
         self._streaks: dict[str, _Streak] = {}
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
-        """What a round completes. `paused`: there is a pause behind it."""
+        """Return the evidence that a round completes. `paused`: a pause follows the round."""
         executed = [one for one in round_.distinct if not one.withheld]
         of_tool = Counter([one.full_name for one in executed])
         found = [evidence for one in executed if (evidence := self._add(one, is_batch=of_tool[one.full_name] > 1))]
@@ -105,8 +105,8 @@ class _ByTool:
         return max(found, key=lambda one: one.count, default=None)
 
     def _add(self, call: PastCall, *, is_batch: bool) -> Evidence | None:
-        """Add a call with what it brought; returns what that completes. `is_batch`: its round has others of its tool,
-        which were made in ignorance of one another."""
+        """Add a call with its result; return the evidence that the call completes. `is_batch`: its round has other
+        calls of its tool, made without knowing each other's results."""
         name, outcome, gist = call.full_name, call.outcome, _gist_of(call)
         if is_batch or gist is None or outcome is None:
             self._streaks.pop(name, None)
@@ -122,8 +122,7 @@ class _ByTool:
         return Evidence(len(streak), tuple(streak.calls[: -NAMED - 1 : -1])) if 0 < limit <= len(streak) else None
 
     def _is_detail(self, moved: Set[str], call: PastCall, outcome: Outcome, gist: "_Gist") -> bool:
-        """Whether the arguments that differ, if any, make no difference, and the call does not bring the same for
-        another reason."""
+        """Whether the arguments that differ, if any, are a mere detail, and nothing else explains the equal result."""
         if len(moved) > 1 or self._says_nothing(call, outcome):
             return False
         if not moved:
@@ -132,27 +131,27 @@ class _ByTool:
         return says_much and moved.isdisjoint(QUESTIONS) and effect_of(call.call, self._settings) is not Effect.CHANGES
 
     def _says_nothing(self, call: PastCall, outcome: Outcome) -> bool:
-        """Whether a call may bring the same for another reason: it waits, or changes what no result shows."""
+        """Whether something else explains an equal result: the call waits, or changes what no result shows."""
         on_screen = self._settings.for_tool(call.full_name).on_screen
         return on_screen or outcome.pending or outcome.transient or polls(call.call, self._settings)
 
 
 class _Gist(NamedTuple):
-    """The arguments without what is a detail in any of them, and what an `echo` before a command says."""
+    """A call's arguments without their details, and the text that an `echo` before a command prints."""
 
     arguments: Mapping[str, str]
     said: str
 
 
 def _gist_of(call: PastCall) -> _Gist | None:
-    """None where the arguments are too long, or gone, or no object."""
+    """Return the gist of a call; None if its arguments are too long, gone, or not an object."""
     text = call.call.text if call.call.has_arguments else ""
     return _read(text) if 0 < len(text) <= LONGEST_DETAIL else None
 
 
 @remembered(entries=256, longest=LONGEST_DETAIL)
 def _read(text: str) -> _Gist | None:
-    """A history comes again with each request of its session."""
+    """Read the gist of arguments. Remembered: a history comes again with each request of its session."""
     try:
         value = loads(text)
     except NotJSON:
@@ -164,7 +163,7 @@ def _read(text: str) -> _Gist | None:
 
 
 def _plain(key: str, value: Any, said: list[str]) -> str:
-    """A value without white space, capitals and, if it is a command, what only says something."""
+    """Return a value without white space, capitals and, in a command, without comments and leading `echo`s."""
     text = value if isinstance(value, str) else canonical_value(value).decode("utf-8", "replace")
     if key in KEYS:
         command, says = _COMMENT.sub("", text), []
@@ -178,8 +177,8 @@ def _plain(key: str, value: Any, said: list[str]) -> str:
 
 
 def _result_of(outcome: Outcome, said: str) -> object:
-    """What tells a result from others; of one that is short enough to be kept, and says more, without what an `echo`
-    has written at its beginning."""
+    """Return a value that is equal for equal results. A short result that says more than an `echo` at its beginning is
+    compared without the `echo`'s text."""
     rest = outcome.text.removeprefix(said).lstrip()
     if said and len(rest) >= TELLING and len(outcome.text) < SHORT_TEXT:
         return outcome.kind, rest

@@ -26,7 +26,7 @@ WITHIN: Final = 40
 
 
 class NoEffect(Hindsight):
-    """The same result, whatever is changed."""
+    """Finds a call that brings the same result, whatever is changed before it."""
 
     kind = Kind(
         "no_effect",
@@ -44,13 +44,14 @@ class NoEffect(Hindsight):
     needs = facts.OFTEN
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The equal results up to each round that brings one; all of them cost one walk."""
+        """Yield the equal results up to each round that adds one; one walk serves all rounds."""
         walk = _EqualResults(settings)
         return reversed([walk.take(*one) for one in oldest_first(timeline, settings)])
 
 
 class _OneResult(NamedTuple):
-    """A call with its result, its number among all calls, and whether something was changed since the one before."""
+    """A call with its result, its number among all calls, and whether anything changed since the previous equal
+    call."""
 
     number: int
     call: PastCall
@@ -70,7 +71,7 @@ class _EqualResults:
         """By call, its newest results as long as they are equal, oldest first."""
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
-        """What a round completes. `paused`: there is a pause behind it."""
+        """Return the evidence that a round completes. `paused`: a pause follows the round."""
         executed = [one for one in round_.distinct if not one.withheld]
         found = [evidence for one in executed if (evidence := self._add(one))]
         for one in executed:
@@ -81,7 +82,7 @@ class _EqualResults:
         return max(found, key=lambda one: one.count, default=None)
 
     def _add(self, call: PastCall) -> Evidence | None:
-        """Add a call with what it brought; returns what that completes."""
+        """Add a call with its result; return the evidence that the call completes."""
         self._calls += 1
         if not self._tells(call):
             return None
@@ -99,7 +100,7 @@ class _EqualResults:
         return Evidence(len(equal), tuple([one.call for one in equal[: -NAMED - 1 : -1]]))
 
     def _tells(self, call: PastCall) -> bool:
-        """Whether a result says something of what was changed."""
+        """Whether a result can show the effect of a change."""
         outcome = None if polls(call.call, self._settings) else call.outcome
         if outcome is None or outcome.pending or outcome.transient or outcome.kind is OutcomeKind.NO_DATA:
             return False
@@ -107,5 +108,5 @@ class _EqualResults:
 
 
 def _raw(call: PastCall) -> tuple[bytes, str] | None:
-    """The result as far as it is kept: an error's digest is without numbers, its beginning is as it came."""
+    """Return the kept parts of the result: its digest (an error's leaves numbers out), and its beginning as it came."""
     return (call.outcome.digest, call.outcome.text) if call.outcome else None

@@ -1,8 +1,8 @@
 """`no_news`: consecutive rounds bring nothing but known calls with known outcomes, in whatever order.
 
-Each call of such a round, with its outcome, is one of the window before it. The pending round counts once, and of it
-only the signatures need be known. A shell command that writes and says nothing (`>`, `sed -i`, `rm`) is never known:
-its empty result does not tell what it has changed, and what is read after it may be new.
+Each call of such a round, with its outcome, is in the window before the round. The pending round counts once, and only
+its signatures need to be known. A shell command that writes and prints nothing (`>`, `sed -i`, `rm`) is never known:
+its empty result does not show what has changed, and later reads may bring something new.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _AT_ONCE: Final = 10
 
 
 class NoNews(Detector):
-    """Nothing new is called, and nothing new comes back."""
+    """Finds rounds in which nothing new is called, and nothing new comes back."""
 
     kind = Kind(
         "no_news",
@@ -35,20 +35,20 @@ class NoNews(Detector):
     needs = facts.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls of the window, where the newest round has brought no other."""
+        """Return the calls of the window; none if the newest round has a new call."""
         if timeline.news(0, settings.window):
             return ()
         return [past.call for past in timeline.window(settings.window).values()]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The rounds without news before the pending one, if its call is known."""
+        """Count the rounds without news up to the pending round, if the pending call is known."""
         if not timeline.knows(call.signature, settings.window):
             return None
         return timeline.memoized(_streak, settings)
 
 
 def _streak(timeline: Timeline, settings: Settings) -> Evidence:
-    """The newest rounds without news; the same for every pending call."""
+    """Return the evidence of the newest rounds without news; it is the same for every pending call."""
     past = recent(timeline, settings)
     size = settings.window
     brought: list[object] = []
@@ -84,7 +84,7 @@ def _has_silently_written(call: PastCall) -> bool:
 
 
 def _is_known(timeline: Timeline, index: int, call: PastCall, size: int) -> bool:
-    """Whether a call of the newest round but `index`, with what came of it, is one of the window before."""
+    """Whether a call of round `index` (0 is the newest) is in the window before the round, with the same outcome."""
     # A window has at least `size` rounds, and a loop is mostly among the newest of them.
     if _is_among(call, timeline.rounds[index + 1 : index + 1 + size]):
         return True
@@ -92,9 +92,9 @@ def _is_known(timeline: Timeline, index: int, call: PastCall, size: int) -> bool
 
 
 def _is_among(call: PastCall, rounds: Sequence[Round]) -> bool:
-    """Whether a call, with what came of it, is in some rounds.
+    """Whether some rounds have an equal call with an equal outcome.
 
-    A withheld one brought nothing; an unknown outcome may be any.
+    A withheld call has no outcome to compare; an unknown outcome equals any.
     """
     signature = call.signature
     for round_ in rounds:

@@ -1,9 +1,9 @@
-"""A call that goes on with what results have shown to be a loop: where the cap of the kind is lifted, it is withheld.
+"""Find a pending call that continues a loop which results have shown; it is withheld if the kind's cap is lifted.
 
-A `Hindsight` judges the results of calls that have run. The detector that `onward` makes of it judges the call that
-comes right after them: one that equals a call of the evidence, or, where the arguments do not matter
-(`ResultFact.any_arguments`), any of the newest round's tools. Once such a call has been withheld, only the same one is
-found again: one with other arguments has its chance.
+A `Hindsight` judges the results of calls that have run. `onward` turns it into a detector of the call that comes right
+after them: a call that equals one of the evidence's calls or, where the arguments do not matter
+(`ResultFact.any_arguments`), any call of the newest round's tools. Once such a call has been withheld, only an equal
+call is found again: a call with other arguments has its chance.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +18,7 @@ from callfuse.model.signature import Signature
 
 
 def onward(hindsight: Hindsight) -> Detector:
-    """The detector of pending calls for a kind that judges results."""
+    """Return a detector of pending calls for a kind that judges results."""
 
     class Own(_Onward):
         kind = hindsight.kind
@@ -29,18 +29,18 @@ def onward(hindsight: Hindsight) -> Detector:
 
 
 class _Onward(Detector):
-    """Asleep, unless findings of the kind may be acted on."""
+    """Finds calls that continue a loop; off unless findings of the kind may withhold a call."""
 
     judged: ClassVar[Hindsight]
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Those of the kind, hard at twice the soft one; off where its caps let it warn at most."""
+        """Return the kind's limit, and twice that as the hard limit; off if its caps allow no more than a warning."""
         name = self.kind.name
         return twice(tool.settings.limit_of(name)) if tool.settings.detectors.may_withhold(name) else (0, 0)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls that go on, by the pauses and limits of their own tools; where the arguments do not matter, one for
-        each tool."""
+        """Return the calls that continue the loop, by the pauses and limits of their own tools; where the arguments do
+        not matter, one call for each tool."""
         calls: list[ToolCall] = []
         for name in {one.full_name for round_ in timeline for one in round_.calls}:
             found = timeline.memoized(_shown, settings.for_tool(name).settings, self.judged)
@@ -48,15 +48,15 @@ class _Onward(Detector):
         return calls
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """That of the newest results, with the rounds withheld since, and the pending one."""
+        """Return the evidence of the newest results; the rounds withheld since and the pending round count too."""
         found = timeline.memoized(_shown, settings, self.judged)
         goes_on = found is not None and (call.signature in found.calls or call.full_name in found.tools)
         return found.evidence if found is not None and goes_on else None
 
 
 class _Shown(NamedTuple):
-    """What the newest results have shown: the evidence against a call that goes on, and which calls do: these, and all
-    of these tools."""
+    """The loop that the newest results have shown: the evidence against a call that continues it, and which calls do:
+    `calls`, and all calls of `tools`."""
 
     evidence: Evidence
     calls: dict[Signature, ToolCall]
@@ -79,12 +79,12 @@ def _shown(timeline: Timeline, settings: Settings, judged: Hindsight) -> _Shown 
 
 
 def _tried(withheld: Sequence[Round], evidence: Evidence, tools: Collection[str]) -> list[ToolCall]:
-    """The calls of withheld rounds that would have gone on."""
+    """Return the calls of withheld rounds that would have continued the loop."""
     known = {one.signature for one in evidence.calls}
     tried = [one.call for round_ in withheld for one in round_.calls]
     return [one for one in tried if one.full_name in tools or one.signature in known]
 
 
 def _any_call_like(call: ToolCall) -> ToolCall:
-    """A call of the same tool with arguments that no other call has."""
+    """Return a call that stands for any call of the same tool."""
     return ToolCall("", call.name, "", call.namespace, signature=any_call(call.full_name).signature)

@@ -1,8 +1,8 @@
-"""Calls that come again and again by their nature: they wait for something outside, or act on a screen.
+"""Recognise calls that repeat by their nature: they wait for something outside, or act on a screen.
 
-Known by the tool's name, by an argument that says so, by a shell command that sleeps, or by what came back: still
-running, or an error that waiting mends (429, overloaded, 502 to 504, time-outs, connection refused). What was refused
-or denied is none: it stays so. What acts on a screen (Tab, scroll, undo) is known by the tool's name.
+Waiting is recognised by the tool's name, an argument that says so, a shell command that sleeps, or the result: still
+running, or an error that waiting mends (429, overloaded, 502 to 504, time-outs, connection refused). A refused or
+denied call does not count: it stays refused. Acting on a screen (Tab, scroll, undo) is recognised by the tool's name.
 """
 
 from collections.abc import Collection
@@ -29,12 +29,12 @@ def acts_on_screen(calls: Collection[PastCall], call: ToolCall, settings: Settin
 
 
 def polls(call: ToolCall, settings: Settings) -> bool:
-    """Whether a call waits for something, by its tool or its arguments: all that is known of one that is pending."""
+    """Whether a call waits for something, by its tool or its arguments; also usable for a pending call."""
     return settings.for_tool(call.full_name).poller or _says_so(call.arguments)
 
 
 def have_waited(calls: Collection[PastCall], settings: Settings) -> bool:
-    """Whether a call of the past waited for something, by what it is or as its outcome tells."""
+    """Whether any of these past calls waited for something, by its tool, its arguments or its outcome."""
     texts: set[str] = set()
     values: dict[Signature, Any] = {}
     for call in calls:

@@ -1,6 +1,6 @@
-"""Cheap pre-checks, before any call has come: which detectors are on, and which could find something in a timeline.
+"""Cheap pre-checks, before any call arrives: which detectors are on, and which could find something in a timeline.
 
-Where they say that nothing can be found, that is certain; where they do not, the engine judges.
+When a check says that nothing can be found, that is certain; otherwise the engine judges.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ class Limits(NamedTuple):
 
 
 def can_fire(timeline: Timeline, settings: Settings, at: int = 0, round_: Round | None = None) -> bool:
-    """Cheap pre-check, like `Engine.can_fire`: whether any call at all could be a loop right after round `at` (0 is the
-    newest); or any of this `round_`. False is certain."""
+    """Cheap pre-check, like `Engine.can_fire`: whether any call right after round `at` (0 is the newest) could be a
+    loop, or any call of `round_`. False is certain."""
     in_force = settings.late if settings.no_repeats_after else settings
     if next(awake_detectors(timeline, in_force, at), None) is not None:
         return True
@@ -59,12 +59,12 @@ def awake_hindsights(timeline: Timeline, settings: Settings, *, newest: bool = F
 
 
 def exceeds_room(timeline: Timeline, settings: Settings, calls: int) -> bool:
-    """Whether a round of so many calls could have a finding that one of its calls alone has not."""
+    """Whether the number of calls in a round could cause a finding that no call has alone."""
     return calls > 1 and calls > min(room_of(timeline, settings))
 
 
 def room_of(timeline: Timeline, settings: Settings) -> Room:
-    """How many calls the next round may have before one of them could have a finding because of the others."""
+    """Return how many calls the next round may have before their number could cause a finding."""
     loosest = settings.for_tool(ANY_TOOL).settings
     room = Room()
     for one in enabled_detectors(settings, ANY_TOOL):
@@ -75,12 +75,12 @@ def room_of(timeline: Timeline, settings: Settings) -> Room:
 
 
 def finds_runaways(settings: Settings) -> bool:
-    """Whether arguments that run away are found in calls of any tool."""
+    """Whether the detector of runaway arguments is on for any tool."""
     return settings.for_tool(ANY_TOOL).settings.detectors.finds(RunawayCall.kind.name)
 
 
 def enabled_detectors(settings: Settings, name: str) -> Mapping[Detector, Limits]:
-    """The limits of the detectors that are on for a tool."""
+    """Return the detectors that are on for a tool, with their limits."""
     tool = settings.for_tool(name)
     known: Mapping[Detector, Limits] | None = tool.limits.get(Detector)
     if known is None:
@@ -96,7 +96,7 @@ def _limits_of(detector: Detector, tool: ForTool) -> Limits | None:
 
 
 def _limits_of_results(settings: Settings) -> Sequence[tuple[Hindsight, int]]:
-    """The detectors that judge results and are on for any tool, with their limits."""
+    """Return the detectors that judge results and are on for any tool, with their limits."""
     tool = settings.for_tool(ANY_TOOL)
     known: Sequence[tuple[Hindsight, int]] | None = tool.limits.get(Hindsight)
     if known is None:
@@ -107,14 +107,14 @@ def _limits_of_results(settings: Settings) -> Sequence[tuple[Hindsight, int]]:
 
 
 def settings_in_force(timeline: Timeline, settings: Settings) -> Settings:
-    """The settings for a timeline of this length."""
+    """Return the settings for a timeline of this weight: `late` beyond `no_repeats_after`."""
     is_late = settings.no_repeats_after and weight(timeline, settings) > settings.no_repeats_after
     return settings.late if is_late else settings
 
 
 def least_lowered(settings: Settings, to: int) -> int:
-    """How many rounds in a row, as `Facts.again` counts them, there are at least before a cap can lower what is done
-    about a finding to this hardness; 0 where that cannot be said. Of rounds of several calls it says nothing."""
+    """Return the least number of rounds in a row (see `Facts.again`) before a cap can lower a finding to this hardness;
+    0 if unknown. Holds only for rounds of a single call."""
     least: list[int] = []
     for detector, (soft, hard, _) in enabled_detectors(settings, ANY_TOOL).items():
         if detector.needs is OTHERS:

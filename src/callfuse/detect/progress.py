@@ -1,7 +1,7 @@
-"""Whether the results of one call get on: a number in them moves in one direction, or they grow.
+"""Recognise progress in the results of one call: a number in them moves in one direction, or they grow.
 
-In: outcomes, newest first. Only the texts that an outcome keeps are looked at, its first characters, without times and
-ids: a result that moves somewhere else gets on unseen.
+In: outcomes, newest first. Only the text that an outcome keeps is looked at, its first characters, without times and
+ids: progress further back in a result is not seen.
 """
 
 import re
@@ -21,7 +21,7 @@ _LONGEST_NUMBER: Final = 30
 
 
 def since_progress(outcomes: Sequence[Outcome | None]) -> int:
-    """How many of these outcomes have come since the newest progress; all, where there is none."""
+    """Count the outcomes since the newest progress; all of them if there is none."""
     texts = [outcome.text if outcome else None for outcome in outcomes]
     if len({*texts}) == 1:  # as in most loops
         return len(texts)
@@ -36,7 +36,7 @@ def since_progress(outcomes: Sequence[Outcome | None]) -> int:
 
 
 def _goes_on(older: str, newer: str) -> bool:
-    """Whether a text goes on with whole lines where another ends: it begins with that, or with its last lines."""
+    """Whether the newer text continues the older with whole lines: it begins with all of it, or with its last lines."""
     older = older.rstrip("\n")
     begin = 0
     while begin < len(older):
@@ -51,8 +51,8 @@ def _goes_on(older: str, newer: str) -> bool:
 
 @remembered(entries=1024, longest=RESULTS * SHORT_TEXT)
 def _moves(texts: tuple[str, ...]) -> bool:
-    """Whether these texts are alike but for numbers, one of which only rises or only falls. A history asks for the same
-    ones once for each of its rounds."""
+    """Whether these texts differ only in numbers, one of which only rises or only falls. Remembered: a history asks for
+    equal texts once for each of its rounds."""
     words, newest = _numbers(texts[0])
     columns: list[list[float]] = [[number] for number in newest]
     for text in texts[1:]:
@@ -66,6 +66,6 @@ def _moves(texts: tuple[str, ...]) -> bool:
 
 @remembered(entries=1024, longest=SHORT_TEXT)
 def _numbers(text: str) -> tuple[bytes, tuple[float, ...]]:
-    """A text with `0` for each number, and the numbers."""
+    """Return a text with `0` for each number, and the numbers."""
     raw = normalise(text, keep_numbers=True)
     return _NUMBER.sub(b"0", raw), tuple([float(one[:_LONGEST_NUMBER]) for one in _NUMBER.findall(raw)])

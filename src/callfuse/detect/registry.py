@@ -1,4 +1,4 @@
-"""Every detector there is. A new one is its own file in `detect/`, and a line in `REGISTERED`."""
+"""The list of all detectors. A new one is its own file in `detect/`, and a line in `REGISTERED`."""
 
 from typing import Final
 

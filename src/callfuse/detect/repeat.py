@@ -1,9 +1,9 @@
 """`repeat` and `repeat_changing`: consecutive rounds bring the same call.
 
-`repeat` wants the outcomes of all but the pending one equal (an unknown one counts as equal); `repeat_changing` does
-not compare outcomes, has higher limits, and begins anew where they get on (`progress.py`). A round that also brings a
-new call is progress: it ends the streak and does not count itself, except that the round in which the call first
-appears starts its streak whatever comes with it.
+For `repeat`, the outcomes of all past calls must be equal (an unknown outcome equals any); `repeat_changing` does not
+compare outcomes, has higher limits, and starts anew when they show progress (`progress.py`). A round that also brings
+a new call is progress: it ends the streak and does not count, except that the round in which the call first appears
+starts its streak, whatever else is in it.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from callfuse.model.signature import Signature
 
 
 class RepeatChanging(Detector):
-    """The same call whatever comes back."""
+    """Finds the same call in a row, whatever comes back."""
 
     kind = Kind(
         "repeat_changing",
@@ -36,7 +36,7 @@ class RepeatChanging(Detector):
     needs = facts.REPEATS
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Never below those of `repeat`; hard at five thirds."""
+        """Return limits that are never below those of `repeat`; hard at five thirds."""
         soft, other = tool.settings.max_repeats_changing, tool.settings.max_repeats
         if not (soft and other):
             return 0, 0
@@ -48,13 +48,13 @@ class RepeatChanging(Detector):
         return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The same calls before this one, whatever came of them, since the last progress."""
+        """Count the equal calls in a row since the last progress, whatever their outcomes."""
         streak = timeline.memoized(_without_progress, settings, call.signature)
         return Evidence(1 + len(streak), streak) if streak else None
 
 
 class Repeat(RepeatChanging):
-    """The same call with the same outcome."""
+    """Finds the same call in a row with the same outcome."""
 
     kind = Kind(
         "repeat",
@@ -71,13 +71,13 @@ class Repeat(RepeatChanging):
     )
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """`max_repeats`, hard at twice that."""
+        """Return `max_repeats` as the soft limit, and twice that as the hard limit."""
         return twice(tool.settings.max_repeats)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The same calls before this one as far as their outcomes are equal.
+        """Count the equal calls in a row, back to the first different outcome.
 
-        After another outcome one result says nothing: it is news, and two of them are needed.
+        A single result after a different one is news: then two equal results are needed.
         """
         streak = equal_calls(timeline, settings, call.signature)
         has_changed = len(streak) < len(timeline.memoized(_streak, settings, call.signature))
@@ -87,12 +87,12 @@ class Repeat(RepeatChanging):
 
 
 def equal_calls(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
-    """The same calls before the pending one with equal outcomes, newest first."""
+    """Return the equal calls before the pending one that brought equal outcomes, newest first."""
     return timeline.memoized(_with_equal_outcomes, settings, signature)
 
 
 def _streak(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
-    """The same calls before the pending one, newest first."""
+    """Return the equal calls before the pending one, newest first."""
     streak: list[PastCall] = []
     for index, round_ in enumerate(recent(timeline, settings, lambda one: one.signature == signature)):
         if len(round_.calls) == 1:
@@ -120,7 +120,7 @@ def _without_progress(timeline: Timeline, settings: Settings, signature: Signatu
 
 
 def _with_equal_outcomes(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
-    """The newest calls of a streak as far as their outcomes are equal; withheld calls have none, and count."""
+    """Return the newest calls of a streak with equal outcomes; withheld calls have no outcome, and count."""
     streak = timeline.memoized(_streak, settings, signature)
     outcome: Outcome | None = None
     for index, call in enumerate(streak if len(streak) > 1 else ()):  # outcomes cost something to know

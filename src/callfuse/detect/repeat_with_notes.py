@@ -1,8 +1,8 @@
-"""`repeat_with_notes`: the same calls with the same results, and nothing but notes in between or beside.
+"""`repeat_with_notes`: the same calls with the same results, and nothing but notes between or beside them.
 
-A list of tasks, a plan, a thought that is written down (`note_tools`) has new text each time, and yet is no progress.
-Rounds are compared without such calls, of which at least one stands among them; a round of nothing else is passed over.
-What waits, or acts on a screen, ends the streak, and so does each other call. Long before, `known_pairs` warns.
+A task list, a plan or a written-down thought (`note_tools`) has new text each time, and yet is no progress. Rounds are
+compared without such calls, of which there must be at least one; rounds of notes alone are passed over. Calls that
+wait or act on a screen end the streak, and so does any other call. `known_pairs` warns long before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from callfuse.model.signature import Signature
 
 
 class RepeatWithNotes(Detector):
-    """The same call once more, whatever has been noted since."""
+    """Finds the same call once more, with nothing but notes since."""
 
     kind = Kind(
         "repeat_with_notes",
@@ -38,23 +38,23 @@ class RepeatWithNotes(Detector):
     needs = facts.NOTED
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """The kind's limit, and hard from there on."""
+        """Return the kind's limit, as both soft and hard limit."""
         limit = tool.settings.limit_of(self.kind.name)
         return limit, limit
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls of the newest equal rounds."""
+        """Return the calls of the newest equal round."""
         return [one.call for round_ in timeline.memoized(_equal_rounds, settings)[:1] for one in round_.distinct]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The equal rounds before this call, if they have it."""
+        """Count the equal rounds before this call that contain an equal call."""
         streak = timeline.memoized(_equal_rounds, settings)
         found = [one for round_ in streak if (one := round_.find(call.signature))]
         return Evidence(1 + len(found), tuple(found)) if found else None
 
 
 def _equal_rounds(timeline: Timeline, settings: Settings) -> Sequence[Round]:
-    """The rounds that a pending call could go on, newest first; none without a note."""
+    """Return the equal rounds that a pending call could continue, newest first; none if there is no note."""
     rounds = recent(timeline, settings)
     names = {one.call.full_name for round_ in rounds for one in round_.calls}
     takes_notes = True in [settings.for_tool(name).takes_notes for name in names]  # not so in most loops
@@ -80,8 +80,8 @@ def _without_notes(rounds: Sequence[Round], settings: Settings) -> Sequence[Roun
 
 
 def _brings_the_same(call: PastCall, brought: dict[Signature, Outcome], settings: Settings) -> bool:
-    """Whether a call has brought what the later ones have, which is kept, and for no other reason: it does not wait,
-    nor change what no result shows."""
+    """Whether a call brought the same outcome as the later equal calls, whose outcomes are in `brought`. False if it
+    waits or acts on a screen."""
     tool, outcome = settings.for_tool(call.full_name), None if call.withheld else call.outcome
     if tool.on_screen or polls(call.call, settings) or (outcome and (outcome.pending or outcome.transient)):
         return False

@@ -1,7 +1,7 @@
 """`retry_storm`: a client sends the same request again and again, and the vendor answers with errors only.
 
-Told by the request and by what the ledger knows of those before it (`conversations/retries.py`). There is nothing that
-a model could be told, so it is observed; a block is an answer of callfuse's own, without asking the vendor.
+Recognised by the request and by earlier requests in the ledger (`conversations/retries.py`). No model could be told, so
+it is observed; for a block, callfuse gives an answer of its own without asking the vendor.
 """
 
 from callfuse.detect.detector import RequestRule
@@ -9,7 +9,7 @@ from callfuse.detect.kind import Kind, SoftLimit
 
 
 class RetryStorm(RequestRule):
-    """The same request, whatever the errors say."""
+    """The kind of loop in which a client sends the same request, whatever the errors say."""
 
     kind = Kind(
         "retry_storm",

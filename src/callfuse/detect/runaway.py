@@ -1,8 +1,8 @@
-"""Finds a text that repeats itself while it grows: arguments, text or reasoning of one answer.
+"""Find a text that repeats itself while it grows: arguments, text or reasoning of one answer.
 
-In: the pieces of a text, in any cut. Out: at most one `Runaway`. A text is looked at after each `LOOK` characters,
-never at the ends of its pieces, so that the cut does not matter. Between two looks pieces are only counted, and of what
-was before only the last `LOOK` characters are kept.
+In: the pieces of a text, cut anywhere. Out: at most one `Runaway`. A text is looked at after each `LOOK` characters,
+never at the ends of its pieces, so that the cut does not matter. Between two looks pieces are only collected, and only
+the last `LOOK` characters before them are kept.
 
 1. A look says whether the last `WINDOW` characters go in laps (`lap_of`): one unit again and again, exactly; but for
    numbers that count; or but for small edits that bring no new word. Its work has a bound, so that all of it is linear
@@ -83,13 +83,13 @@ class Runaway(NamedTuple):
 
     @property
     def laps(self) -> int:
-        """How often the unit has come, at least."""
+        """How often the unit has repeated, at least."""
         return (self.end - self.begin) // len(self.unit)
 
 
 class GrowingText:
-    """One text while it comes. `found`: that it runs away; what comes behind that is not looked at. `missing`: how many
-    characters must come up to the next look."""
+    """A text that is still growing. `found`: the repetition, once there is one; later text is not looked at. `missing`:
+    how many characters must arrive before the next look."""
 
     __slots__ = ("_begin", "_begin_exact", "_end", "_new", "_period", "_tail", "found", "missing")
 
@@ -104,7 +104,7 @@ class GrowingText:
         self._period = 0
 
     def add(self, piece: str) -> Runaway | None:
-        """Add what has come, or many pieces as one; returns what is found by now."""
+        """Add a piece, or many pieces joined; return the repetition found by now, or None."""
         if piece and self.found is None:
             self._new.append(piece)
             self.missing -= len(piece)
@@ -129,7 +129,7 @@ class GrowingText:
             self._tail, self._new = "", []
 
     def _continue(self, lap: Lap | None) -> None:
-        """The newest window goes in such laps, or in none."""
+        """Add the newest window's lap to the repetition; None ends the repetition."""
         if lap is None:
             self._begin = self._begin_exact = None
             return
@@ -149,7 +149,7 @@ class GrowingText:
 
 
 def may_be_data(unit: str) -> bool:
-    """Whether a unit has so few words that programs and data repeat it, too. White space is no data."""
+    """Whether a unit has so few words that programs and data may repeat it too. White space is not data."""
     if _BLANK.fullmatch(unit):
         return False
     words = _WORD.findall(_ESCAPED.sub(" ", 2 * unit))[1:-1]  # of two laps, so that each is whole once
@@ -157,8 +157,8 @@ def may_be_data(unit: str) -> bool:
 
 
 def end_of_first_lap(text: str, found: Runaway) -> int:
-    """Where the first lap of a repetition ends in the whole text: what stands before that is worth keeping. Where laps
-    differ, the end of a line."""
+    """Return where the first lap of a repetition ends in the whole text: the text up to there is worth keeping. If laps
+    differ, this is the end of a line where possible."""
     start, period = found.begin, len(found.unit)
     if found.exact:
         while start and text[start - 1] == text[start - 1 + period]:
@@ -169,7 +169,7 @@ def end_of_first_lap(text: str, found: Runaway) -> int:
 
 
 def lap_of(window: str) -> Lap | None:
-    """What a window repeats from its beginning to its end; None if nothing."""
+    """Return the lap that a window repeats from its beginning to its end; None if it repeats nothing."""
     if period := _exact_period(window):
         return Lap(window[-period:], exact=True)
     if _BLANK.fullmatch(window):
@@ -179,7 +179,7 @@ def lap_of(window: str) -> Lap | None:
 
 
 def _exact_period(window: AnyStr) -> int:
-    """The shortest period, of at most half the window; 0 if there is none.
+    """Return the shortest period, of at most half the window; 0 if there is none.
 
     Where there is one, the first half comes again for the first time one period later: half a window is a whole unit,
     which stands in its repetition nowhere else."""
@@ -188,7 +188,7 @@ def _exact_period(window: AnyStr) -> int:
 
 
 def _counting_period(window: str) -> int:
-    """The period of a window in which only numbers change, each in one direction; 0 if there is none."""
+    """Return the period of a window in which only numbers change, each in one direction; 0 if there is none."""
     if not _exact_period(window.encode("utf-8", "surrogatepass").translate(None, _DIGITS.encode())):
         return 0
     masked = _NUMBER.sub("0", window)
@@ -203,14 +203,14 @@ def _counting_period(window: str) -> int:
 
 
 def _is_counting(numbers: Sequence[int]) -> bool:
-    """Whether nearly all of these numbers are at least as large as the one before, or at most."""
+    """Whether nearly all of these numbers rise or stay the same, or nearly all fall or stay the same."""
     steps = [new - old for old, new in pairwise(numbers)]
     return max(sum(step >= 0 for step in steps), sum(step <= 0 for step in steps)) >= STEADY * len(steps)
 
 
 def _edited_period(window: str) -> int:
-    """The period of a window of which each lap is the one before it with small edits, and none brings a new word or
-    number; 0 if there is none."""
+    """Return the period of a window in which each lap is the previous lap with small edits, and no new word or number
+    comes; 0 if there is none."""
     half = len(window) // 2
     distances = []
     for at in range(len(window) - PROBE, half, -(half // PROBES)):

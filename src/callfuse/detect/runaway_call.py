@@ -1,6 +1,6 @@
-"""`runaway`: a call whose arguments repeat themselves without an end; `runaway.py` says how that is told.
+"""`runaway`: a call whose arguments repeat themselves without an end; `runaway.py` explains how that is recognised.
 
-It is found in the call itself, whatever came before it and beside it: nothing foresees it.
+Such a call is found by its arguments alone, whatever came before or beside it; no timeline can foresee it.
 """
 
 from typing import ClassVar, Final
@@ -19,7 +19,7 @@ _REMEMBERED_LENGTH: Final = 64 * 1024
 
 
 class RunawayCall(Detector):
-    """A model that writes the same again and again into one call."""
+    """Finds a call into which the model writes the same text again and again."""
 
     kind = Kind(
         "runaway",
@@ -53,11 +53,11 @@ class RunawayCall(Detector):
     of_cut_off: ClassVar[bool] = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """As few laps as a repetition has that is long enough; hard at once."""
+        """Return the fewest laps that a repetition can have, as both limits."""
         return LEAST_LAPS, LEAST_LAPS
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """How often its arguments have repeated one text."""
+        """Count how often the call's arguments repeat one text."""
         laps = _laps_in(call.text) if is_long(call) else 0
         return Evidence(laps) if laps else None
 
@@ -69,12 +69,12 @@ def is_long(call: ToolCall) -> bool:
 
 
 def runs_away(call: ToolCall) -> bool:
-    """Whether its arguments do, whatever is set."""
+    """Whether a call's arguments run away, whatever the settings say."""
     return is_long(call) and _laps_in(call.text) > 0
 
 
 @remembered(entries=16, longest=_REMEMBERED_LENGTH)
 def _laps_in(text: str) -> int:
-    """The laps of a text that runs away; 0 if it does not."""
+    """Count the laps of a text that runs away; 0 if it does not."""
     found = GrowingText().add(text)
     return found.laps if found else 0

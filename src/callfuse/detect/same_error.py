@@ -24,7 +24,7 @@ from callfuse.model.signature import Signature
 
 
 class SameError(Hindsight):
-    """The same error again and again."""
+    """Finds the same error again and again, in rounds of one tool."""
 
     kind = Kind(
         "same_error",
@@ -41,9 +41,10 @@ class SameError(Hindsight):
     needs = facts.FAILURES
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The rounds up to each that failed as it did; None where there are too few, or its own result is not known.
+        """Yield for each round the rounds up to it with the same error; None if too few, or if its own result is
+        unknown.
 
-        The failures up to a round are those up to the round after it, but one: all rounds together cost one walk.
+        One walk serves all rounds of a streak: the failures up to a round are also among those of the next round.
         """
         history, at = _History(timeline, settings), 0
         while at < len(timeline.rounds):
@@ -58,14 +59,14 @@ def _limit(settings: Settings) -> int:
 
 @dataclass(slots=True)
 class _Same:
-    """An error as often as it has come: in how many rounds, of which calls, and with what names in it."""
+    """One error's occurrences: in how many rounds, in which calls, and with which names (`named`)."""
 
     rounds: int = 0
     calls: list[PastCall] = field(default_factory=list)
     named: set[bytes] = field(default_factory=set)
 
     def evidence(self, unknown: int, limit: int) -> Evidence | None:
-        """What it adds up to, with the rounds of which nothing is known; None where they are too few."""
+        """Return the evidence of these rounds together with the `unknown` ones; None if they are too few."""
         count = self.rounds + unknown
         is_guessing = len(self.named) > 1 and 2 * len(self.named) > len(self.calls)
         if count < (2 * limit if is_guessing else limit):
@@ -74,7 +75,7 @@ class _Same:
 
 
 class _Failures(NamedTuple):
-    """The failures of a round whose results are known. It does not count if all it has are successes without news."""
+    """The failures with known results in a round. A round with only stale successes does not count."""
 
     known: Sequence[tuple[PastCall, Outcome]]
     counts: bool
@@ -91,8 +92,8 @@ class _History:
         self._stale: dict[Signature, set[PastCall]] = {}
 
     def streaks(self, at: int) -> list[Evidence | None]:
-        """For some rounds from round `at` back (0 is the newest), as far as one tool has failed: the evidence, newest
-        first. Empty where it has not failed in round `at`."""
+        """Return the evidence, newest first, of the streak of one tool's failures that ends in round `at` (0 is the
+        newest). Empty if no tool has such a streak."""
         failed = [one for one in self._rounds[at].calls if not succeeded(one)]
         tool = failed[0].full_name if failed else ""
         settings = self._settings.for_tool(tool).settings if failed else self._settings
@@ -107,8 +108,8 @@ class _History:
         return _evidence_of(rounds, limit)
 
     def _too_few(self, at: int, tool: str, limit: int) -> int:
-        """How many rounds there are from here on in which only this tool can have failed, and all else have come
-        before, if it is called in too few of them; else 0. Costs less than outcomes."""
+        """Return how many rounds from `at` back cannot reach the limit: only this tool may have failed in them, nothing
+        new came, and too few have such a failure. 0 if they might reach it. Costs less than reading outcomes."""
         count = 0
         for walked in range(len(self._rounds) - at):
             round_ = self._rounds[at + walked]
@@ -121,11 +122,11 @@ class _History:
         return len(self._rounds) - at
 
     def _is_new(self, round_: Round) -> bool:
-        """Whether a call that has succeeded was the first of its kind."""
+        """Whether a call that succeeded was the first with its signature."""
         return True in [succeeded(one) and self._of(one.signature)[0] is one for one in round_.distinct]
 
     def _failures(self, at: int, tool: str, settings: Settings) -> _Failures | None:
-        """What failed in a round, if all of it is of this tool and says what failed, and nothing new came; or None."""
+        """Return the failures of a round; None if one is another tool's or names no error, or if something new came."""
         if at >= len(self._rounds) or at in pauses(self._timeline, settings):
             return None
         round_ = self._rounds[at]
@@ -138,11 +139,11 @@ class _History:
         return None if known is None else _Failures(known, counts=bool(failed))
 
     def _has_news(self, round_: Round) -> bool:
-        """Whether a call has succeeded that had not brought the same before."""
+        """Whether a call succeeded with a result that it had not brought before."""
         return True in [succeeded(one) and one not in self._stale_of(one.signature) for one in round_.distinct]
 
     def _stale_of(self, signature: Signature) -> set[PastCall]:
-        """Those of some equal calls that brought what an earlier one had brought."""
+        """Return the calls with this signature that brought the same as an earlier one."""
         stale = self._stale.get(signature)
         if stale is None:
             stale = self._stale[signature] = set()
@@ -155,7 +156,7 @@ class _History:
         return stale
 
     def _of(self, signature: Signature) -> list[PastCall]:
-        """All calls of a signature, one of each round, oldest first."""
+        """Return all calls with this signature, one of each round, oldest first."""
         if self._equal is None:
             self._equal = {}
             for round_ in reversed(self._rounds):
@@ -165,7 +166,7 @@ class _History:
 
 
 def _evidence_of(rounds: Sequence[_Failures], limit: int) -> list[Evidence | None]:
-    """The evidence of each of one streak's rounds, newest first."""
+    """Return the evidence of each round of a streak, newest first."""
     errors: defaultdict[bytes, _Same] = defaultdict(_Same)
     unknown = 0
     found: list[Evidence | None] = []
@@ -184,7 +185,7 @@ def _evidence_of(rounds: Sequence[_Failures], limit: int) -> list[Evidence | Non
 
 
 def _complaints(failed: Sequence[PastCall]) -> list[tuple[PastCall, Outcome]] | None:
-    """The calls whose results are known; None where one does not say what failed, or waiting mends it."""
+    """Return the calls whose results are known; None if a result does not say what failed, or is mended by waiting."""
     known = [(one, outcome) for one in failed if not one.withheld and (outcome := one.outcome)]
     return known if False not in [bool(one.error) for _, one in known] else None
 

@@ -1,7 +1,7 @@
-"""What detectors read of the settings, and the constants that they share with them.
+"""The settings that detectors read, as protocols, and the constants that detectors and settings share.
 
-`policy` has the settings themselves, which know every detector by its `Kind`; so the detectors know them by this
-protocol only.
+The settings themselves are in `policy` and know every detector by its `Kind`; so detectors know settings only by these
+protocols.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Similarity(Protocol):
         """Lists are compared whatever the order of their elements."""
 
     def __hash__(self) -> int:
-        """What is worked out by it is kept."""
+        """Must be hashable: results that depend on it are cached by it."""
 
 
 class Detectors(Protocol):
@@ -106,7 +106,7 @@ class Settings(Protocol):
 
     @property
     def late(self) -> "Settings":
-        """What is in force then."""
+        """The settings in force beyond `no_repeats_after`."""
 
     @property
     def ttl_seconds(self) -> float:
@@ -130,7 +130,7 @@ class Settings(Protocol):
 
     @property
     def similarity(self) -> Similarity:
-        """How that is measured."""
+        """How likeness is measured."""
 
     @property
     def poll_factor(self) -> int:
@@ -146,13 +146,13 @@ class Settings(Protocol):
 
     @property
     def caps(self) -> Sequence[Detectors]:
-        """The same, and what is set for single tools."""
+        """What is set for single kinds, for all tools and for single ones."""
 
     def limit_of(self, kind: str) -> int:
         """The soft limit of a kind that has one in the section `detectors`."""
 
     def for_tool(self, name: str) -> "ForTool":
-        """What holds for a tool; for `ANY_TOOL` that under which most would be found."""
+        """Return what holds for a tool; for `ANY_TOOL`, the settings under which most would be found."""
 
 
 class ForTool(Protocol):
@@ -160,28 +160,28 @@ class ForTool(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """Its settings."""
+        """The settings in force for the tool."""
 
     @property
     def poller(self) -> bool:
-        """Whether it is called again and again by its nature."""
+        """Whether the tool is called again and again by its nature."""
 
     @property
     def on_screen(self) -> bool:
-        """Whether it acts on a screen: its result may not show what it has changed."""
+        """Whether the tool acts on a screen: its result may not show what it has changed."""
 
     @property
     def takes_notes(self) -> bool:
-        """Whether it only writes down what the agent thinks or plans: new text in it is no progress."""
+        """Whether the tool only writes down what the agent thinks or plans: new text in its calls is no progress."""
 
     @property
     def changes_state(self) -> bool:
-        """Whether a successful call of it ends every streak but its own."""
+        """Whether a successful call of the tool ends every streak but its own."""
 
     @property
     def is_progress(self) -> bool:
-        """Whether a successful call of it ends its own streak, too."""
+        """Whether a successful call of the tool also ends its own streak."""
 
     @property
     def limits(self) -> dict[Any, Any]:
-        """Those of the detectors, of calls and of results, kept by the engine."""
+        """The limits of the detectors of calls and of results, cached by the engine."""

@@ -52,7 +52,7 @@ def sleeps(arguments: Any) -> bool:
 
 
 def _run(quoted: re.Match[str]) -> str:
-    """What of a quoted text is run: a text that a shell is given, the time for which a command sleeps."""
+    """Return the part of a quoted text that is run: a text given to a shell, or the time for which a command sleeps."""
     text = quoted["one"] if quoted["one"] is not None else quoted["two"]
     if quoted["sleep"]:
         return quoted["sleep"] + text
@@ -60,7 +60,7 @@ def _run(quoted: re.Match[str]) -> str:
 
 
 def _is_long(slept: re.Match[str]) -> bool:
-    """Whether a command sleeps for long; one whose time is not known does."""
+    """Whether a command sleeps for long; an unknown time counts as long."""
     if slept["unknown"] or slept["variable"]:
         return True
     number = float((slept["time"] or slept["number"] or "0").removesuffix(".") or 0)
@@ -79,7 +79,7 @@ def writes(call: ToolCall) -> bool:
 
 @remembered(entries=512, longest=LONG)
 def _text_writes(arguments: str) -> bool:
-    """A history comes again with each request of its session."""
+    """Whether arguments as text write. Remembered: a history comes again with each request of its session."""
     try:
         return _any_writes(loads(arguments))
     except NotJSON:
@@ -94,7 +94,7 @@ def _any_writes(arguments: Any) -> bool:
 
 
 def _commands(arguments: Any) -> Iterator[str]:
-    """The texts of commands, at most `LONG` characters each."""
+    """Yield the texts of the commands in arguments, at most `LONG` characters each."""
     if not isinstance(arguments, dict):
         return
     for key in KEYS:
@@ -106,7 +106,7 @@ def _commands(arguments: Any) -> Iterator[str]:
 
 
 def _joined(words: list[str], key: str) -> str:
-    """A list as one text: of commands, a line for each; of one command's words, those with blanks quoted."""
+    """Join a list into one text: commands as lines; one command's words with blanks, quoting words that have blanks."""
     if key == "commands" or not words:
         return "\n".join(words)
     if words[0].rpartition("/")[2] in _SHELLS:

@@ -1,7 +1,7 @@
-"""The calls of a pending round that are there before the one to be judged, counted.
+"""Count the calls of a pending round that came before the call to be judged.
 
-Complete calls count by signature. Those that still grow count by their tools: each may turn out to be equal to any
-other call of its tool. So what may come next has an upper bound before its arguments are known.
+Complete calls count by signature. Calls that still grow count by tool: each may turn out to equal any other call of
+its tool. So the counts for the next call have an upper bound before its arguments are known.
 """
 
 from collections import Counter
@@ -16,8 +16,8 @@ UNNAMED: Final = ""
 
 
 class Counted(NamedTuple):
-    """The other calls of a round beside one of it: all (`calls`), those of its signature (`equal`), and the different
-    signatures among all (`different`) and among those of its tool (`of_tool`), its own left out."""
+    """Counts of a call's siblings: all (`calls`), those with its signature (`equal`), and the different signatures,
+    except its own, among all (`different`) and among those of its tool (`of_tool`)."""
 
     calls: int = 0
     equal: int = 0
@@ -35,7 +35,7 @@ class Room(NamedTuple):
     equal: int = NEVER
 
     def is_passed_by(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether a complete round has more."""
+        """Whether a complete round has more calls than this."""
         if len(calls) <= min(self):
             return False
         return len(calls) > self.calls or max(Counter([one.signature for one in calls]).values()) > self.equal
@@ -64,7 +64,7 @@ class Siblings:
         return self._grown
 
     def add(self, call: ToolCall) -> None:
-        """A call is complete. One without a name is none."""
+        """Add a complete call. A call without a name is ignored."""
         if not call.name:
             return
         self.calls += 1
@@ -76,23 +76,23 @@ class Siblings:
             self._different[call.full_name] += 1
 
     def grow(self, tool: str) -> None:
-        """A call of this tool has begun (`UNNAMED`: of one that is not known yet)."""
+        """Add a call of this tool that has begun (`UNNAMED`: its tool is not known yet)."""
         self._growing[tool] += 1
         self._grown += 1
 
     def stop(self, tool: str) -> None:
-        """A call that had begun grows no more."""
+        """Remove a call that had begun and has stopped growing."""
         self._growing[tool] -= 1
         self._grown -= 1
 
     def beside(self, call: ToolCall) -> Counted:
-        """The complete calls beside this one, which has not been added."""
+        """Count the complete calls beside this call, which must not have been added."""
         equal = self._equal.get(call.signature, 0)
         own = equal > 0
         return Counted(self.calls, equal, len(self._equal) - own, self._different[call.full_name] - own)
 
     def at_most(self, tool: str) -> Counted:
-        """An upper bound of `beside` for any call of this tool that begins now; `ANY_TOOL`: of any tool."""
+        """Return an upper bound of `beside` for any call of this tool that begins now; `ANY_TOOL`: of any tool."""
         grown = self._grown
         if tool == ANY_TOOL:
             equal = max(self._most.values(), default=0)
@@ -103,5 +103,5 @@ class Siblings:
         return Counted(self.calls + grown, equal + same, len(self._equal) + grown, of_tool + same)
 
     def tools(self, beginning: str) -> list[str]:
-        """The tools of complete and growing calls whose names begin so."""
+        """Return the tools of complete and growing calls whose names start with `beginning`."""
         return [name for name in {**self._most, **self._growing} if name.startswith(beginning)]

@@ -1,8 +1,8 @@
-"""`similar`: consecutive rounds bring calls of one tool that are much alike, and the same comes of them, or all fail.
+"""`similar`: consecutive rounds bring calls of one tool that are much alike, with the same result, or all fail.
 
-Each call is compared with the next one: of several in a round, with the one most like it. To count on in a `page` or an
-`offset` is no repetition as long as the results are new (`pages_on`). Off until a threshold is set: ids and batches are
-alike, too.
+Each call is compared with the next round's call that is most like it. To count on in a `page` or an `offset` is no
+repetition as long as the results are new (`pages_on`). Off until a threshold is set: calls with different ids and
+batches are alike, too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ MOST: Final = 16
 
 
 class Similar(Detector):
-    """Nearly the same call with the same outcome. Its confidence is the least likeness in the streak."""
+    """Finds nearly the same call in a row with the same outcome. Its confidence is the least likeness in the streak."""
 
     kind = Kind(
         "similar",
@@ -40,15 +40,15 @@ class Similar(Detector):
     needs = facts.SAME_TOOL
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """`max_repeats`, hard at twice that, once a threshold is set."""
+        """Return `max_repeats` and twice that, once a threshold is set."""
         return twice(tool.settings.max_repeats or MAX_REPEATS) if tool.settings.similarity_threshold else (0, 0)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls of the newest round: nothing is more like a call than itself."""
+        """Return the calls of the newest round: nothing is more like a call than itself."""
         return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The calls before this one, each like the next. Beyond the highest limit nothing is compared any more."""
+        """Count the calls in a row, each like the next. Beyond the highest limit nothing is compared any more."""
         newest = timeline.newest
         if newest is None or (len(newest.calls) == 1 and newest.calls[0].name != call.name):
             return None
@@ -63,8 +63,8 @@ class Similar(Detector):
 
 
 def _streak(timeline: Timeline, settings: Settings, newest: PastCall) -> tuple[tuple[PastCall, ...], float]:
-    """A call of the newest round with those before it, each like the next, and the least likeness among them: the same
-    for every pending call that this one is most like."""
+    """Return a call of the newest round with the calls before it, each like the next, and the least likeness among
+    them. It does not depend on the pending call."""
     most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
     threshold = settings.similarity_threshold or 1
     rounds = _rounds(timeline, newest.call, settings)
@@ -88,7 +88,7 @@ def _streak(timeline: Timeline, settings: Settings, newest: PastCall) -> tuple[t
 
 
 def _equal_ones(timeline: Timeline, newest: PastCall, rounds: Sequence[Round], settings: Settings) -> list[PastCall]:
-    """A call of the newest round with those before it that are known to be equal, each the only one of its round."""
+    """Return a call of the newest round with the equal calls before it, each the only call of its round."""
     if not settings.max_repeats:  # then `repeat` has not read their outcomes
         return [newest]
     streak = []
@@ -101,7 +101,7 @@ def _equal_ones(timeline: Timeline, newest: PastCall, rounds: Sequence[Round], s
 
 
 def _before(timeline: Timeline, settings: Settings, call: ToolCall) -> tuple[float, PastCall] | None:
-    """The call of the newest round that is enough like a pending one, and how much it is."""
+    """Return the newest round's call that is enough like a pending call, and their likeness; None if there is none."""
     rounds = _rounds(timeline, call, settings)
     found = _most_like(timeline, call, rounds[0], settings) if rounds else None
     return found if found and found[0] >= (settings.similarity_threshold or 1) else None
@@ -112,7 +112,8 @@ def _rounds(timeline: Timeline, call: ToolCall, settings: Settings) -> Sequence[
 
 
 def _most_like(timeline: Timeline, later: ToolCall, round_: Round, settings: Settings) -> tuple[float, PastCall] | None:
-    """How alike the call of a round is to a later one, of several the one most like it, whatever their order."""
+    """Return the round's call that is most like a later call, and their likeness. The order of calls does not
+    matter."""
     if len(round_.calls) == 1:
         (one,) = round_.calls
         return (_alike(timeline, settings, later, one.call), one) if one.full_name == later.full_name else None
@@ -130,7 +131,7 @@ def _most_like(timeline: Timeline, later: ToolCall, round_: Round, settings: Set
 
 
 def _alike(timeline: Timeline, settings: Settings, one: ToolCall, other: ToolCall) -> float:
-    """How alike two calls are. Streaks from several calls of the newest round meet: what they share is kept."""
+    """Return how alike two calls are. Cached if the newest round has several calls, whose streaks share pairs."""
     newest = timeline.newest
     if newest is None or len(newest.calls) == 1:
         return alike(one, other, settings)
@@ -144,7 +145,7 @@ def _kept(_: Timeline, settings: Settings, one: ToolCall, other: ToolCall) -> fl
 
 
 def _results_alike(later: ToolCall, outcome: Outcome, one: ToolCall, came: Outcome, settings: Settings) -> float:
-    """How alike the outcomes of two calls are: wholly if both failed, not at all if another page brought another."""
+    """Return how alike the outcomes of two calls are: 1 if both failed, 0 if another page brought another result."""
     if outcome.kind is came.kind is OutcomeKind.ERROR:
         return 1.0
     if not same_outcome(outcome, came) and pages_on(later, one):

@@ -1,4 +1,4 @@
-"""How alike the arguments of two calls are, and what came of them, from 0 to 1.
+"""Measure how alike the arguments of two calls are, and their outcomes, from 0 to 1.
 
 Objects are compared field by field (the mean over all keys of both), lists by position, all else as text: by
 Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. Where order does
@@ -50,7 +50,7 @@ _SCALAR: Final = (str, int, float)
 
 
 def alike(one: ToolCall, other: ToolCall, settings: Settings) -> float:
-    """How alike two calls of one tool are; calls without arguments to look at are only like themselves."""
+    """Return how alike two calls of one tool are; calls without arguments to look at are only like themselves."""
     if one.signature == other.signature:
         return 1.0
     if not (one.has_arguments and other.has_arguments):
@@ -72,7 +72,7 @@ def _alike(mine: str, theirs: str, ignore: Collection[str], their_ignore: Collec
 
 
 def _json(value: Any) -> str:
-    """Arguments as one text, with sorted keys, and spaces as Python's `json` writes them."""
+    """Return arguments as one text, with sorted keys, and spaces as Python's `json` writes them."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
@@ -99,9 +99,9 @@ def _differs_in_count(mine: Any, theirs: Any, depth: int) -> bool:
 
 
 def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
-    """How alike two outcomes are: short ones may be nearly equal, once a threshold is set.
+    """Return how alike two outcomes are: short outcomes may be nearly equal, once a threshold is set.
 
-    Of longer ones only the beginning is kept, which says nothing of the rest.
+    Only the beginning of a longer outcome is kept, which says nothing about the rest.
     """
     if one.digest == other.digest:
         return 1.0
@@ -113,7 +113,7 @@ def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
 
 
 def _value(text: str, ignore: Collection[str]) -> Any:
-    """Arguments without the fields that do not tell calls apart."""
+    """Return arguments without the fields that do not tell calls apart."""
     value = loads(text)
     if ignore and isinstance(value, dict):
         return {key: item for key, item in value.items() if key not in ignore}
@@ -134,8 +134,8 @@ def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
 
 
 def _pairs(mine: Any, theirs: Any, how: Similarity) -> list[tuple[Any, Any]]:
-    """The values of two objects by their keys, or those of two lists by their places (where order does
-    not matter, equal ones first); none of other values."""
+    """Return the values of two objects in pairs by key, or those of two lists by place (where order does not matter,
+    equal values first); no pairs for other values."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in mine | theirs]
     if isinstance(mine, list) and isinstance(theirs, list):
@@ -146,7 +146,7 @@ def _pairs(mine: Any, theirs: Any, how: Similarity) -> list[tuple[Any, Any]]:
 
 
 def _aligned(mine: list[Any], theirs: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Two lists in another order: what both have in front, then the rest of each, sorted by its text."""
+    """Return two lists in another order: the elements that both have first, then the rest of each, sorted by text."""
     own, other = [sorted([(canonical_value(value), value) for value in one], key=_first) for one in (mine, theirs)]
     both = Counter(text for text, _ in own) & Counter(text for text, _ in other)
     return _in_front(own, both), _in_front(other, both)
@@ -166,7 +166,7 @@ _first: Final = itemgetter(0)
 
 
 def _words(mine: str, theirs: str, how: Similarity) -> float:
-    """How alike two texts are, in whatever order their words stand, if that does not matter."""
+    """Return how alike two texts are; the order of their words is ignored if it does not matter."""
     likeness = _characters(mine, theirs, how)
     if likeness == 1 or not (how.ignore_word_order and how.normalize_whitespace and how.algorithm == "levenshtein"):
         return likeness
@@ -177,7 +177,7 @@ def _words(mine: str, theirs: str, how: Similarity) -> float:
 
 
 def _characters(mine: str, theirs: str, how: Similarity) -> float:
-    """How alike two texts are as they stand."""
+    """Return how alike two texts are as they stand."""
     mine, theirs = _plain(mine, how), _plain(theirs, how)
     if mine == theirs:
         return 1.0

@@ -1,8 +1,8 @@
 """`spawn_storm`: sub-agents are started again and again with the same task.
 
-Told by the headers of a sub-agent's first request and by what the ledger knows of those before it
-(`conversations/spawns.py`). It is observed; a block is an answer of callfuse's own, which reaches the agent that has
-started it as the report of its sub-agent.
+Recognised by the headers of a sub-agent's first request and by earlier first requests in the ledger
+(`conversations/spawns.py`). It is observed; for a block, callfuse gives an answer of its own, which reaches the agent
+that started the sub-agent as the sub-agent's report.
 """
 
 from callfuse.detect.detector import RequestRule
@@ -10,7 +10,7 @@ from callfuse.detect.kind import Kind, SoftLimit
 
 
 class SpawnStorm(RequestRule):
-    """The same opening, whatever becomes of the sub-agents."""
+    """The kind of loop in which sub-agents start with the same opening, whatever becomes of them."""
 
     kind = Kind(
         "spawn_storm",

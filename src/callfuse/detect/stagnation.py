@@ -18,7 +18,7 @@ from callfuse.model.signature import Signature
 
 
 class Stagnation(Detector):
-    """Whatever is called, the same comes back."""
+    """Finds different calls in a row that all bring the same outcome."""
 
     kind = Kind(
         "stagnation",
@@ -30,15 +30,15 @@ class Stagnation(Detector):
     needs = facts.CALLS
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The different calls before this one whose outcomes are known and equal."""
+        """Count the different calls in a row whose outcomes are known and equal."""
         streak, before, likeness = timeline.memoized(_streak, settings)
         different = streak[: before.get(call.signature)]
         return Evidence(1 + len(different), different, confidence=likeness)
 
 
 def _streak(timeline: Timeline, settings: Settings) -> tuple[tuple[PastCall, ...], dict[Signature, int], float]:
-    """The executed calls of rounds with different calls and the same outcome, newest first, by their signatures how
-    many of them are of newer rounds, and the least likeness among the outcomes."""
+    """Return the streak's executed calls, newest first; for each signature how many of the calls are in newer rounds;
+    and the least likeness among the outcomes."""
     streak: list[PastCall] = []
     before: dict[Signature, int] = {}
     first: Outcome | None = None
@@ -65,6 +65,6 @@ def _streak(timeline: Timeline, settings: Settings) -> tuple[tuple[PastCall, ...
 
 
 def _first(calls: Sequence[PastCall]) -> Outcome:
-    """One of a round's outcomes, whatever the order of its calls; one at least is known."""
+    """Return one of a round's outcomes, independent of the order of its calls; at least one outcome must be known."""
     outcomes = [outcome for one in calls if not one.withheld and (outcome := one.outcome)]
     return outcomes[0] if len(outcomes) == 1 else min(outcomes, key=attrgetter("digest"))

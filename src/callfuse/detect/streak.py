@@ -1,4 +1,4 @@
-"""What ends a streak, whatever it is of: a pause, or a successful change of state."""
+"""Find where a streak of any kind ends: at a pause, or at a successful change of state."""
 
 from collections.abc import Callable, Iterator, Sequence, Set
 
@@ -10,15 +10,15 @@ COUNTED = 250
 
 
 def most_counted(settings: Settings) -> int:
-    """How many rounds of a streak are counted at most."""
+    """Return how many rounds of a streak are counted at most."""
     return max(COUNTED, settings.highest_limit)
 
 
 def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], bool] | None = None) -> Sequence[Round]:
-    """The rounds of the timeline, newest first, up to a pause or a successful call that has changed something.
+    """Return the newest rounds of the timeline, back to a pause or a successful call that has changed something.
 
-    A change of state ends every streak but its own (`own`: whether a call belongs to the streak), and its own where
-    the settings of its tool say so.
+    A change of state ends every streak except the changing call's own (`own`: whether a call belongs to the streak);
+    that one too if the settings of its tool say so.
     """
     rounds = timeline.memoized(unbroken, settings)
     if not settings.has_state_changing:
@@ -30,13 +30,14 @@ def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], boo
 
 
 def newest_calls(timeline: Timeline) -> list[ToolCall]:
-    """The distinct calls of the newest round; empty if there is no round."""
+    """Return the distinct calls of the newest round; empty if there is no round."""
     newest = timeline.newest
     return [one.call for one in newest.distinct] if newest else []
 
 
 def pauses(timeline: Timeline, settings: Settings) -> Set[int]:
-    """The rounds behind which there is a pause, too long for one streak; unknown times count as recent."""
+    """Return the indices of rounds that are followed by a pause too long for one streak; unknown times count as
+    recent."""
     return timeline.memoized(_pauses, settings)
 
 
@@ -51,7 +52,7 @@ def _pauses(timeline: Timeline, settings: Settings) -> Set[int]:
 
 
 def unbroken(timeline: Timeline, settings: Settings) -> Sequence[Round]:
-    """The newest rounds up to a pause, as many as are counted at most."""
+    """Return the newest rounds back to a pause, at most `most_counted`."""
     most = most_counted(settings)
     return timeline.rounds[: min(pauses(timeline, settings), default=most)][:most]
 
@@ -65,12 +66,12 @@ def _is_progress(call: PastCall, settings: Settings) -> bool:
 
 
 def oldest_first(timeline: Timeline, settings: Settings) -> Iterator[tuple[Round, bool]]:
-    """Each round, and whether there is a pause behind it."""
+    """Yield each round, oldest first, and whether a pause follows it."""
     paused = pauses(timeline, settings)
     return ((round_, at in paused) for at, round_ in reversed([*enumerate(timeline.rounds)]))
 
 
 def changes_of(round_: Round, settings: Settings) -> list[PastCall]:
-    """The calls of tools declared state-changing that were not in vain, as far as is known."""
+    """Return the calls of tools declared state-changing that are not known to have failed."""
     calls = [call for call in round_.calls if settings.for_tool(call.full_name).changes_state and not call.withheld]
     return [call for call in calls if not call.failed]

@@ -31,7 +31,7 @@ Streaks = dict[Key, list[PastCall]]
 
 
 class Truncated(Detector):
-    """A call that is too long for an answer, again and again."""
+    """Finds a call that is too long for an answer, again and again."""
 
     kind = Kind(
         "truncated",
@@ -50,11 +50,11 @@ class Truncated(Detector):
     of_cut_off: ClassVar[bool] = True
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """The kind's own, never hard."""
+        """Return the kind's limit, never hard."""
         return tool.settings.limit_of(self.kind.name), 0
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall] | None:
-        """The newest call of each streak; None where the ledger knows one, for it has no more than digests."""
+        """Return the newest call of each streak; None if the ledger knows a streak, because it only has digests."""
         if timeline.cut_off:
             return None
         tools = {name for name, _ in timeline.memoized(_streaks, settings)}
@@ -62,7 +62,7 @@ class Truncated(Detector):
         return [calls[0].call for name in tools for (tool, _), calls in own[name].items() if tool == name]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The rounds in a row before it in which the same call was cut off, if this one is, too."""
+        """Count the rounds in a row in which the same call was cut off, if this call is cut off too."""
         if not ends_early(call):
             return None
         streak = timeline.memoized(_streaks, settings).get(_key(call), [])
@@ -75,20 +75,20 @@ def _key(call: ToolCall) -> Key:
 
 
 def without_end(call: ToolCall) -> ToolCall:
-    """A call that was cut off, with its arguments as a text: a value lacks its end."""
+    """Return a call that was cut off with its arguments as text; a native value loses its last character."""
     if isinstance(call.arguments, str):
         return call
     return ToolCall(call.id, call.name, call.text[:-1], namespace=call.namespace, kind=call.kind)
 
 
 def cut_off_key(call: ToolCall) -> CutOffKey:
-    """What tells a call that was cut off from others, as it is kept."""
+    """Return the key by which the ledger keeps a call that was cut off."""
     tool, begin = _key(without_end(call))
     return bounded_id(tool), blake2b(begin.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _streaks(timeline: Timeline, settings: Settings) -> Streaks:
-    """Those that the next round would go on with."""
+    """Return the streaks of cut-off calls that the next round could continue."""
     streaks: Streaks = {}
     going_on: Collection[Key] | None = None
     for round_ in unbroken(timeline, settings):

@@ -1,8 +1,8 @@
 """`unknown_tool`: calls in a row of tools that do not exist, whatever their arguments.
 
-Where the request lists all its tools, those are the calls of others. Where it does not, results tell: "Unknown tool: x"
-from a tool none of whose calls has succeeded. A call of such a tool counts when it is pending; that another tool does
-not exist is known with its result only, and reported with it. Equal calls of one round are one piece of evidence.
+If the request lists all its tools, every other tool is unknown. If it does not, results tell: "Unknown tool: x" from a
+tool of which no call has succeeded. A pending call of such a tool counts at once; for other tools only the result shows
+that they do not exist, and the finding comes with the result. Equal calls of one round are one piece of evidence.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from callfuse.model import PastCall, Round, Timeline, ToolCall
 
 
 class UnknownTool(Detector):
-    """Tools that are not there."""
+    """Finds pending calls of tools that do not exist."""
 
     kind = Kind(
         "unknown_tool",
@@ -34,16 +34,16 @@ class UnknownTool(Detector):
     needs = facts.UNDECLARED
 
     def recurring(self, timeline: Timeline, settings: Settings) -> list[ToolCall] | None:
-        """Calls of the tools that results have told of, which need not be in the newest round."""
+        """Return a call for each tool that results have reported as missing; None if the request lists its tools."""
         return None if timeline.lists_tools else [any_call(name) for name in timeline.missing]
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """The unknown tools of the rounds before, if this is another."""
+        """Count the calls of unknown tools in a row, if this call's tool is unknown too."""
         return timeline.memoized(_streak, settings) if timeline.lacks(call.name) else None
 
 
 def _streak(timeline: Timeline, settings: Settings) -> Evidence:
-    """The calls of unknown tools in the newest rounds, each of which has one; the same for every pending call."""
+    """Return the calls of unknown tools in the newest rounds that each have one; the same for every pending call."""
     streak: list[PastCall] = []
     for round_ in recent(timeline, settings):
         unknown = [one for one in round_.distinct if timeline.lacked(one)]
@@ -54,13 +54,13 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
 
 
 class UnknownToolResults(Hindsight):
-    """Results in a row that tell of tools that are not there, where the request does not list its tools."""
+    """Finds results in a row that name unknown tools, where the request does not list its tools."""
 
     kind = UnknownTool.kind
     needs = facts.UNKNOWN
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """The calls up to each round whose results tell of an unknown tool, if they are enough."""
+        """Yield the calls up to each round whose results name an unknown tool, if there are enough calls."""
         rounds = timeline.rounds
         if timeline.lists_tools or not any(_tells(one) for round_ in rounds for one in round_.calls):
             return iter([None] * len(rounds))
@@ -79,7 +79,7 @@ def _tells(call: PastCall) -> bool:
 
 @dataclass(slots=True)
 class _Telling:
-    """The streak of rounds with unknown tools as of the last round taken, oldest first; one walk for all rounds."""
+    """Takes rounds, oldest first, and keeps the streak of rounds with unknown tools; one walk serves all rounds."""
 
     settings: Settings
     streak: list[list[PastCall]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class _Telling:
     told: set[str] = field(default_factory=set)
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
-        """The evidence that the results of the next round complete. `paused`: there is a pause behind it."""
+        """Return the evidence that the next round's results complete. `paused`: a pause follows the round."""
         found = self._add(round_)
         if paused:
             self.streak.clear()
@@ -108,7 +108,7 @@ class _Telling:
         return self._evidence() if telling else None
 
     def _learn(self, succeeded: set[str]) -> None:
-        """Take out of the streak what has succeeded: a round without any other ends it."""
+        """Remove tools that have succeeded from the streak; a round without any other tool ends the streak."""
         if succeeded <= self.existing:
             return
         self.existing |= succeeded
