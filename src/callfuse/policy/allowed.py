@@ -1,6 +1,6 @@
-"""What a person lets pass in a session: a call of one lane, or every call of a tool.
+"""Calls that a person lets pass in a session: one call in a lane, or every call of a tool.
 
-It is still found, counted and shown, with the action `allow`, but neither withheld nor warned of.
+An allowed call is still found, counted and shown, with the action `allow`, but neither withheld nor warned of.
 """
 
 from collections.abc import Iterable
@@ -14,23 +14,23 @@ MOST: Final = 64
 
 
 class Allowance(NamedTuple):
-    """`tool`: the tool's full name. `signature`: that of the one call; empty for all of the tool. `lane`: the name that
-    the lane has in logs; empty for all of the session."""
+    """A call, or all calls of a tool, that a person lets pass. `tool`: the tool's full name. `signature`: of the one
+    call; empty for all calls of the tool. `lane`: the lane's name in logs; empty for the whole session."""
 
     tool: str
     signature: Signature = b""
     lane: str = ""
 
     def passes(self, call: ToolCall) -> bool:
-        """Whether a call of its lane is one of those."""
+        """Whether this allowance lets a call of its lane pass."""
         return self.signature == call.signature if self.signature else self.tool == call.full_name
 
 
 def with_allowance(allowed: Iterable[Allowance], one: Allowance) -> tuple[Allowance, ...]:
-    """Allowances with one more."""
+    """Return the allowances with one more added; only the newest `MOST` are kept."""
     return (*[other for other in allowed if other != one], one)[-MOST:]
 
 
 def of_lane(allowed: Iterable[Allowance], lane: str) -> tuple[Allowance, ...]:
-    """Those that are of a lane, or of its whole session."""
+    """Return the allowances that hold for a lane: its own, and those of the whole session."""
     return tuple([one for one in allowed if one.lane in ("", lane)])

@@ -1,4 +1,4 @@
-"""What a finding says to people and models: one sentence on what was seen, and one on what to try."""
+"""Describe a finding to people and models: one sentence on what was seen, and one on what to try."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ NEAR: Final = "a call near the end of the budget: {spent}, {allowed} allowed"
 
 
 def seen(finding: Finding) -> str:
-    """What was found, as the end of a sentence that begins with 'this is'."""
+    """Return what was found, as the end of a sentence that begins with 'this is'."""
     kind = KINDS[finding.kind]
     said = finding.stretch
     if said.unit:
@@ -35,10 +35,10 @@ def seen(finding: Finding) -> str:
 
 
 def names_call(finding: Finding) -> bool:
-    """Whether what was found is said of one call, and not of all calls of a round alike."""
+    """Whether the description is about one call, rather than about all calls of a round alike."""
     return "{tool}" in KINDS[finding.kind].seen or bool(finding.pattern)
 
 
 def suggestion(finding: Finding) -> str:
-    """What could be tried."""
+    """Return what could be tried."""
     return KINDS[finding.kind].suggestion

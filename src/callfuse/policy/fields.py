@@ -72,7 +72,7 @@ def ladder(value: Any) -> Any:
 
 
 def preset_of(mode: object) -> Preset | None:
-    """The preset that a mode is, or names; None if it is none."""
+    """Return the preset that a mode is, or names; None if the mode is no preset."""
     found = MODES.get(_name(mode)) if isinstance(mode, str) else mode
     return found if isinstance(found, Preset) else None
 

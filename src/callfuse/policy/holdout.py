@@ -1,6 +1,6 @@
-"""The holdout: a share of sessions in which findings are only observed, so that the effect of acting can be measured.
+"""Choose the holdout: a share of sessions in which findings are only observed, to measure the effect of acting.
 
-Which arm a session belongs to is a function of its identity alone: the same in every process and after every restart.
+A session's arm depends only on the session's identity: it is the same in every process and after every restart.
 """
 
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class Arm:
 
     @property
     def settings(self) -> LoopSettings:
-        """The settings that hold in this arm."""
+        """The settings in force in this arm."""
         return self.acting.observing if self.name == HOLDOUT else self.acting
 
     def rung_of(self, verdict: Verdict, *, may_change: bool = True) -> Rung | None:
-        """The rung of a verdict; in the holdout the one that would have been taken. `may_change`: whether the
+        """Return the rung of a verdict; in the holdout, the rung that would have been taken. `may_change`: whether the
         request may be changed, and so the model asked again."""
         if self.name != HOLDOUT:
             return verdict.rung
@@ -48,7 +48,7 @@ class Arm:
 
 
 def arm_of(settings: LoopSettings, credential: bytes, session: str) -> Arm:
-    """The arm of a session under these settings. `credential`: its client's hash; `session`: its name in logs."""
+    """Return the arm of a session. `credential`: the hash of its client's credential; `session`: its name in logs."""
     if not settings.holdout:
         return Arm("", settings)
     digest = blake2b(credential + session.encode("utf-8", "surrogatepass"), digest_size=_SIZE, person=b"holdout")

@@ -1,4 +1,4 @@
-"""Tools that are known by their names, as globs: what the settings name unless a user names others."""
+"""Globs for well-known tool names: the defaults of settings that list tools."""
 
 from typing import Final
 

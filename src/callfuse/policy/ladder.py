@@ -1,8 +1,8 @@
-"""From findings to rungs: the n-th finding of a streak takes rung n, the last repeats, a hard one takes the last.
+"""Choose the rung for a finding: the n-th of a streak takes rung n, the last rung repeats, a hard finding takes it.
 
-A cap lowers the rung that a finding would take. What it has lowered uses up no rung: neither the streak nor the
-signature moves. Where a cap lowers any rung of a kind that climbs, none of its findings below the hard limit uses one
-up, so that the kind begins with the first rung there.
+A cap lowers the rung that a finding would take. A lowered finding uses up no rung: neither the streak nor the signature
+moves. If a cap lowers any rung of a kind that climbs, no finding of that kind below the hard limit uses up a rung, so
+that the kind starts with the first rung at the hard limit.
 
 A streak is the run of consecutive rounds with a finding of any kind. A signature keeps its step for the timeline, and
 falls back when its outcome changes. Steps come from the ledger; where it has lost them, findings that must have come
@@ -36,7 +36,7 @@ class OnLoopError(ValueError):
 
 
 class Found(Protocol):
-    """What the ladder asks of a finding, or of one that is only foreseen."""
+    """The attributes of a finding that the ladder reads; also of a foreseen finding."""
 
     @property
     def kind(self) -> str:
@@ -50,7 +50,7 @@ class Found(Protocol):
 
     @property
     def signature(self) -> Signature:
-        """What makes the call the same as another."""
+        """The signature of the call; equal calls have equal signatures."""
         ...
 
     @property
@@ -60,17 +60,17 @@ class Found(Protocol):
 
     @property
     def threshold(self) -> int:
-        """The count from which on it is a finding."""
+        """The count from which on there is a finding."""
         ...
 
     @property
     def hard(self) -> bool:
-        """Whether it is beyond its hard limit: then it takes the last rung at once, unless its kind climbs."""
+        """Whether the hard limit is reached: then the finding takes the last rung at once, unless its kind climbs."""
         ...
 
     @property
     def hard_from(self) -> int:
-        """The count from which on it is hard; 0 is never."""
+        """The count from which on the finding is hard; 0 is never."""
         ...
 
     @property
@@ -80,25 +80,26 @@ class Found(Protocol):
 
     @property
     def in_answer(self) -> bool:
-        """Whether it rests on calls of the pending round alone, so that no finding can have come before."""
+        """Whether the finding rests on calls of the pending round alone, so that no finding can have come before."""
         ...
 
 
 class Foreseen(Found, Protocol):
-    """What the ladder asks of a finding that is only foreseen."""
+    """The attributes that the ladder reads of a finding that is only foreseen."""
 
     @property
     def any_count(self) -> bool:
-        """Whether its count may be any."""
+        """Whether the count is unknown and may be any."""
 
     @property
     def any_signature(self) -> bool:
-        """Whether it may be that of a call with another signature, which stands on a step of its own."""
+        """Whether a call with another signature, on a step of its own, may get this finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be done about a pending call: its finding, the rung (None lets it go), its step on the ladder, from 1.
+    """The decision about a pending call: its finding, the rung (None lets the call pass), its step on the ladder, from
+    1.
 
     `first` says whether the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and
     `step` is the one on which the streak stood before and goes on standing, 0 if none. `finding_id`: by which logs,
@@ -117,7 +118,7 @@ class Verdict:
 
     @property
     def kept_step(self) -> int:
-        """The step as it is kept with the call (`PastCall.step`)."""
+        """The step as the call keeps it (`PastCall.step`)."""
         return lowered_step(self.step) if self.lowered else self.step
 
     @property
@@ -136,7 +137,7 @@ class Verdict:
         return self.rung is not None and self.rung.blocks
 
     def observed(self) -> "Verdict":
-        """The same where the call has left all the same, which uses up no rung."""
+        """Return this verdict as only observed, for a call that was delivered all the same; this uses up no rung."""
         return replace(self, rung=Rung.OBSERVE, step=self.step - 1, lowered=True)
 
     @property
@@ -151,8 +152,8 @@ class Verdict:
 
 
 def rung_of_answer(answer: object) -> Rung | None:
-    """The rung that a callback's answer names; None for `allow`. True is to go on, `allow`, and False to stop, `block`.
-    Raises OnLoopError for any other."""
+    """Return the rung that a callback's answer names; None for `allow`. True means `allow`, and False means `block`.
+    Raises OnLoopError for any other answer."""
     if answer is True or answer == ALLOW:
         return None
     if answer is False:
@@ -166,11 +167,11 @@ def rung_of_answer(answer: object) -> Rung | None:
 def restrict_ladder(
     ladder: Ladder, *, may_change: bool, may_ask: bool, may_escalate: bool = True, may_withhold: bool = True
 ) -> Ladder:
-    """The ladder without what this exchange forbids.
+    """Return the ladder without the rungs that this exchange forbids.
 
-    Where the request must not be changed (it is signed), a warning is only observed; where no model can be asked
-    again, or there is no other to escalate to, such a rung becomes the one after it. Where a call that is withheld
-    could never be made good for, all is only observed.
+    If the request must not be changed (it is signed), a warning becomes an observation; if no model can be asked
+    again, or there is no other model to escalate to, such a rung becomes the next rung. If nothing could make up for a
+    withheld call, every rung becomes an observation.
     """
     if not may_withhold:
         return (Rung.OBSERVE,) * len(ladder)
@@ -185,16 +186,17 @@ def restrict_ladder(
 
 
 class DetectorCaps(Protocol):
-    """What the ladder asks of the settings of single kinds."""
+    """The settings of single kinds that the ladder reads."""
 
     def cap(self, kind: str, *, hard: bool, waits: bool) -> Rung:
-        """The hardest rung that a finding of this kind may take."""
+        """Return the hardest rung that a finding of this kind may take."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CappedLadder:
-    """A ladder for a finding: its rungs, and the same as its kind may take them below the hard limit, and now."""
+    """A ladder for a finding: its rungs, as its kind's caps leave them below the hard limit (`below`), and as they
+    leave them for this finding (`now`)."""
 
     rungs: Ladder
     below: Ladder
@@ -204,14 +206,14 @@ class CappedLadder:
 def capped(
     ladder: Ladder, found: Found, caps: DetectorCaps, permits: Callable[[Rung], bool] = lambda _: True
 ) -> CappedLadder:
-    """The ladder for a finding under the caps of its kind. `permits`: whether the exchange permits a rung."""
+    """Return the ladder for a finding under the caps of its kind. `permits`: whether the exchange permits a rung."""
     below = lower(ladder, caps.cap(found.kind, hard=False, waits=found.waits), permits)
     now = lower(ladder, caps.cap(found.kind, hard=True, waits=found.waits), permits) if found.hard else below
     return CappedLadder(ladder, below, now)
 
 
 def lower(ladder: Ladder, cap: Rung, permits: Callable[[Rung], bool] = lambda _: True) -> Ladder:
-    """The ladder with no rung harder than the cap: in place of such, the hardest below it that is permitted."""
+    """Return the ladder with each rung harder than the cap replaced by the hardest permitted rung within the cap."""
     if all(rung.hardness <= cap.hardness for rung in ladder):
         return ladder
     milder_ones = [rung for rung in Rung if rung.hardness <= cap.hardness and permits(rung)]
@@ -220,7 +222,7 @@ def lower(ladder: Ladder, cap: Rung, permits: Callable[[Rung], bool] = lambda _:
 
 
 def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: CappedLadder) -> Verdict:
-    """The verdict for the finding of a call of the pending round."""
+    """Return the verdict on a finding of a call in the pending round."""
     streak, was_lowered = timeline.memoized(_streak, None)
     step = next_step(timeline, finding, ladder, streak)
     rung = ladder.now[step - 1]
@@ -230,8 +232,8 @@ def decide(timeline: Timeline, call: ToolCall, finding: Finding, ladder: CappedL
 
 
 def decide_before(finding: Finding, ladder: CappedLadder) -> Verdict:
-    """The verdict on a finding in a request, before the model is asked: there is no call to be withheld, so that a rung
-    that asks again is a warning. The request alone says what step it is."""
+    """Return the verdict on a finding in a request, before the model is asked. There is no call to withhold, so a rung
+    that asks again becomes a warning. The step depends on the finding's count alone."""
     beyond, last = finding.count - finding.threshold, len(ladder.now)
     rung = ladder.now[min(beyond, last - 1)]
     call = ToolCall("", finding.tool, "", signature=finding.signature)
@@ -239,8 +241,8 @@ def decide_before(finding: Finding, ladder: CappedLadder) -> Verdict:
 
 
 def would_withhold(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) -> bool:
-    """Whether the finding, were it made now, would keep a call from the client. It is that of the strongest call;
-    another one may have a lower count, whose rung may be harder."""
+    """Whether the finding, if it were made now, could keep a call from the client. The finding is that of the strongest
+    call; another call may have a lower count, whose rung may be harder."""
     rungs = ladder.now
     if finding.any_count:
         return any(rung.withholds for rung in rungs)
@@ -255,7 +257,7 @@ def would_withhold(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) 
 
 
 def next_step(timeline: Timeline, finding: Found, ladder: CappedLadder, streak: int) -> int:
-    """The step on the ladder, from 1, of a finding whose streak has reached the step `streak`."""
+    """Return the step on the ladder, from 1, of a finding whose streak has reached the step `streak`."""
     last = len(ladder.rungs)
     if _takes_last(finding):
         return last
@@ -280,12 +282,12 @@ def _takes_last(finding: Found) -> bool:
 
 
 def _begins_at_hard(finding: Found, ladder: CappedLadder) -> bool:
-    """Whether the kind goes up the ladder only from its hard limit on."""
+    """Whether the finding's kind climbs the ladder only from its hard limit on."""
     return finding.kind in _CLIMBING and ladder.below != ladder.rungs
 
 
 def _streak(timeline: Timeline, _: None) -> tuple[int, bool]:
-    """The highest step in the consecutive rounds with a finding up to now, and whether a cap has lowered one."""
+    """Return the highest step in the consecutive rounds with a finding up to now, and whether a cap lowered any."""
     step, was_lowered = 0, False
     for round_ in timeline:
         steps = [call.step for call in round_.calls]
@@ -297,12 +299,12 @@ def _streak(timeline: Timeline, _: None) -> tuple[int, bool]:
 
 
 def _highest_step(timeline: Timeline, _: None) -> int:
-    """The highest step of any call."""
+    """Return the highest step of any call."""
     return max((call.step for round_ in timeline for call in round_.calls), default=0)
 
 
 def _signature_step(timeline: Timeline, _: None, signature: Signature) -> int:
-    """The highest step of this signature since its outcome last changed."""
+    """Return the highest step of this signature since its outcome last changed."""
     step = 0
     outcome: Outcome | None = None
     for round_ in timeline:
@@ -318,8 +320,8 @@ def _signature_step(timeline: Timeline, _: None, signature: Signature) -> int:
 
 
 def _implied_step(finding: Found, ladder: CappedLadder) -> int:
-    """Findings that must have come before, judging by the count: at most one for each leading rung that lets the call
-    through, and none for what a cap has lowered."""
+    """Return how many findings must have come before, judging by the count: at most one for each leading rung that lets
+    the call through, and none for rungs that a cap has lowered."""
     if finding.in_answer:
         return 0
     since = max(0, finding.count - finding.hard_from) if finding.hard and finding.hard_from else 0
@@ -330,7 +332,7 @@ def _implied_step(finding: Found, ladder: CappedLadder) -> int:
 
 
 def _open_rungs(rungs: Ladder, capped_rungs: Ladder) -> int:
-    """How many leading rungs let a call through and are not lowered by a cap."""
+    """Count the leading rungs that let a call through and are not lowered by a cap."""
     count = 0
     for rung, taken in zip(rungs, capped_rungs, strict=True):
         if rung.withholds or taken is not rung:

@@ -1,4 +1,4 @@
-"""Guess which of the known names, or of the allowed values, was meant by an unknown one."""
+"""Guess which known name, or which allowed value, was meant by an unknown one."""
 
 from collections.abc import Collection
 from typing import Final
@@ -16,7 +16,8 @@ TYPO: Final = 90
 
 
 def nearest(name: str, names: Collection[str], *, typo_only: bool = False) -> str | None:
-    """The most similar of `names`, in any case: as a whole, else by its best part; None if none is similar enough.
+    """Return the most similar of `names`, in any case: as a whole, else by its best part; None if none is similar
+    enough.
 
     `typo_only`: only a name that `name` is certainly a typing error of.
     """
@@ -29,13 +30,13 @@ def nearest(name: str, names: Collection[str], *, typo_only: bool = False) -> st
 
 
 def suggest(name: str, names: Collection[str]) -> str:
-    """A hint for the message about an unknown name: the most similar of `names`, else all of them."""
+    """Return a hint for the message about an unknown name: the most similar of `names`, else all of them."""
     near = nearest(name, names)
     return f"did you mean {near}?" if near else f"use {', '.join(names)}"
 
 
 def value_hint(value: object, allowed: Collection[str]) -> str:
-    """The end of a message about a wrong value, `; did you mean block?`; empty if no allowed value is close to it."""
+    """Return the end of a message about a wrong value, `; did you mean block?`; empty if no allowed value is close."""
     if not isinstance(value, str):
         return ""
     scorer, least = fuzz.ratio, SIMILAR_VALUE

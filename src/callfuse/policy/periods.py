@@ -1,6 +1,6 @@
 """Periods of a budget: hours, days and months of UTC, or any number of seconds, with fixed beginnings and ends.
 
-They do not depend on when a client has begun, so that all processes agree without asking each other.
+Periods do not depend on when a client began, so that all processes agree without asking each other.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -21,7 +21,7 @@ _SECONDS: Final[TypeAdapter[float]] = TypeAdapter(Annotated[Seconds, Field(ge=1,
 
 
 def _period(value: Any) -> Any:
-    """A word in any case, or a number of seconds, as text too."""
+    """Read a period: a word in any case, or a number of seconds, also as text."""
     word = lower_or_none(value)
     if isinstance(word, str) and word.strip() in NAMES:
         return word.strip()
@@ -36,7 +36,7 @@ Period = Annotated[Literal["none", "hour", "day", "month"] | float, BeforeValida
 
 
 def end_of(period: str | float, now: float) -> float:
-    """When the period of a time ends, both in Unix seconds; 0 where there is none."""
+    """Return when the period that contains a time ends, both in Unix seconds; 0 if there is no period."""
     if period == NO_PERIOD:
         return 0.0
     if period == "month":
@@ -46,7 +46,7 @@ def end_of(period: str | float, now: float) -> float:
 
 
 def _end_of_month(day: int) -> int:
-    """The first day of the next month. Days are counted from 1970."""
+    """Return the first day of the next month. Days are counted from 1970."""
     month = int(day / MONTH_DAYS) - 1
     while _first_of(month) <= day:
         month += 1
@@ -54,8 +54,8 @@ def _end_of_month(day: int) -> int:
 
 
 def _first_of(month: int) -> int:
-    """The first day of a month; both are counted from January 1970. A year begins in March here, so that its last month
-    is the one whose length differs."""
+    """Return the first day of a month, both counted from January 1970. Years begin in March here, so that the month
+    whose length varies is the last."""
     years, of_year = divmod(month + 12 * 1970 - 2, 12)
     leap_days = years // 4 - years // 100 + years // 400
     return 365 * years + leap_days + (153 * of_year + 2) // 5 - 719_468

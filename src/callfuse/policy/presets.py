@@ -1,6 +1,6 @@
 """Modes that set more than a ladder: a `Preset` is the ladder, and names what else it sets.
 
-What it sets lies below whatever its own tier says, and above the tiers below.
+The values of a preset lie below the other values of its own tier, and above the tiers below.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ class Preset(tuple[Rung, ...]):  # noqa: SLOT001 - a tuple can have attributes o
     sets: Mapping[str, Any]
 
     def __new__(cls, name: str, rungs: Iterable[Rung], sets: Mapping[str, Any]) -> "Preset":
-        """A preset of this name."""
+        """Create a preset with this name."""
         preset = super().__new__(cls, rungs)
         preset.name = name
         preset.sets = sets
@@ -65,7 +65,7 @@ class ToolLoopMode:
 
 
 def mode_name(ladder: object) -> str | None:
-    """The name of a ladder; None if it has none."""
+    """Return the name of a ladder; None if the ladder has no name."""
     if isinstance(ladder, Preset):
         return ladder.name
     return next((name for name, known in MODES.items() if known == ladder), None)

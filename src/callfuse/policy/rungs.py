@@ -86,7 +86,7 @@ class Rung(StrEnum):
     """Whether the model is told of the finding, so that it may do something else."""
 
     def __new__(cls, name: str, act: Act = _TELL) -> "Rung":
-        """A member by its name, with what it does as attributes."""
+        """Create a member by its name, with the fields of its `Act` as attributes."""
         rung = str.__new__(cls, name)
         rung._value_ = name
         rung.hardness = len(cls.__members__)
@@ -114,5 +114,5 @@ NO_CAP: Final = "none"
 
 
 def milder(one: Rung, other: Rung) -> Rung:
-    """The milder of two rungs."""
+    """Return the milder of two rungs."""
     return one if one.hardness <= other.hardness else other

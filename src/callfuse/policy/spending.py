@@ -31,7 +31,7 @@ class Price(Strict):
     """Tokens of answers."""
 
     def of(self, used: Tokens) -> int:
-        """What an answer costs, in millionths."""
+        """Return what an answer costs, in millionths."""
         cached = self.input if self.cached is None else self.cached
         read = min(used.cached, used.input)
         return round((used.input - read) * self.input + read * cached + used.output * self.output)
@@ -62,7 +62,7 @@ class BudgetSettings(Strict):
     """What models cost, by globs for their names, or for backend and model as one text; the longest match counts."""
 
     def limit(self, unit: Unit) -> int:
-        """The limit of a unit: of money in millionths, of seconds and money at least 1 where it is on."""
+        """Return the limit of a unit: money in millionths; seconds and money are at least 1 if the limit is on."""
         match unit:
             case Unit.MONEY:
                 return max(round(self.money * MICROS), int(self.money > 0))
@@ -71,7 +71,7 @@ class BudgetSettings(Strict):
         return self.calls if unit is Unit.CALLS else self.tokens
 
     def end_of_period(self, now: float) -> float:
-        """When the period of a time ends, both in Unix seconds; 0 where there is none."""
+        """Return when the period that contains a time ends, both in Unix seconds; 0 if there is no period."""
         return end_of(self.period, now) if self.by == "credential" else 0.0
 
     @cached_property
@@ -85,14 +85,14 @@ class BudgetSettings(Strict):
         return bool(self.count or self.tokens or self.money or self.prices)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, without what follows from other values."""
+        """Copy the settings as pydantic does, but without cached values, which follow from others."""
         copy = super().model_copy(update=update, deep=deep)
         for name in ("is_on", "reads_tokens"):
             vars(copy).pop(name, None)
         return copy
 
     def price_of(self, backend: str, model: str) -> Price | None:
-        """What a model costs; None if nobody has said."""
+        """Return the price of a model; None if no price is set."""
         name = model[:LONGEST_NAME].lower()
         names = (name, f"{backend.lower()}:{name}")
         for glob in sorted(self.prices, key=len, reverse=True):
@@ -123,8 +123,8 @@ class Tiered(Protocol):
 
 
 def check_budgets(budget: BudgetSettings, models: Mapping[str, Tiered]) -> None:
-    """Raise ValidationError where money is limited that cannot be counted, or a period is set for what has none, for
-    all models or for some."""
+    """Raise ValidationError if money is limited but cannot be counted, or if a period is set where there can be none,
+    for all models or for some."""
     tiers: dict[tuple[str, ...], SomeBudget] = {
         ("models", name): own for name, tier in models.items() if (own := tier.budget) is not None
     }

@@ -45,7 +45,7 @@ NOT_ASKED: Final = "Stopped a loop: this was {finding} (limit {max_repeats}). Th
 
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
-    """The text that the client gets in place of a blocked call."""
+    """Return the text that the client gets in place of a blocked call."""
     rung = verdict.rung if verdict.rung is not None and verdict.rung.blocks else Rung.BLOCK
     text = NOT_ASKED if verdict.finding.kind in OF_REQUESTS else rung.text
     text = BEYOND_BUDGET if verdict.finding.stretch.unit else text
@@ -54,21 +54,21 @@ def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
 
 
 def stopped(verdict: Verdict, settings: LoopSettings, model: str) -> str:
-    """The text that the client gets in place of an answer, where a call that has run would have been blocked."""
+    """Return the text that the client gets in place of an answer if a call that has run would have been blocked."""
     custom = _custom_messages(verdict.call, settings).block
     return _fill(custom or STOPPED, verdict.call, verdict.finding, model)
 
 
 def warning(call: ToolCall, finding: Finding, settings: LoopSettings, model: str) -> str:
-    """The warning that is added to the result of a repeated call."""
+    """Return the warning that is added to the result of a repeated call."""
     text = SAME_AGAIN if finding.kind in OF_REQUESTS else Rung.WARN.text
     text = NEAR_BUDGET if finding.stretch.unit and not finding.hard else text
     return _fill(_custom_messages(call, settings).warning or text, call, finding, model)
 
 
 def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bool = False) -> str:
-    """The result of a withheld call, for the retry by callfuse (`asking`) or for the next request with its siblings'
-    results: then tools can be called."""
+    """Return the result for a withheld call: in the retry by callfuse (`asking`), or in the next request together with
+    its siblings' results, where tools can be called."""
     rung = verdict.rung
     if rung is None or not rung.asks or (rung.text_only and not asking):
         rung = Rung.STEER
@@ -77,7 +77,7 @@ def guidance(verdict: Verdict, settings: LoopSettings, model: str, *, asking: bo
 
 
 def told(verdict: Verdict, settings: LoopSettings, model: str) -> str:
-    """The text that goes with a verdict's rung: a block, guidance or a warning."""
+    """Return the text that goes with a verdict's rung: a block, guidance or a warning."""
     if verdict.blocks:
         return block(verdict, settings, model)
     if verdict.withholds:
@@ -86,9 +86,9 @@ def told(verdict: Verdict, settings: LoopSettings, model: str) -> str:
 
 
 def blown(last: str, outcome: str | None, count: int, settings: LoopSettings, model: str) -> str:
-    """The text that the client gets, once the fuse has blown, in place of an answer of the model. `last`, `outcome`:
-    the tool whose call was blocked last (empty if unknown) and what it had returned (None: unknown); `count`: blocks in
-    a row."""
+    """Return the text that the client gets in place of a model's answer once the fuse has blown. `last`: the tool whose
+    call was blocked last (empty if unknown); `outcome`: what it had returned (None: unknown); `count`: blocks in a
+    row."""
     text = (settings.for_tool(last).settings.error_messages.blown or BLOWN).format(
         tool_name=last or "a tool",
         arguments="",
@@ -104,12 +104,12 @@ def blown(last: str, outcome: str | None, count: int, settings: LoopSettings, mo
 
 
 def unchecked_call(tool: str) -> str:
-    """The text that the client gets, under `fail_closed`, in place of a call that could not be checked."""
+    """Return the text that the client gets under `fail_closed` in place of a call that could not be checked."""
     return f"{MARKER} A call of {tool or 'a tool'} could not be checked for loops and was not let through."
 
 
 def header(verdicts: Sequence[Verdict]) -> str:
-    """The value of the header `x-callfuse-action`: the last rung that withheld a call; empty if none did."""
+    """Return the value of the header `x-callfuse-action`: the last rung that withheld a call; empty if none did."""
     done = [verdict for verdict in verdicts if verdict.withholds]
     if not done:
         return ""
@@ -117,7 +117,7 @@ def header(verdicts: Sequence[Verdict]) -> str:
 
 
 def _custom_messages(call: ToolCall, settings: LoopSettings) -> ErrorMessages:
-    """The operator's texts for calls of this tool; each may be empty."""
+    """Return the operator's texts for calls of this tool; each may be empty."""
     return settings.for_tool(call.full_name).settings.error_messages
 
 
@@ -141,5 +141,5 @@ def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
 
 
 def _quote(result: str | None) -> str:
-    """A result as texts quote it."""
+    """Return a result as texts quote it."""
     return "(unknown)" if result is None else star_secrets(result) or "(nothing)"

@@ -31,7 +31,7 @@ class Tier(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a session has set for itself: values by key, and by tool."""
+    """The values that a session has set for itself: by key, and by tool."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -41,17 +41,17 @@ class Overrides:
 
     @property
     def written(self) -> str:
-        """What is set, as a text: the same for overrides that set the same."""
+        """The values that are set, as a text: equal for overrides that set the same."""
         return repr((_written(self.values), _written(self.tools)))
 
     def without(self, keys: Collection[str]) -> "Overrides":
-        """A copy without these keys."""
+        """Return a copy without these keys."""
         tools = {name: _without(keys, values) for name, values in self.tools.items()}
         return Overrides(_without(keys, self.values), tools)
 
 
 def _written(value: object) -> object:
-    """A value of which `repr` has what was set, and nothing else."""
+    """Return a form of a value whose `repr` shows what was set, and nothing else."""
     if isinstance(value, BaseModel):
         value = explicit_values(value)
     return [(key, _written(one)) for key, one in value.items()] if isinstance(value, Mapping) else value
@@ -91,12 +91,12 @@ def _is_one(names: Collection[str], patterns: Iterable[str]) -> bool:
 
 
 def explicit_values(section: BaseModel) -> dict[str, Any]:
-    """The values that a section of a tier sets: those that are not None."""
+    """Return the values that a section of a tier sets: those that are not None."""
     return {key: value for key, value in section if value is not None}
 
 
 def with_presets(tiers: Iterable[Tier]) -> Iterator[Tier]:
-    """Yield the tiers, and below each whose mode is a preset another one with what that sets."""
+    """Yield the tiers; below each tier whose mode is a preset, yield another tier with the preset's values."""
     for tier in tiers:
         mode = tier.values.get("mode")
         if isinstance(mode, Preset):
@@ -106,7 +106,7 @@ def with_presets(tiers: Iterable[Tier]) -> Iterator[Tier]:
 
 
 def merge_tiers(base: BaseModel, tiers: Iterable[Tier]) -> dict[str, Any]:
-    """The changes that the tiers, lowest first, make to `base`. Sections are merged key by key."""
+    """Return the changes that the tiers, lowest first, make to `base`. Sections are merged key by key."""
     values: dict[str, Any] = {}
     for tier in tiers:
         for key, value in tier.values.items():
@@ -119,7 +119,8 @@ def merge_tiers(base: BaseModel, tiers: Iterable[Tier]) -> dict[str, Any]:
 
 
 def origin(key: str, tiers: Iterable[Tier]) -> str | None:
-    """The name of the highest tier that sets a key (`detectors.cycle`: a key of a section); None if none does."""
+    """Return the name of the highest tier that sets a key (`detectors.cycle`: a key of a section); None if none
+    does."""
     section, _, inner = key.partition(".")
     found = None
     for tier in tiers:
