@@ -1,4 +1,4 @@
-"""A call as the model made it (`ToolCall`), and what is known of it once it is past (`PastCall`)."""
+"""A call as the model made it (`ToolCall`), and as it is remembered in later requests (`PastCall`)."""
 
 from collections.abc import Callable, Collection
 from enum import Enum
@@ -17,7 +17,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Result(NamedTuple):
-    """What the client reported for a call, as it stands in the request: content of any shape, and an error flag."""
+    """The result that a client reported for a call, as in the request: content of any shape, and an error flag."""
 
     content: Any
     is_error: bool | None = None
@@ -28,20 +28,20 @@ PlainResult = tuple[Any, bool | None]
 
 
 class SharedResult(tuple[Any, bool | None]):  # noqa: SLOT001 - a tuple can have no slots
-    """A `PlainResult` that several requests show: what it says is worked out once for all of them."""
+    """A `PlainResult` that several requests show: its outcome is worked out once for all of them."""
 
     _outcome: Outcome | EllipsisType | None = ...
     _failed: bool | EllipsisType | None = ...
 
     def outcome(self, tool: str) -> Outcome | None:
-        """As `outcome_of`, of this tool's call."""
+        """Return the result's outcome as `outcome_of` reads it for a call of this tool."""
         if self._outcome is ...:
             self._outcome = outcome_of(*self, tool)
         return self._outcome
 
     @property
     def failed(self) -> bool | None:
-        """As `is_failure`."""
+        """Whether the result is an error, as `is_failure` reads it."""
         if self._failed is ...:
             self._failed = is_failure(*self)
         return self._failed
@@ -150,8 +150,8 @@ class ToolCall(_Fields):
             return canonical_value(self.arguments).decode("utf-8", "replace")
 
     def detached(self) -> "ToolCall":
-        """The same call, without the text that `exact` reads again: if the fast parser has rounded any integer, it is
-        read now."""
+        """Return a copy that no longer holds the text behind `exact`: if the fast parser has rounded any integer, the
+        arguments are read again now."""
         if self.exact is None:
             return self
         exact = partial(_itself, self.exact()) if is_rounded(self.arguments) else None
@@ -168,7 +168,7 @@ class ToolCall(_Fields):
         )
 
     def ignoring(self, names: Collection[str]) -> "ToolCall":
-        """The same call, told from others without the arguments of these names."""
+        """Return the call with a signature that leaves out the arguments with these names."""
         ignore = frozenset(names)
         if ignore == self.ignore or not self.has_arguments:
             return self
@@ -185,7 +185,7 @@ _set_signature: Final = _Fields.__dict__["_signature"].__set__
 
 
 class Delivery(Enum):
-    """What became of a call on its way to the client."""
+    """Whether and how a call reached the client."""
 
     DELIVERED = "delivered"
     """The client has it, and shows it."""
@@ -198,13 +198,13 @@ class Delivery(Enum):
 
     @property
     def reached_client(self) -> bool:
-        """Whether the client got the call, and ran it as far as anybody knows."""
+        """Whether the client got the call, and so has presumably run it."""
         return self in _REACHED
 
 
 def lowered_step(streak: int) -> int:
-    """The step of a call about which less was done than its ladder says. `streak`: the step on which its streak stood
-    before, and goes on standing."""
+    """Return the step to keep for a call whose rung a cap has lowered. `streak`: the step of its streak, which stays
+    where it was."""
     return -1 - streak
 
 
@@ -213,12 +213,11 @@ _REACHED: Final = frozenset({Delivery.DELIVERED, Delivery.DROPPED})
 
 
 class PastCall:
-    """A call of an earlier round, with what happened to it since.
+    """A call of an earlier round, with what has happened to it since.
 
-    `delivery`: what became of it on its way to the client; `withheld`: it never got there. `step`: how far up the
-    ladder it went, from 1; 0 where nothing was found in it; below 0 where a cap has lowered what was done about it
-    (`lowered_step`), so that its signature has taken no rung. Its `outcome` is known from the ledger, or read from the
-    `result` when first asked for.
+    `delivery`: whether and how the call reached the client; `withheld`: it did not. `step`: how far up the ladder the
+    call went, from 1; 0 if nothing was found; below 0 if a cap lowered its rung (`lowered_step`), so that its signature
+    has taken no rung. The `outcome` is known from the ledger, or read from the `result` when first asked for.
 
     Changed only while a conversation is put together; nothing changes it afterwards.
     """
@@ -267,17 +266,17 @@ class PastCall:
 
     @property
     def stands(self) -> int:
-        """The step on which the streak stands with it."""
+        """The step of the streak, with this call in it."""
         return self.step if self.step >= 0 else -1 - self.step
 
     @property
     def blocked(self) -> bool:
-        """Whether it was withheld for good."""
+        """Whether the call was withheld for good."""
         return self.delivery is Delivery.BLOCKED
 
     @property
     def outcome(self) -> Outcome | None:
-        """What came back; None where that is unknown, or the call was withheld."""
+        """The outcome of the call; None if it is unknown, or the call was withheld."""
         known = self._outcome
         if known is None and (self.result is not None or self._recalled is not None):
             if self.result is not None:
@@ -289,7 +288,7 @@ class PastCall:
 
     @property
     def brought(self) -> tuple[Signature, bytes] | None:
-        """The signature and the outcome's digest; None where it was withheld, or its outcome is unknown."""
+        """The signature and the outcome's digest; None if the call was withheld, or its outcome is unknown."""
         outcome = None if self.withheld else self._outcome or self.outcome
         return (self.call._signature or self.call.signature, outcome.digest) if outcome else None
 
@@ -306,8 +305,8 @@ class PastCall:
         return self._failed
 
     def recall(self, outcome: Outcome, *, certain: bool) -> None:
-        """Take over the outcome that the ledger knows: once read it stays, whatever the client shows now. Where it is
-        not `certain` that this is the call which the ledger means, a result that the client still shows counts more."""
+        """Take the outcome from the ledger: once read, an outcome stays, whatever the client shows now. If it is not
+        `certain` that the ledger means this call, a result that the client still shows takes precedence."""
         if certain:
             self._outcome = outcome
             self.result = None

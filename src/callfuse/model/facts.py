@@ -1,6 +1,6 @@
-"""What is true of the rounds of a timeline, for everybody who asks before looking closer.
+"""Facts about the rounds of a timeline, for cheap checks before a closer look.
 
-Judge, notes and hindsight take the same object, and none of it depends on who has asked.
+Judge, notes and hindsight share one object; its values do not depend on who reads them.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Facts:
-    """The rounds of one timeline, newest first, and what recurs in them. Never changed.
+    """The rounds of one timeline, newest first, and which calls recur in them. Never changed.
 
-    `calls`: their number, equal ones of a round each. `has_nameless`: a call has no name, which makes it evidence of
-    nothing.
+    `calls`: the number of calls; equal calls of a round all count. `has_nameless`: whether any call has no name, and so
+    is no evidence.
     """
 
     __slots__ = ("_again", "_has_gaps", "_known", "_repeated", "calls", "has_nameless", "rounds")
@@ -33,7 +33,7 @@ class Facts:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether a call has not reached the client, or a round has none, so that windows reach further back."""
+        """Whether a call did not reach the client, or a round has no calls, so that windows reach further back."""
         if self._has_gaps is None:
             withheld = [one.withheld for round_ in self.rounds for one in round_.calls]
             self._has_gaps = True in withheld or () in [one.calls for one in self.rounds]
@@ -41,19 +41,19 @@ class Facts:
 
     @property
     def again(self) -> Sequence[int]:
-        """For each round 0 if none of its calls has come in an earlier one; else the number of rounds of which that is
-        true, it and those right before it."""
+        """For each round, 0 if none of its calls came in an earlier round; else how many rounds in a row up to this
+        round have a call that came before."""
         if self._again is None:
             self._again, self._repeated = _walk(self.rounds)
         return self._again
 
     @property
     def repeated(self) -> int:
-        """The calls of which an equal one has come before, in their own round or in an earlier one."""
+        """How many calls equal one that came before them, in their own round or in an earlier one."""
         return self._repeated if self.again else 0
 
     def memoized(self, work_out: "Callable[[Facts, int], T]", least: int) -> T:
-        """`work_out(self, least)`, computed once."""
+        """Return `work_out(self, least)`, computed once."""
         key = (work_out, least)
         if key not in self._known:
             self._known[key] = work_out(self, least)
@@ -62,7 +62,7 @@ class Facts:
 
 
 def _walk(newest_first: Sequence[Round]) -> tuple[Sequence[int], int]:
-    """`Facts.again` and `Facts.repeated`, in one walk from the oldest round on."""
+    """Return `Facts.again` and `Facts.repeated`, in one walk from the oldest round on."""
     seen = set[Signature]()
     again: list[int] = []
     run = named = 0

@@ -1,4 +1,4 @@
-"""What a detector reports."""
+"""The finding that a detector reports."""
 
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -7,14 +7,14 @@ from callfuse.model.signature import Signature
 
 
 class Stretch(NamedTuple):
-    """What is known of the stretch of rounds that a finding is about.
+    """Details of the stretch of rounds that a finding is about.
 
-    `pattern` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on it is hard; 0 is never.
-    `waits`: a call of it waits for something outside, or acts on a screen. `in_answer`: it is no more than the pending
-    round. `found_nothing`: what came back last was a result without data. `last_digest`: that of what came back last;
-    empty if no result is known. `compared`: it is known of two results or more, and of all that are, that they are the
-    same. `returned`: a call of it was blocked, and its calls are not in a row. `part`: what of the answer it was found
-    in, if not in a call: `text` or `reasoning`. `unit`: what a budget counts, in words.
+    `pattern` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on the finding is hard; 0
+    is never. `waits`: a call of the stretch waits for something outside, or acts on a screen. `in_answer`: the stretch
+    is only the pending round. `found_nothing`: the last result had no data. `last_digest`: the digest of the last
+    outcome; empty if none is known. `compared`: two or more results are known, and all known results are equal.
+    `returned`: a call was blocked, and the calls are not in a row. `part`: the part of the answer with the finding, if
+    not a call: `text` or `reasoning`. `unit`: what a budget counts, in words.
     """
 
     pattern: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ NO_TOOL: Final = "-"
 
 @dataclass(slots=True)
 class Finding:
-    """What a detector reports of a pending call. Nothing of it is ever changed.
+    """A detector's report on a pending call. Immutable.
 
     `kind` is the name of the detector's kind, such as `repeat`; `kinds` are all that hit, where there are more than
     one. `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is
@@ -67,12 +67,12 @@ class Finding:
 
     @property
     def repetitions(self) -> int:
-        """How often the pattern has come, the pending round included; 0 without a pattern."""
+        """How often the pattern has repeated, with the pending round; 0 without a pattern."""
         return self.count if self.stretch.pattern else 0
 
     @property
     def hard_from(self) -> int:
-        """The count from which on it is hard; 0 is never."""
+        """The count from which on the finding is hard; 0 is never."""
         return self.stretch.hard_from
 
     @property
@@ -82,21 +82,22 @@ class Finding:
 
     @property
     def in_answer(self) -> bool:
-        """Whether it rests on calls of the pending round alone."""
+        """Whether the finding rests on calls of the pending round alone."""
         return self.stretch.in_answer
 
     @property
     def found_nothing(self) -> bool:
-        """Whether what came back last was a result without data."""
+        """Whether the last result had no data."""
         return self.stretch.found_nothing
 
     @property
     def part(self) -> str:
-        """What of the answer it was found in, if not in a call: `text` or `reasoning`; else empty."""
+        """The part of the answer with the finding, if not a call: `text` or `reasoning`; else empty."""
         return self.stretch.part
 
     def given(self, digest: bytes) -> "Finding":
-        """The same once the pending call has brought an outcome with this digest: news, if it is another one."""
+        """Return the finding once the pending call has brought an outcome with this digest: a different digest is
+        news."""
         if digest == self.stretch.last_digest or not self.stretch.last_digest:
             return self
         return replace(self, stretch=self.stretch._replace(compared=False))

@@ -8,7 +8,8 @@ LONGEST_ID: Final = 256
 
 
 def bounded_id(id_: str) -> str:
-    """An id or a name as it is kept: itself if it is short, else a digest. Two of them are equal if the ids are."""
+    """Return an id or a name in a form of bounded length: itself if short, else a digest. Equal ids have equal
+    forms."""
     if len(id_) <= LONGEST_ID:
         return id_
     return f"blake2b-{blake2b(id_.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"

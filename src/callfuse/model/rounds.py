@@ -1,4 +1,4 @@
-"""The calls of one assistant response; equal ones among them are one."""
+"""Rounds: the calls of one assistant response, where equal calls count as one."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ class Round:
 
     @property
     def signatures(self) -> frozenset[Signature]:
-        """What it calls."""
+        """The signatures of the round's calls."""
         if self._signatures is None:
             calls = self.calls
             self._signatures = frozenset((calls[0].signature,) if len(calls) == 1 else [one.signature for one in calls])
@@ -43,15 +43,15 @@ class Round:
 
     @property
     def executed(self) -> int:
-        """How many of its calls reached the client."""
+        """How many of the round's calls reached the client."""
         if len(self.calls) == 1:
             return not self.calls[0].withheld
         return sum([not call.withheld for call in self.calls])
 
     @property
     def brought(self) -> object:
-        """The calls and their outcomes as one comparable value. Equal to nothing else if a call was withheld or an
-        outcome is unknown."""
+        """The calls and their outcomes as one comparable value; equal to no other if a call was withheld or an outcome
+        is unknown."""
         if self._brought is None:
             if len(self.calls) == 1:
                 self._brought = self.calls[0].brought or object()
@@ -66,17 +66,17 @@ class Round:
         return self.calls if len(self.calls) == 1 else tuple(self._one_each().values())
 
     def find(self, signature: Signature) -> PastCall | None:
-        """The call with this signature, None where there is none."""
+        """Return the call with this signature; None if there is none."""
         if signature not in (self._signatures or self.signatures):
             return None
         return self.calls[0] if len(self.calls) == 1 else self._one_each().get(signature)
 
     def forget(self) -> None:
-        """Work out anew what follows from the calls: one of them has changed."""
+        """Drop all cached values that follow from the calls, because a call has changed."""
         self._signatures = self._brought = self._by_signature = None
 
     def named(self) -> "Round | None":
-        """The round without calls that have no name, which are evidence of nothing; None where it has no other."""
+        """Return the round without nameless calls, which are no evidence; None if it has no other calls."""
         calls = tuple([call for call in self.calls if call.name])
         if len(calls) == len(self.calls):
             return self
@@ -107,7 +107,7 @@ def _as_one(equal: Sequence[PastCall]) -> PastCall:
 
 
 def _all_of(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The outcomes of equal calls of one round as one; an error only where all are."""
+    """Combine the outcomes of equal calls of one round; the result is an error only if all are errors."""
     known = {outcome.digest: outcome for outcome in outcomes}
     if len(known) <= 1:
         return next(iter(known.values()), None)

@@ -40,8 +40,8 @@ _HINTS: Final = (*_KEY_WORDS, *_SHAPES, *_MORE_SHAPES)
 
 
 def star_secrets(text: str, limit: int | None = None) -> str:
-    """The text with `***` for each secret; of a text beyond `limit` its first `limit` characters, starred and cut to as
-    many. Whoever has cut the text before has left `limit + MARGIN` characters of it."""
+    """Return the text with `***` for each secret. With a `limit`, only the first `limit` characters are starred and
+    shown. A caller that cuts the text first must leave `limit + MARGIN` characters."""
     shown = text if limit is None else text[: limit + MARGIN]
     # The pattern takes six to ten times as long. Beyond ASCII, letters have capitals of which `lower` knows nothing.
     if shown.isascii() and not any(map(shown.lower().__contains__, _HINTS)):

@@ -1,4 +1,4 @@
-"""The identity of a call: tool name and canonical arguments.
+"""Compute the identity of a call: tool name and canonical arguments.
 
 Equality is that of RFC 8785 (JSON Canonicalization Scheme): key order, white space, `1` and `1.0` and `1e0`, `0` and
 `-0` do not matter, NFC and NFD differ. One departure: integers keep all their digits, where the RFC's doubles would
@@ -46,14 +46,14 @@ nothing else runs."""
 
 
 class _Rounded(ValueError):
-    """The fast parser has rounded an integer."""
+    """Raised when the fast parser has rounded an integer."""
 
 
 def signature_of(
     name: str, arguments: Any, exact: Callable[[], Any] | None = None, ignore: Collection[str] = ()
 ) -> Signature:
-    """The digest of a call. `arguments` is raw JSON text or a parsed value; `exact` reads the value with all digits;
-    arguments with a name in `ignore` do not matter."""
+    """Return the digest of a call. `arguments` is raw JSON text or a parsed value; `exact` reads the value with all
+    digits; arguments with a name in `ignore` do not matter."""
     if ignore:
         arguments, exact = _without(arguments, exact, ignore), None
     if isinstance(arguments, str):
@@ -69,8 +69,8 @@ _KEPT_LENGTH: Final = 512
 
 @remembered(entries=4096, longest=_KEPT_LENGTH)
 def text_signature(name: str, arguments: str) -> Signature:
-    """The digest of a call with raw JSON text. A history comes again with each request of its session, and a loop's
-    calls in each of its rounds."""
+    """Return the digest of a call with raw JSON text. Remembered: a history comes again with each request of its
+    session, and a loop's calls in each of its rounds."""
     return _digest(name, canonical_text(arguments))
 
 
@@ -79,7 +79,7 @@ def _digest(name: str, text: bytes) -> Signature:
 
 
 def canonical(arguments: Any, exact: Callable[[], Any] | None = None, ignore: Collection[str] = ()) -> bytes:
-    """The canonical arguments in a signature; see `signature_of`."""
+    """Return the canonical arguments in a signature; see `signature_of`."""
     if ignore:
         arguments, exact = _without(arguments, exact, ignore), None
     if isinstance(arguments, str):
@@ -88,8 +88,8 @@ def canonical(arguments: Any, exact: Callable[[], Any] | None = None, ignore: Co
 
 
 def contradicts_itself(text: str, value: Any, ignore: Collection[str] = ()) -> bool:
-    """Whether a JSON text, read as `value`, is an object that gives one key two different values, other keys than the
-    ignored ones."""
+    """Whether a JSON text, read as `value`, is an object that gives a key two different values. Keys in `ignore` do not
+    count."""
     if not isinstance(value, dict) or text.count(":") == len(value):
         return False
     if (
@@ -105,7 +105,7 @@ def contradicts_itself(text: str, value: Any, ignore: Collection[str] = ()) -> b
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """The keys of a JSON object, and the texts of their values. However deep they are, no stack grows."""
+    """Yield the keys of a JSON object, and the texts of their values, without recursion."""
     depth, key, begin = 0, "", 0  # where the value begins, once its key has come
     for token in _TOKEN.finditer(text):
         mark = text[token.start()]
@@ -123,7 +123,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _differ(texts: Sequence[str]) -> bool:
-    """Whether the texts of values are not all of one value, as far as they can be read."""
+    """Whether these texts stand for different values; True if one cannot be read."""
     try:
         return len({canonical_value(loads_exact(text)) for text in texts}) > 1
     except NotJSON:
@@ -131,7 +131,7 @@ def _differ(texts: Sequence[str]) -> bool:
 
 
 def _without(arguments: Any, exact: Callable[[], Any] | None, names: Collection[str]) -> Any:
-    """The arguments without some, all digits kept; as they are where they are no object."""
+    """Return the arguments without those in `names`, with all digits; unchanged if they are not an object."""
     value = exact() if exact else arguments
     if isinstance(value, str):
         text = value
@@ -147,8 +147,8 @@ def _without(arguments: Any, exact: Callable[[], Any] | None, names: Collection[
 
 
 def canonical_text(arguments: str) -> bytes:
-    """Raw argument text in canonical form, or without its white space where it is no JSON; as it is if it is too
-    much to be read."""
+    """Return raw argument text in canonical form, or without its white space if it is not JSON; unchanged if it is too
+    much to read."""
     if is_too_much_inside(arguments):
         return _as_it_is(arguments)
     if not arguments or arguments.isspace():
@@ -164,12 +164,12 @@ def canonical_text(arguments: str) -> bytes:
 
 
 def canonical_value(value: Any) -> bytes:
-    """A value of any depth in canonical form."""
+    """Return a value of any depth in canonical form."""
     return _canonical(value, rounded=False)
 
 
 def _exact_text(arguments: str) -> bytes:
-    """Canonical form by the lenient reader, for what orjson refuses or would round."""
+    """Return the canonical form by the lenient reader, for texts that orjson refuses or would round."""
     try:
         value = loads_exact(arguments)
         if not contradicts_itself(arguments, value):
@@ -185,7 +185,7 @@ def _as_it_is(text: str) -> bytes:
 
 
 def _plain_text(arguments: Any) -> bytes:
-    """An object or a list as orjson writes it; `null` for everything else."""
+    """Return an object or a list as orjson writes it; `null` for everything else."""
     if not isinstance(arguments, dict | list):
         return _NULL
     try:
@@ -195,19 +195,19 @@ def _plain_text(arguments: Any) -> bytes:
 
 
 def _is_canonical(text: bytes) -> bool:
-    """Whether what orjson has written is the canonical form, for all that it tells: it writes NaN as null, too."""
+    """Whether orjson's output is certainly the canonical form; not so with `null`, which orjson also writes for NaN."""
     return _NULL not in text and not _DELICATE_BYTES.search(text)
 
 
 @remembered(entries=4096, longest=_KEPT_LENGTH)
 def _of_plain_kept(name: str, text: bytes) -> Signature | None:
-    """The digest of what orjson has written; None where that may not be the canonical form."""
+    """Return the digest of orjson's output; None if that may not be the canonical form."""
     return _digest(name, text) if _is_canonical(text) else None
 
 
 def _value_text(arguments: Any, text: bytes, exact: Callable[[], Any] | None) -> bytes:
-    """Canonical form of a parsed value, `text` as orjson has written it, read again where the fast parser has rounded
-    it."""
+    """Return the canonical form of a parsed value; `text` is orjson's output for it. If the fast parser has rounded the
+    value, `exact` reads it again."""
     if _is_canonical(text):
         return text
     try:
@@ -228,7 +228,8 @@ def is_rounded(arguments: Any) -> bool:
 
 
 def _canonical(value: Any, *, rounded: bool) -> bytes:
-    """A value of any depth in canonical form. `rounded`: the fast parser, which rounds wide integers, has read it."""
+    """Return a value of any depth in canonical form. `rounded`: the value comes from the fast parser, which rounds wide
+    integers."""
     out = bytearray()  # no list: what orjson writes takes 4 KB while it lives
     left: list[Any] = [value]  # what is still to be written, last first; bytes are written as they are
     while left:
@@ -262,7 +263,7 @@ def _string(text: str) -> bytes:
 
 
 def _number(value: float, rounded: bool) -> bytes:
-    """A double; whole ones as integers."""
+    """Write a double; whole numbers as integers."""
     if math.isinf(value) or math.isnan(value):
         return repr(value).encode()
     if rounded and abs(value) >= 2.0**63:

@@ -1,4 +1,4 @@
-"""What exchanges have spent: the tokens of one answer, and the sum over a turn, a session or a credential."""
+"""Count what exchanges have spent: the tokens of one answer, and the sum over a turn, a session or a credential."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ MICROS: Final = 1_000_000
 
 
 class Unit(StrEnum):
-    """What a budget counts."""
+    """The units that a budget counts."""
 
     CALLS = "calls"
     TOKENS = "tokens"
@@ -28,11 +28,11 @@ class Tokens(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Input and output."""
+        """Return the sum of input and output tokens."""
         return self.input + self.output
 
     def plus(self, other: "Tokens") -> "Tokens":
-        """Both together."""
+        """Return the sum of both."""
         return Tokens(*[one + more for one, more in zip(self, other, strict=True)])
 
 
@@ -57,11 +57,11 @@ class Spent(NamedTuple):
     until: float = 0.0
 
     def at(self, now: float) -> "Spent":
-        """What counts at a time, in Unix seconds: nothing from the end of its period on."""
+        """Return what counts at a time in Unix seconds: nothing once the period has ended."""
         return NOTHING_SPENT if 0 < self.until <= now else self
 
     def plus(self, more: "Spent") -> "Spent":
-        """Both together: in any order the same, for exchanges may end in any."""
+        """Return the sum of both; independent of the order, because exchanges may end in any order."""
         return Spent(
             min(filter(None, (self.since, more.since)), default=0.0),
             self.calls + more.calls,
@@ -74,7 +74,7 @@ class Spent(NamedTuple):
         )
 
     def amount(self, unit: Unit, now: float) -> int:
-        """How much of a unit is spent; money in millionths. `now`: in Unix seconds."""
+        """Return how much of a unit is spent; money in millionths. `now`: in Unix seconds."""
         if unit is Unit.SECONDS:
             return max(0, int(now - self.since)) if self.since else 0
         amount: int = getattr(self, unit)
@@ -85,14 +85,14 @@ NOTHING_SPENT: Final = Spent()
 
 
 def in_words(label: str, amount: float) -> str:
-    """An amount in words: `12,345 tokens`; of money without a word, for it may be any currency. `label`: the unit, and
-    what else is said of it."""
+    """Return an amount in words: `12,345 tokens`; money without a word, because it may be any currency. `label`: the
+    unit and any remark on it."""
     number = figure(label, amount)
     return number + label.removeprefix(Unit.MONEY) if label.startswith(Unit.MONEY) else f"{number} {label}"
 
 
 def figure(label: str, amount: float) -> str:
-    """The amount alone; money is given in millionths."""
+    """Return the amount without a unit; money is passed in millionths."""
     if not label.startswith(Unit.MONEY):
         return f"{amount:,.0f}"
     written = f"{amount / MICROS:,.6f}"

@@ -1,4 +1,4 @@
-"""The rounds that are evidence for one exchange, and what is new in each."""
+"""The timeline: the rounds that are evidence for one exchange, and what is new in each."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, TypeVarTuple
@@ -35,13 +35,13 @@ class EarlierBlocks(NamedTuple):
 
 
 class Timeline:
-    """The rounds since the last real user message, newest first. Its rounds are not changed any more.
+    """The rounds since the last real user message, newest first. Its rounds do not change any more.
 
-    `now` is the time of the pending round, in the same seconds as the rounds' times; `has_blocks` says whether a call
-    of it was blocked; `declares` whether the request has a tool of this name, None where its list is not complete;
-    `earlier_blocks` what was blocked before that message. `timed`: the times of its rounds count. `facts`: what one
-    walk over the rounds tells; given where it is known. `spent`: what counts for a budget. `cut_off`: in how many
-    answers in a row up to the newest a call was cut off, as far as the ledger knows.
+    `now`: the time of the pending round, in the same seconds as the rounds' times. `has_blocks`: a call of the timeline
+    was blocked. `declares`: tells whether the request has a tool of a name; None if its list is not complete.
+    `earlier_blocks`: the calls blocked before that message. `timed`: the times of the rounds count. `facts`: computed
+    if not given. `spent`: what counts for a budget. `cut_off`: in how many answers in a row, up to the newest, a call
+    was cut off, as far as the ledger knows.
     """
 
     __slots__ = (
@@ -94,25 +94,25 @@ class Timeline:
 
     @property
     def newest(self) -> Round | None:
-        """The newest round, None where there is none."""
+        """The newest round; None if there is none."""
         return self.rounds[0] if self.rounds else None
 
     def after(self, calls: tuple[PastCall, ...]) -> "Timeline":
-        """The timeline one round on: these calls are its newest round."""
+        """Return the timeline with these calls added as its newest round."""
         return self._with([Round(calls, NOWHERE, self.now), *self.rounds])
 
     def before(self, at: int, most: int) -> "Timeline":
-        """The timeline as it was when round `at` (0 is the newest) came: at most so many rounds of it."""
+        """Return the timeline as it was when round `at` (0 is the newest) came, with at most `most` rounds."""
         return self._with(self.rounds[at + 1 : at + 1 + most])
 
     def evidence(self) -> "Timeline":
-        """The timeline without calls that have no name: they are evidence of nothing."""
+        """Return the timeline without calls that have no name, which are no evidence."""
         if not self.facts.has_nameless:
             return self
         return self._with([named for round_ in self.rounds if (named := round_.named())], self.cut_off)
 
     def _with(self, rounds: Sequence[Round], cut_off: Mapping[CutOffKey, int] = NONE_CUT_OFF) -> "Timeline":
-        """The same timeline with other rounds."""
+        """Return a copy of the timeline with other rounds."""
         return Timeline(
             rounds,
             self.now,
@@ -126,11 +126,11 @@ class Timeline:
 
     @property
     def lists_tools(self) -> bool:
-        """Whether the request lists all its tools. If not, results tell which do not exist."""
+        """Whether the request lists all its tools. If not, results tell which tools do not exist."""
         return self._declares is not None
 
     def lacks(self, name: str) -> bool:
-        """Whether it is certain that there is no such tool; for `ANY_TOOL`, whether that is so of any."""
+        """Whether a tool certainly does not exist; for `ANY_TOOL`, whether any is known not to exist."""
         if not name:
             return False
         if self._declares is None:
@@ -143,7 +143,7 @@ class Timeline:
 
     @property
     def missing(self) -> frozenset[str]:
-        """The tools of which a result says that they do not exist, and of which no call has succeeded."""
+        """The tools that do not exist according to a result, and of which no call has succeeded."""
         known = self._memo.get(("missing",))
         if known is None:
             calls = [one for round_ in self.rounds[:RESULTS_ON_TOOLS] for one in round_.calls if not one.withheld]
@@ -155,7 +155,7 @@ class Timeline:
         return found
 
     def may_lack(self, call: PastCall) -> bool:
-        """Cheap pre-check of `lacked`: False is certain, also before later rounds."""
+        """Cheap pre-check of `lacked`: False is certain, and later rounds do not change it."""
         if self._declares is not None:
             return self.lacks(call.name)
         if call.withheld:
@@ -163,11 +163,11 @@ class Timeline:
         return call.failed is not False and (call.outcome is None or call.outcome.unknown_tool)
 
     def lacked(self, call: PastCall) -> bool:
-        """Whether a call was of a tool that does not exist, as far as its own result does not say otherwise."""
+        """Whether a call was of a tool that does not exist, and its own result does not say otherwise."""
         return self.may_lack(call) and self.lacks(call.name)
 
     def memoized(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
-        """`work_out(self, settings, *about)`, computed once per (function, settings, arguments)."""
+        """Return `work_out(self, settings, *about)`, computed once per (function, settings, arguments)."""
         key = (work_out, id(settings), about)
         known = self._memo.get(key)
         if known is None:  # with the settings, so that their id stays theirs
@@ -176,18 +176,19 @@ class Timeline:
         return found
 
     def knows(self, signature: Signature, size: int) -> bool:
-        """Whether a call is in the window of `size` rounds."""
+        """Whether a call with this signature is in the window of `size` rounds."""
         return signature in self.window(size)
 
     def window(self, size: int) -> dict[Signature, PastCall]:
-        """The calls of the window of `size` rounds, one of each signature."""
+        """Return the calls of the window of `size` rounds, one for each signature."""
         if self._window is None or self._window[0] != size:
             rounds = self.rounds_of_window(size)
             self._window = size, {call.signature: call for round_ in rounds for call in round_.calls}
         return self._window[1]
 
     def news(self, index: int, size: int) -> frozenset[Signature]:
-        """Signatures of round `index` (0 is the newest) that are not in the window of `size` rounds before it."""
+        """Return the signatures of round `index` (0 is the newest) that are not in the `size`-round window before the
+        round."""
         if index >= len(self.rounds):
             return frozenset()
         known = self._news.get((index, size))
@@ -219,9 +220,9 @@ class Timeline:
         return False
 
     def rounds_of_window(self, size: int, *, before: int = 0) -> Sequence[Round]:
-        """The last `size` rounds, older than the `before` newest; at least ten executed calls. Newest first.
+        """Return `size` rounds, newest first, without the `before` newest; more if they have under ten executed calls.
 
-        A withheld call was not executed: it is known, but fills no window.
+        A withheld call was not executed: it is in the window, but does not help to fill it.
         """
         rounds = self.rounds
         end = before + size

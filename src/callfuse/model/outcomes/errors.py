@@ -96,7 +96,7 @@ _PUNCTUATION: Final = b".,:;!?()[]{}<>\"'`"
 
 
 def is_transient(text: str) -> bool:
-    """Whether an error is mended by waiting: a rate limit, a server that is overloaded or down, a time-out, a lock, a
+    """Whether waiting mends an error: a rate limit, a server that is overloaded or down, a time-out, a lock, a
     conflict with somebody else's change."""
     seen = edges(text).lower()
     if any(words in seen for words in _MENDED_BY_WAITING) or _TIMED_OUT.search(seen) or _STATUS.search(seen):
@@ -112,13 +112,13 @@ def is_own_time_out(text: str) -> bool:
 
 
 def was_refused_by_person(texts: Iterable[str]) -> bool:
-    """Whether a person did not let the call run: that says nothing of the tool, nor of another call."""
+    """Whether a person refused to let the call run; such an error says nothing about the tool or other calls."""
     said = (message for text in texts for message in messages(text))
     return any(map(is_persons_no, islice(said, _MAX_MESSAGES)))
 
 
 def _refusal(text: str) -> int | None:
-    """The index in `_REFUSED` of what refuses the caller; None for other errors."""
+    """Return the index in `_REFUSED` of the words that refuse the caller; None for other errors."""
     seen = edges(text).lower()
     if True not in [words in seen for words in _REFUSING]:
         return None

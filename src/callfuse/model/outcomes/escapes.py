@@ -13,7 +13,7 @@ _END: Final = 32 * 1024
 
 
 def strip_escapes(text: str) -> str:
-    """A text without escape sequences; one that has some is cut to its ends if it is long."""
+    """Return a text without escape sequences; a long text that has some is cut to its ends."""
     if "\x1b" not in text:
         return text
     if len(text) > 2 * _END:

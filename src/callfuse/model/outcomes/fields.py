@@ -1,8 +1,8 @@
-"""Fields whose values change from run to run, by their names: `"pid": 4711`, `elapsed=0.52`, `Request ID: ab-12`.
+"""Find fields whose values change from run to run, by name: `"pid": 4711`, `elapsed=0.52`, `Request ID: ab-12`.
 
-They count as JSON keys, also in JSON within a text, and in lines of `key=value` and `key: value`. A name of several
-words is known by its last ones, whether written `requestId`, `request_id`, `request-id` or `Request ID`; a unit behind
-it does not matter (`elapsed_ms`).
+Fields are JSON keys, also in JSON within a text, and lines of `key=value` and `key: value`. A name of several words is
+recognised by its last words, whether written `requestId`, `request_id`, `request-id` or `Request ID`; a unit at its end
+does not matter (`elapsed_ms`).
 """
 
 import re
@@ -50,12 +50,12 @@ _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
 def shape_of(raw: bytes) -> bytes:
-    """The text with `0` for each digit and `:` for `=`, of the same length."""
+    """Return the text with `0` for each digit and `:` for `=`; its length stays the same."""
     return raw.translate(_SHAPE)
 
 
 def blank_fields(raw: bytes, shape: bytes) -> bytes:
-    """Put `0` for the values of such fields, where they hold a digit. `shape`: that of the text. Linear time."""
+    """Put `0` for values of such fields that hold a digit. `shape`: the text's `shape_of`. Linear time."""
     if _FIELD.search(shape) is None or not _may_change(shape):
         return raw
     kept: list[bytes] = []
@@ -73,8 +73,8 @@ def blank_fields(raw: bytes, shape: bytes) -> bytes:
 
 
 def _may_change(shape: bytes) -> bool:
-    """Cheap pre-check: whether a field has a value that may change. False is certain. It is True, too, of a text with
-    too many names, and where `blank_fields` may read less of a name than this does."""
+    """Cheap pre-check: whether a field has a value that may change. False is certain. Also True for a text with too
+    many names, and where `blank_fields` may read less of a name than this function."""
     names = set(_NAME.findall(shape[::-1]))
     if len(names) > _FEW_NAMES:
         return True
@@ -87,8 +87,8 @@ def _may_change(shape: bytes) -> bool:
 
 @remembered(entries=4096, longest=_LONGEST)
 def _changes(before: bytes) -> bool | None:
-    """Whether the field whose name ends this text has a value that changes; None: if it is a time in seconds or
-    milliseconds."""
+    """Whether the field whose name ends this text has a value that changes; None if only a time in seconds or
+    milliseconds does."""
     name = before.rstrip(_QUOTES).translate(_LETTERS)
     name = name[name.rfind(b"\n") + 1 :]
     words = [word.lower() for word in _WORD.findall(name.decode("ascii"))]

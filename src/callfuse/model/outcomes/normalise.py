@@ -159,7 +159,7 @@ def normalise(text: str, *, keep_numbers: bool = False, is_short: bool = False) 
 
 
 def _pieces(raw: bytes) -> Iterator[bytes]:
-    """Cut a text into pieces of at most `_PIECE` bytes, behind ends of lines where there are some."""
+    """Cut a text into pieces of at most `_PIECE` bytes, after line ends where possible."""
     begin = 0
     while len(raw) - begin > _PIECE:
         most = begin + _PIECE
@@ -171,7 +171,7 @@ def _pieces(raw: bytes) -> Iterator[bytes]:
 
 
 def _without_numbers(raw: bytes) -> bytes:
-    """A piece without what changes, and with `0` for each number."""
+    """Return a piece without parts that change, and with `0` for each number."""
     zeros = strip_run_ids(_without_escapes(raw)).translate(_ZEROS)
     if b"0" not in zeros:
         return zeros
@@ -182,7 +182,7 @@ def _without_numbers(raw: bytes) -> bytes:
 
 
 def _without_moving(raw: bytes) -> bytes:
-    """A piece without what changes by itself, with its plain numbers."""
+    """Return a piece without parts that change by themselves, but with its plain numbers."""
     raw = strip_run_ids(_without_escapes(raw))
     shape = shape_of(raw)
     if b"0" not in shape:
@@ -196,14 +196,14 @@ def _without_moving(raw: bytes) -> bytes:
 
 
 def _without_times(raw: bytes) -> bytes:
-    """A short text without what changes by itself, with its numbers, durations and addresses."""
+    """Return a short text without parts that change by themselves, but with its numbers, durations and addresses."""
     raw = _OWN_TIME.sub(rb"\g<1>0", strip_run_ids(_without_escapes(raw)))
     pieces = _MEASURED.split(raw)
     return b"".join([piece if at % 2 else _without_moving(piece) for at, piece in enumerate(pieces)])
 
 
 def _split_moving(raw: bytes, shape: bytes) -> list[bytes]:
-    """As `_MOVING.split(raw)`, several times as fast where little moves."""
+    """Return `_MOVING.split(raw)`, several times as fast if little moves."""
     pieces: list[bytes] = []
     end = 0
     for place in _MAY_MOVE.finditer(shape):

@@ -56,7 +56,7 @@ class Outcome:
 
 
 def same_outcome(one: Outcome | None, other: Outcome | None) -> bool:
-    """Whether two outcomes are equal; an unknown one (None) equals any."""
+    """Whether two outcomes are equal; an unknown outcome (None) equals any."""
     return one is None or other is None or one.digest == other.digest
 
 
@@ -99,8 +99,8 @@ def _outcome_of(content: Any, is_error: bool | None, tool: str) -> Outcome | Non
 
 
 def _digest(parts: Sequence[Part], texts: Sequence[str | None], kind: OutcomeKind, *, is_short: bool) -> bytes:
-    """What tells a result from others of its kind, and kinds from each other. Texts count without white space around
-    them."""
+    """Return the digest of a result, which differs between results and between kinds. White space around texts does not
+    count."""
     digest = blake2b(digest_size=16)
     for part, text in zip(parts, texts, strict=True):
         if text is not None:
@@ -121,7 +121,7 @@ _REMEMBERED_LENGTH: Final = 2048
 
 @remembered(entries=1024, longest=_REMEMBERED_LENGTH)
 def _outcome_of_text(content: str, is_error: bool | None, tool: str) -> Outcome | None:
-    """Each request repeats the results of its history, and a loop repeats one result in each round."""
+    """Read the outcome of a text. Remembered: requests repeat their history's results, and loops repeat one result."""
     return _outcome_of(content, is_error, tool)
 
 
@@ -136,7 +136,7 @@ def is_failure(content: Any, is_error: bool | None = None) -> bool | None:
 
 
 def _complaint(texts: Sequence[str], digest: bytes) -> bytes:
-    """What tells the error in these texts from others; empty if another call may not meet it."""
+    """Return the digest of the error in these texts; empty for an error that another call may not meet."""
     shown = texts[0] if texts else ""
     if (is_transient(shown) and not is_own_time_out(shown)) or was_refused_by_person(texts):
         return b""
@@ -157,7 +157,7 @@ def _is_removed(parts: Sequence[Part]) -> bool:
 
 
 def _text_of(part: Part) -> str | None:
-    """A part as text; None for media, and for what is nested too deep."""
+    """Return a part as text; None for media, and for values that are nested too deep."""
     if isinstance(part, Media):
         return None
     try:

@@ -44,7 +44,7 @@ def _part(part: Any) -> Iterator[Part]:
 
 
 def _text(part: Any) -> str | None:
-    """The text of a part that is only a text; None for others, such as objects with further keys."""
+    """Return the text of a part that is only a text; None for others, such as objects with further keys."""
     if isinstance(part, dict) and (part.get("type") in _TEXT_TYPES or len(part) == 1):
         part = part.get("text")
     return part if isinstance(part, str) else None

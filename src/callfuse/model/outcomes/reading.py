@@ -24,7 +24,7 @@ _MAX_EMPTY_LENGTH: Final = 600
 
 
 class ResultStatus(NamedTuple):
-    """What a result says of itself. `empty`: it brought no data; `pending`: the work still runs."""
+    """The status that a result reports. `empty`: it has no data; `pending`: the work still runs."""
 
     error: bool = False
     empty: bool = False
@@ -279,7 +279,7 @@ def parse_container(text: str) -> Any:
 
 
 def edges(text: str) -> str:
-    """The beginning and the end of a text, which are searched; a short text as it is."""
+    """Return the beginning and the end of a text, where words are searched; a short text as it is."""
     text = strip_escapes(text)
     return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
 
@@ -425,11 +425,11 @@ def _is_empty(value: dict[str, Any], ends: dict[str, str], inside: dict[str, Res
 
 
 def _words(value: dict[str, Any], *keys: str) -> set[str]:
-    """The texts under these keys, in lower case."""
+    """Return the texts under these keys, in lower case."""
     return {said.lower() for key in keys if isinstance(said := value.get(key), str)}
 
 
 def _number(value: dict[str, Any], key: str) -> int:
-    """The whole number under this key, else 0."""
+    """Return the whole number under this key, else 0."""
     said = value.get(key)
     return said if isinstance(said, int) and not isinstance(said, bool) else 0

@@ -1,4 +1,4 @@
-"""Whether an error says that the called tool does not exist, as harnesses and servers of tools word it.
+"""Recognise errors that say that the called tool does not exist, as harnesses and tool servers word them.
 
 The wordings are those of the MCP SDKs, Claude Code, Codex, Gemini CLI, Roo, the AI SDK, pydantic-ai, LangGraph,
 smolagents, CrewAI, AutoGen and others. A complaint about another tool than the called one does not count: a tool that
@@ -64,5 +64,5 @@ def _says_so(text: str, tool: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """A name without what is spelled in different ways."""
+    """Return a name in a form that is equal for its different spellings."""
     return _NOT_LETTERS.sub("", name).lower()
