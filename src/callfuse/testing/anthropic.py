@@ -33,7 +33,7 @@ class AnthropicVendor:
         return path.endswith(("/v1/messages", "/invoke"))
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        """Return the calls and results at the end of the conversation; both empty if it ends otherwise."""
         messages = objects(body.get("messages"))
         end = len(messages)
         while end and messages[end - 1].get("role") == "user":
@@ -52,11 +52,11 @@ class AnthropicVendor:
         return (calls if results else ()), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """Always 1."""
+        """Return 1: a request cannot ask for several answers."""
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events from `message_start` to `message_stop`, with a ping as the vendor sends one."""
+        """Yield server-sent events from `message_start` to `message_stop`, with a ping as the vendor sends one."""
         (answer,) = turn.choices
         usage = _usage(turn.usage)
         message = _message(turn) | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
@@ -73,21 +73,21 @@ class AnthropicVendor:
         yield _event({"type": "message_stop"})
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """A `message`."""
+        """Return the answer as a `message`."""
         (answer,) = turn.choices
         content = list(_whole_blocks(turn, answer))
         return _message(turn) | {"content": content, "stop_reason": _finish(answer), "usage": _usage(turn.usage)}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """Anthropic's error envelope."""
+        """Return Anthropic's error envelope."""
         return {"type": "error", "error": {"type": _ERROR_TYPES.get(status, "api_error"), "message": message}}
 
     def error_frame(self, message: str) -> bytes:
-        """An `error` event, as the vendor sends it when it is overloaded in the middle of an answer."""
+        """Return an `error` event, as the vendor sends it when it is overloaded in the middle of an answer."""
         return _event(self.error(529, message))
 
     def malformed_frame(self) -> bytes:
-        """An event that breaks off in the middle of its JSON."""
+        """Return an event that breaks off in the middle of its JSON."""
         return b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"ty\n\n'
 
 
@@ -123,7 +123,7 @@ def _whole_blocks(turn: Turn, answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _stream_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each block as it opens, with the deltas that fill it."""
+    """Yield each block as it opens, with the deltas that fill it."""
     if answer.thinking:
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in turn.pieces(answer.thinking)]
         signed = {"type": "signature_delta", "signature": _signature(turn, answer)}

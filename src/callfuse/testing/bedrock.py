@@ -31,7 +31,7 @@ class BedrockVendor:
         return bool(found) and found[-1].end() == len(path)
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        """Return the calls and results at the end of the conversation; both empty if it ends otherwise."""
         before, last = [{}, {}, *objects(body.get("messages"))][-2:]
         results = tuple(texts(result.get("content")) for result in parts(last, "toolResult"))
         calls = tuple(
@@ -41,11 +41,11 @@ class BedrockVendor:
         return (calls if results else ()), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """Always 1."""
+        """Return 1: a request cannot ask for several answers."""
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Events from `messageStart` to `metadata`."""
+        """Yield events from `messageStart` to `metadata`."""
         (answer,) = turn.choices
         yield event({"messageStart": {"role": "assistant"}})
         for index, (opening, deltas) in enumerate(_stream_blocks(turn, answer)):
@@ -59,7 +59,7 @@ class BedrockVendor:
         yield event({"metadata": {"usage": _usage(turn.usage), "metrics": METRICS}})
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """The answer as one object."""
+        """Return the answer as one object."""
         (answer,) = turn.choices
         content: list[dict[str, Any]] = []
         if answer.thinking:
@@ -76,15 +76,15 @@ class BedrockVendor:
         }
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """AWS's error envelope; SDKs read the kind of the error from a header, and else from the status."""
+        """Return AWS's error envelope; SDKs read the kind of the error from a header, and else from the status."""
         return {"message": message}
 
     def error_frame(self, message: str) -> bytes:
-        """An exception in the stream."""
+        """Return an exception frame for the stream."""
         return exception("modelStreamErrorException", dumps({"message": message}))
 
     def malformed_frame(self) -> bytes:
-        """A message whose checksum is wrong."""
+        """Return a message whose checksum is wrong."""
         frame = event({"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "so"}}})
         return frame[:-1] + bytes([frame[-1] ^ 1])
 
@@ -96,28 +96,28 @@ class BedrockInvokeVendor(AnthropicVendor):
     stream_type = MEDIA_TYPE
 
     def serves(self, path: str) -> bool:
-        """Whether the path is that of streams, under any prefix."""
+        """Whether the path is the streaming one, under any prefix."""
         return path.endswith("/invoke-with-response-stream")
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Events from `message_start` to `message_stop`."""
+        """Yield events from `message_start` to `message_stop`."""
         return (chunk(sse.data(frame) or b"{}") for frame in super().frames(turn))
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """AWS's error envelope."""
+        """Return AWS's error envelope."""
         return {"message": message}
 
     def error_frame(self, message: str) -> bytes:
-        """An exception in the stream."""
+        """Return an exception frame for the stream."""
         return exception("modelStreamErrorException", dumps({"message": message}))
 
     def malformed_frame(self) -> bytes:
-        """A message whose checksum is wrong."""
+        """Return a message whose checksum is wrong."""
         return BedrockVendor().malformed_frame()
 
 
 def _stream_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """What opens each block (nothing, but for a tool use), with the deltas that fill it."""
+    """Yield each block's opening (only a tool use has any), with the deltas that fill the block."""
     if answer.thinking:
         deltas = [{"reasoningContent": {"text": piece}} for piece in turn.pieces(answer.thinking)]
         yield {}, [*deltas, {"reasoningContent": {"signature": _signature(turn, answer)}}]
@@ -151,6 +151,6 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def parts(message: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The blocks of one kind in a message."""
+    """Return the blocks of one kind in a message."""
     found = (block.get(key) for block in objects(message.get("content")))
     return [part for part in found if isinstance(part, dict)]

@@ -22,15 +22,15 @@ class CohereVendor:
         return path.endswith("/v2/chat")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation, which has OpenAI's format."""
+        """Return the calls and results at the end of the conversation, which has OpenAI's format."""
         return openai_chat.OpenAIChatVendor().last_round(body)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """Always 1."""
+        """Return 1: a request cannot ask for several answers."""
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events with a type each, then `[DONE]`."""
+        """Yield server-sent events with a type each, then `[DONE]`."""
         answer = turn.choices[0]
         empty = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         yield _event("message-start", id=_id(turn), delta={"message": empty})
@@ -51,7 +51,7 @@ class CohereVendor:
         yield b"data: [DONE]\n\n"
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """The answer as one object."""
+        """Return the answer as one object."""
         answer = turn.choices[0]
         message: dict[str, Any] = {"role": "assistant"}
         if answer.calls:
@@ -67,15 +67,15 @@ class CohereVendor:
         }
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """Cohere's error envelope."""
+        """Return Cohere's error envelope."""
         return {"id": "scripted", "message": message}
 
     def error_frame(self, message: str) -> bytes:
-        """A `message-end` with the finish reason `ERROR`."""
+        """Return a `message-end` with the finish reason `ERROR`."""
         return _event("message-end", delta={"finish_reason": "ERROR", "error": message})
 
     def malformed_frame(self) -> bytes:
-        """An event that breaks off in the middle of its JSON."""
+        """Return an event that breaks off in the middle of its JSON."""
         return b'event: content-delta\ndata: {"type":"content-delta","delta":{"mess\n\n'
 
 

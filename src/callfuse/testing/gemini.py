@@ -32,7 +32,7 @@ def wants_array(path: str, query: bytes) -> bool:
 
 
 def signed_text(name: Any, args: Any) -> str:
-    """The text of a call that its signature covers."""
+    """Return the text of a call that its thought signature covers."""
     return f"{name} {orjson.dumps(args or {}, option=orjson.OPT_SORT_KEYS).decode()}"
 
 
@@ -47,7 +47,7 @@ class GeminiVendor:
         return path.endswith(METHODS)
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        """Return the calls and results at the end of the conversation; both empty if it ends otherwise."""
         contents = objects(body.get("contents"))
         end = len(contents)
         while end and contents[end - 1].get("role") != "model":
@@ -65,13 +65,13 @@ class GeminiVendor:
         return (calls if results else ()), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """The request's `candidateCount`."""
+        """Return the request's `candidateCount`."""
         config = body.get("generationConfig")
         count = config.get("candidateCount") if isinstance(config, dict) else None
         return count if isinstance(count, int) and count > 0 else 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events with CRLF, one part per chunk, the candidates in turn; calls come whole."""
+        """Yield server-sent events with CRLF, one part per chunk, the candidates in turn; calls come whole."""
         so_far = {"promptTokenCount": turn.usage.input_tokens, "totalTokenCount": turn.usage.input_tokens}
         streams = (_candidates(turn, *choice) for choice in enumerate(turn.choices))
         for round_of_candidates in zip_longest(*streams):
@@ -80,7 +80,7 @@ class GeminiVendor:
                 yield self._frame({"candidates": [candidate], "usageMetadata": usage, **_head(turn)})
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """A `GenerateContentResponse`."""
+        """Return the answer as a `GenerateContentResponse`."""
         candidates = [
             _candidate(index, [*_thoughts(answer, [answer.thinking]), *_parts(turn, index, answer, [answer.text])])
             | {"finishReason": answer.finish or "STOP"}
@@ -89,15 +89,15 @@ class GeminiVendor:
         return {"candidates": candidates, "usageMetadata": _usage(turn.usage), **_head(turn)}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """Google's error envelope."""
+        """Return Google's error envelope."""
         return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}}
 
     def error_frame(self, message: str) -> bytes:
-        """An error in place of a chunk."""
+        """Return an error in place of a chunk."""
         return self._frame(self.error(503, message))
 
     def malformed_frame(self) -> bytes:
-        """A chunk that breaks off in the middle of its JSON."""
+        """Return a chunk that breaks off in the middle of its JSON."""
         return b'data: {"candidates": [{"content": {"parts": [{"text": "bro\r\n\r\n'
 
     def _frame(self, payload: dict[str, Any]) -> bytes:
@@ -113,16 +113,16 @@ class GeminiArrayVendor(GeminiVendor):
         self._before = b"["
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """One element per frame, each after its separator, then the closing bracket."""
+        """Yield one element per frame, each after its separator, then the closing bracket."""
         yield from super().frames(turn)
         yield b"\n]"
 
     def error_frame(self, message: str) -> bytes:
-        """An error in place of an element, then the closing bracket."""
+        """Return an error in place of an element, then the closing bracket."""
         return super().error_frame(message) + b"\n]"
 
     def malformed_frame(self) -> bytes:
-        """An element that breaks off in the middle of its JSON."""
+        """Return an element that breaks off in the middle of its JSON."""
         return self._next() + b'{\n  "candidates": [\n    {\n      "content": {\n        "par'
 
     def _frame(self, payload: dict[str, Any]) -> bytes:
@@ -139,7 +139,7 @@ def _of(contents: list[dict[str, Any]], kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _response_text(response: Any) -> str:
-    """The texts in a response object, one to a line."""
+    """Return the texts in a response object, one per line."""
     if isinstance(response, dict):
         return "\n".join(map(_response_text, response.values()))
     if isinstance(response, list):

@@ -30,7 +30,7 @@ class InteractionsVendor:
         return PATH.search(path) is not None
 
     def last_round(self, body: Json) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        """Return the calls and results at the end of the conversation; both empty if it ends otherwise."""
         steps = steps_of(body.get("input"))
         end = len(steps)
         while end and steps[end - 1].get("type") == "function_result":
@@ -47,11 +47,11 @@ class InteractionsVendor:
         return (calls if results else ()), results
 
     def choice_count(self, body: Json) -> int:
-        """Always 1."""
+        """Return 1: a request cannot ask for several answers."""
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events from `interaction.created` to `interaction.completed`, then `[DONE]`."""
+        """Yield server-sent events from `interaction.created` to `interaction.completed`, then `[DONE]`."""
         (answer,) = turn.choices
         head = _head(turn)
         yield _event("interaction.created", interaction=head | {"status": "in_progress"})
@@ -66,26 +66,26 @@ class InteractionsVendor:
         yield b"data: [DONE]\n\n"
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """An interaction."""
+        """Return the answer as an interaction."""
         (answer,) = turn.choices
         ended = {"status": _status(answer), "usage": _usage(turn.usage), "steps": list(_whole_steps(turn, answer))}
         return _head(turn) | ended
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """The API's error envelope."""
+        """Return the API's error envelope."""
         return {"error": {"code": str(status), "message": message}}
 
     def error_frame(self, message: str) -> bytes:
-        """An `error` event."""
+        """Return an `error` event."""
         return _event("error", error={"code": "503", "message": message})
 
     def malformed_frame(self) -> bytes:
-        """An event that breaks off in the middle of its JSON."""
+        """Return an event that breaks off in the middle of its JSON."""
         return b'event: step.delta\ndata: {"event_type":"step.delta","index":0,"del\n\n'
 
 
 def steps_of(spoken: Any) -> list[dict[str, Any]]:
-    """The steps of an input, which may also be a text or a list of contents."""
+    """Return the steps of an input, which may also be a text or a list of contents."""
     steps = objects(spoken)
     if isinstance(spoken, str) or (steps and all(step.get("type") in ("text", "image") for step in steps)):
         return [{"type": "user_input", "content": spoken}]
@@ -101,7 +101,7 @@ def _event(kind: str, **more: Any) -> bytes:
 
 
 def interaction_id(turn: Turn) -> str:
-    """The id of an answer."""
+    """Return the id of an answer."""
     return f"v1_scripted_{turn.request.number}"
 
 
@@ -129,7 +129,7 @@ def _whole_steps(turn: Turn, answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _stream_steps(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each step as it opens, with the deltas that fill it."""
+    """Yield each step as it opens, with the deltas that fill it."""
     if answer.thinking:
         summary = {"type": "thought_summary", "content": {"type": "text", "text": answer.thinking}}
         signed = {"type": "thought_signature", "signature": signature_for(interaction_id(turn), answer.thinking)}
@@ -159,7 +159,7 @@ class StepMemory:
         self._upto: dict[str, list[dict[str, Any]]] = {}
 
     def recall(self, body: Json) -> dict[str, Any] | None:
-        """The body with the stored conversation that it continues in front; None if that is unknown."""
+        """Return the body with the stored conversation that it continues put in front; None if that is unknown."""
         place = str(body.get(PLACE) or "")
         if not place:
             return dict(body)

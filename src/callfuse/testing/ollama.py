@@ -25,15 +25,15 @@ class OllamaVendor:
         return path.endswith("/api/chat")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        """Return the calls and results at the end of the conversation; both empty if it ends otherwise."""
         return last_tool_round(body, _calls)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """Always 1."""
+        """Return 1: a request cannot ask for several answers."""
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """A line for each piece of thinking or text and for each call, then the `done` line."""
+        """Yield a line for each piece of thinking or text and for each call, then the `done` line."""
         answer = turn.choices[0]
         for piece in turn.pieces(answer.thinking):
             yield _line(turn, {"content": "", "thinking": piece})
@@ -44,7 +44,7 @@ class OllamaVendor:
         yield _line(turn, {"content": ""}, **_end(turn))
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """The answer as one object."""
+        """Return the answer as one object."""
         answer = turn.choices[0]
         message: dict[str, Any] = {"role": "assistant", "content": answer.text}
         if answer.thinking:
@@ -54,15 +54,15 @@ class OllamaVendor:
         return _head(turn) | {"message": message} | _end(turn)
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """Ollama's error envelope."""
+        """Return Ollama's error envelope."""
         return {"error": message}
 
     def error_frame(self, message: str) -> bytes:
-        """An error in place of a line."""
+        """Return an error in place of a line."""
         return dumps({"error": message}) + b"\n"
 
     def malformed_frame(self) -> bytes:
-        """A line that breaks off in the middle of its JSON."""
+        """Return a line that breaks off in the middle of its JSON."""
         return b'{"model":"broken","message":{"role":"assistant","content":"bro\n'
 
 
@@ -84,7 +84,8 @@ def _line(turn: Turn, message: Mapping[str, Any], **end: Any) -> bytes:
 
 
 def _call(turn: Turn, place: int, call: Call) -> dict[str, Any]:
-    """A call with its arguments as an object. Text that is not JSON becomes an empty one, as in Ollama's parsers."""
+    """Return a call with its arguments as an object. Text that is not JSON becomes an empty object, as in Ollama's
+    parsers."""
     arguments: Any = call.arguments
     if isinstance(arguments, str):
         try:

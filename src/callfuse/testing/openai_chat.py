@@ -22,16 +22,16 @@ class OpenAIChatVendor:
         return path.endswith("/chat/completions")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        """Return the calls and results at the end of the conversation; both empty if it ends otherwise."""
         return last_tool_round(body, _calls)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """The request's `n`."""
+        """Return the request's `n`."""
         n = body.get("n")
         return n if isinstance(n, int) and n > 0 else 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events: the choices in turn, the usage if the request asks for it, then `[DONE]`."""
+        """Yield server-sent events: the choices in turn, the usage if the request asks for it, then `[DONE]`."""
         options = turn.request.body.get("stream_options")
         counts = isinstance(options, dict) and options.get("include_usage") is True
 
@@ -46,7 +46,7 @@ class OpenAIChatVendor:
         yield b"data: [DONE]\n\n"
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """A `chat.completion`."""
+        """Return the answer as a `chat.completion`."""
         choices = [
             _choice(index, _finish(answer)) | {"message": _message(turn, index, answer)}
             for index, answer in enumerate(turn.choices)
@@ -54,15 +54,15 @@ class OpenAIChatVendor:
         return _envelope(turn, "chat.completion") | {"choices": choices, "usage": _usage(turn.usage)}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """OpenAI's error envelope."""
+        """Return OpenAI's error envelope."""
         return openai_error(status, message)
 
     def error_frame(self, message: str) -> bytes:
-        """An error object in place of a chunk."""
+        """Return an error object in place of a chunk."""
         return b"data: " + dumps(self.error(500, message)) + b"\n\n"
 
     def malformed_frame(self) -> bytes:
-        """A chunk that breaks off in the middle of its JSON."""
+        """Return a chunk that breaks off in the middle of its JSON."""
         return b'data: {"id":"chatcmpl-broken","choices":[{"index":0,"delta":{"content":"bro\n\n'
 
 

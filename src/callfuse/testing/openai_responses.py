@@ -33,7 +33,7 @@ class OpenAIResponsesVendor:
         return path.endswith("/responses")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls and results at the end of the conversation; both empty if it ends otherwise."""
+        """Return the calls and results at the end of the conversation; both empty if it ends otherwise."""
         items = objects(body.get("input"))
         end = len(items)
         while end and str(items[end - 1].get("type")) in RESULTS:
@@ -46,30 +46,30 @@ class OpenAIResponsesVendor:
         return (calls if results else ()), results
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """Always 1."""
+        """Return 1: a request cannot ask for several answers."""
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Server-sent events from `response.created` to the terminal one, numbered from 0."""
+        """Yield server-sent events from `response.created` to the terminal one, numbered from 0."""
         for number, event in enumerate(_events(turn)):
             payload = {"type": event["type"], "sequence_number": number} | event
             yield b"event: " + event["type"].encode() + b"\ndata: " + dumps(payload) + b"\n\n"
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """A `response`."""
+        """Return the answer as a `response`."""
         return _final_response(turn, [item for item, _ in _items(turn)])
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """OpenAI's error envelope."""
+        """Return OpenAI's error envelope."""
         return openai_error(status, message)
 
     def error_frame(self, message: str) -> bytes:
-        """An `error` event."""
+        """Return an `error` event."""
         payload = {"type": "error", "sequence_number": 0, "code": "server_error", "message": message, "param": None}
         return b"event: error\ndata: " + dumps(payload) + b"\n\n"
 
     def malformed_frame(self) -> bytes:
-        """An event that breaks off in the middle of its JSON."""
+        """Return an event that breaks off in the middle of its JSON."""
         return b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","delta":"bro\n\n'
 
 
@@ -84,7 +84,7 @@ def _call(item: Mapping[str, Any]) -> Call:
 
 
 def response_id(turn: Turn) -> str:
-    """The id of an answer."""
+    """Return the id of an answer."""
     return f"resp_scripted_{turn.request.number}"
 
 
@@ -139,7 +139,7 @@ def _events(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def _opening_item(item: dict[str, Any]) -> dict[str, Any]:
-    """An item in the event that begins it."""
+    """Return an item as it stands in the event that opens it."""
     empty: dict[str, Any] = {"message": {"content": []}, "reasoning": {"summary": []}}.get(
         item["type"], {"arguments": ""}
     )
@@ -147,7 +147,7 @@ def _opening_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(turn: Turn) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each complete item, with the events between its begin and its end."""
+    """Yield each complete item, with the events between its beginning and its end."""
     (answer,) = turn.choices
     number = turn.request.number
     after = f"_{number}_%d_r0" if answer.thinking else f"_{number}_%d"

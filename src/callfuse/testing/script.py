@@ -104,22 +104,24 @@ class Fault:
 
     @classmethod
     def http(cls, status: int, message: str = "the scripted vendor failed as it was told to") -> "Fault":
-        """An HTTP error in the vendor's own envelope, before anything of an answer."""
+        """Return a fault that is an HTTP error in the vendor's own envelope, before any part of an answer."""
         return cls(FaultKind.STATUS, status=status, message=message)
 
     @classmethod
     def cut(cls, answer: Answer, *, after_frames: int) -> "Fault":
-        """The connection ends after that many frames of `answer`; of a whole answer half is sent."""
+        """Return a fault that ends the connection after that many frames of `answer`; an unstreamed answer is half
+        sent."""
         return cls(FaultKind.CUT, answer, after_frames)
 
     @classmethod
     def error_event(cls, answer: Answer, *, after_frames: int, message: str = "Overloaded") -> "Fault":
-        """An error inside a 200 stream, after which it ends; a whole answer is an HTTP 500."""
+        """Return a fault that ends a 200 stream with an error inside it; an unstreamed answer becomes an HTTP 500."""
         return cls(FaultKind.ERROR_EVENT, answer, after_frames, message=message)
 
     @classmethod
     def malformed(cls, answer: Answer, *, after_frames: int) -> "Fault":
-        """A frame of broken JSON in the middle of `answer`, which then goes on; a whole answer is cut in two."""
+        """Return a fault that puts a frame of broken JSON in the middle of `answer`, which then continues; an
+        unstreamed answer is cut in half."""
         return cls(FaultKind.MALFORMED, answer, after_frames)
 
 

@@ -1,4 +1,4 @@
-"""Serves an ASGI app on a free loopback port during a `with` block. Needs `callfuse[serve]`.
+"""Serve an ASGI app on a free loopback port during a `with` block. Needs `callfuse[serve]`.
 
 The server runs in its own thread and event loop, so sync and async clients can use it. The port is bound before the
 server starts, so there is no race for it.

@@ -43,11 +43,11 @@ class Turn:
         return Usage(len(self.request.raw) // BYTES_PER_TOKEN, sum(map(_output_tokens, self.choices)))
 
     def call_id(self, prefix: str, choice: int, place: int, call: Call) -> str:
-        """The id of the call at index `place` of a choice: the script's own, or a made-up one."""
+        """Return the id of the call at index `place` of a choice: the script's own, or a made-up one."""
         return call.id if call.id is not None else f"{prefix}scripted_{self.request.number}_{choice}_{place}"
 
     def pieces(self, text: str) -> Iterator[str]:
-        """The text in pieces of `piece_chars`; none for an empty text."""
+        """Return the text in pieces of `piece_chars`; none for an empty text."""
         return (text[at : at + self.piece_chars] for at in range(0, len(text), self.piece_chars))
 
 
@@ -68,34 +68,34 @@ class VendorDialect(Protocol):
         """Whether requests to `path` are of this dialect."""
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """The calls whose results end the conversation, and the texts of the results. Never raises."""
+        """Return the calls whose results end the conversation, and the texts of the results. Never raises."""
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
-        """The number of answers that the request asks for."""
+        """Return the number of answers that the request asks for."""
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """The answer as a stream, frame by frame."""
+        """Yield the answer as a stream, frame by frame."""
 
     def whole(self, turn: Turn) -> dict[str, Any]:
-        """The answer as one body."""
+        """Return the answer as one body."""
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """The vendor's error envelope."""
+        """Return the vendor's error envelope."""
 
     def error_frame(self, message: str) -> bytes:
-        """An error inside a stream."""
+        """Return an error frame for the middle of a stream."""
 
     def malformed_frame(self) -> bytes:
-        """A frame whose JSON is broken."""
+        """Return a frame whose JSON is broken."""
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects in a JSON array; empty if the value is not an array."""
+    """Return the objects in a JSON array; empty if the value is not an array."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def texts(content: Any) -> str:
-    """The text of a content, which is a string or a list of parts."""
+    """Return the text of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in objects(content) if isinstance(part.get("text"), str))
@@ -116,13 +116,13 @@ def last_tool_round(
 
 
 def openai_error(status: int, message: str) -> dict[str, Any]:
-    """OpenAI's error envelope."""
+    """Return OpenAI's error envelope."""
     kind = "invalid_request_error" if 400 <= status < 500 else "server_error"
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON, as vendors write it."""
+    """Write compact JSON, as vendors do."""
     return orjson.dumps(value)
 
 
@@ -130,6 +130,7 @@ SIGNATURE_MARK = "callfuse-scripted"
 
 
 def signature_for(answer_id: str, thinking: str, place: int = 0) -> str:
-    """The signature of a thinking block of an answer; `place`: its index among the answer's thinking blocks."""
+    """Return the signature of an answer's thinking block; `place`: the block's index among the answer's thinking
+    blocks."""
     digest = sha256(thinking.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return urlsafe_b64encode(f"{SIGNATURE_MARK}|{place}|{digest}|{answer_id}".encode()).decode()

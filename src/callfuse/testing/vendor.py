@@ -141,7 +141,7 @@ class ScriptedVendor:
         return request
 
     def _broken(self, dialect: str, body: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """The rules that a request breaks; no body: it continues a response that is not stored."""
+        """Return the rules that a request breaks. No `body`: the request continues a response that is not stored."""
         if self._rules is None:
             return ()
         return (UNKNOWN_RESPONSE,) if body is None else tuple(self._rules(dialect, body))
@@ -217,7 +217,7 @@ async def _send_whole(send: Send, status: int, body: bytes) -> None:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """The request's body; None if the client left before it was complete."""
+    """Read the request's body; None if the client left before it was complete."""
     pieces: list[bytes] = []
     while True:
         message = await receive()
@@ -247,8 +247,8 @@ class Memory:
         self._upto: dict[str, _Items] = {}
 
     def recall(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The body with the stored conversation that it continues in front, as the model reads it; None if that is
-        unknown."""
+        """Return the body with the stored conversation that it continues put in front, as the model reads it; None if
+        that is unknown."""
         place = _place(body)
         if place and place not in self._upto and "previous_response_id" in body:
             return None
@@ -276,7 +276,7 @@ class Memory:
 
 
 def _place(body: Mapping[str, Any]) -> str:
-    """The id of the response or conversation that a request continues; empty if none."""
+    """Return the id of the response or conversation that a request continues; empty if none."""
     conversation = body.get("conversation")
     name = conversation.get("id") if isinstance(conversation, dict) else conversation
     return str(body.get("previous_response_id") or name or "")
