@@ -59,8 +59,7 @@ class Comparison:
 class _Other:
     """A known call that has been equal so far: its arguments, and the current place in them.
 
-    `members`: how many arguments matter. `node`: the current value. `lists`: the lists around that value. `at`: how
-    many of its characters have arrived.
+    `members`: how many arguments matter. `node`: the current value. `lists`: those around it. `at`: its length so far.
     """
 
     __slots__ = ("at", "lists", "members", "node", "value")
@@ -344,8 +343,7 @@ class _Nested:
         self._is_escaped = False
 
     def end(self, text: str, at: int) -> int:
-        """Return where the value that continues at `at` ends in this text; the text's end if the value does not end in
-        it."""
+        """Return where the value that continues at `at` ends in this text; else the text's end."""
         self.is_over = False
         while at < len(text):
             if self._is_escaped:

@@ -37,8 +37,7 @@ class Cycle(Detector):
     needs = facts.RETURNS
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """Return the calls of the rounds that could come next, if the newest round has come before and not all are
-        equal."""
+        """Return the calls of rounds that could come next, if the newest round came before and not all are equal."""
         rounds = timeline.rounds[: 1 + LONGEST_LAP]
         sets = [round_.signatures for round_ in rounds]
         if not sets or sets[0] not in sets[2:] or len(set(sets)) < 2:

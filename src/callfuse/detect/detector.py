@@ -82,8 +82,7 @@ class Detector(Rule):
     """The fact without which it finds nothing. It is asked only where that holds for its soft limit."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Return the soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one of
-        0 never.
+        """Return soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one never.
 
         By default the soft limit is the kind's setting, and the hard one is twice that.
         """
@@ -113,8 +112,7 @@ class RoundDetector(Detector):
 
     @abstractmethod
     def beside(self, timeline: Timeline, call: ToolCall, counted: Counted, settings: Settings) -> Evidence | None:
-        """Return the evidence with the round's earlier calls counted. Its count must not fall where any of theirs
-        grows."""
+        """Return the evidence with the round's earlier calls. Its count must not fall if a count in `counted` grows."""
 
 
 class Hindsight(Rule):
@@ -129,8 +127,7 @@ class Hindsight(Rule):
 
     @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """Yield for each round, newest first, the evidence that its results complete, or None. Later rounds are
-        ignored."""
+        """Yield for each round, newest first, the evidence that its results complete, or None."""
 
 
 class RequestRule(Rule):

@@ -183,8 +183,7 @@ class Engine:
     ) -> list[tuple[ToolCall, Finding]]:
         """Return the hardest finding of each call in a complete round that has any; it names every kind that hit.
 
-        No news frees the `refused` calls: they have had their chance. Calls behind a finding that ends the round are
-        not judged.
+        No news frees the `refused` calls: they had their chance. Calls after a finding that ends the round are skipped.
         """
         calls, hits = self._hits_of_round(calls)
         news = bool(hits) and True in map(self.is_news, calls)
@@ -230,8 +229,7 @@ class Engine:
         return self._finding(Hit(hindsight, call, evidence, soft, hard=False))
 
     def _hits_of_round(self, calls: Sequence[ToolCall]) -> tuple[Sequence[ToolCall], list[tuple[ToolCall, list[Hit]]]]:
-        """Return the judged calls of a round, and the hits on each call that has any; earlier calls count as
-        siblings."""
+        """Return the judged calls of a round, and each call that has hits; earlier calls count as siblings."""
         if not self.may_find_inside(len(calls)):
             judged = calls if self.can_fire else filter(is_long, calls)
             return calls, [(call, hits) for call in judged if (hits := self._hits_of(call))]

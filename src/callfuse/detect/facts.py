@@ -1,7 +1,6 @@
 """The facts without which detectors cannot fire: each detector names a fact, and runs only where the fact holds.
 
-A fact bounds a count from above: where it does not hold for a count, no evidence reaches that count. Most requests end
-here.
+A fact bounds a count from above: if it does not hold for a count, no evidence reaches that. Most requests end here.
 """
 
 import re
@@ -302,8 +301,7 @@ def _alike(facts: Facts, least: int) -> bool:
 
 
 def _may_be_alike(one: PastCall, other: PastCall) -> bool:
-    """Whether two calls may have brought the same: their results are equal, or short with equal ends. Calls with a
-    single argument each must have the same argument."""
+    """Whether two results are equal, or short with equal ends. Two calls' only arguments must not differ."""
     mine, theirs = _only_argument(one.call.arguments), _only_argument(other.call.arguments)
     if mine is not None and theirs is not None and mine != theirs:
         return False  # as in most pairs, and cheaper than outcomes
@@ -347,8 +345,7 @@ def _cut_off(facts: Facts, least: int) -> bool:
 
 
 def _unknown(facts: Facts, least: int) -> bool:
-    """Whether `least` calls in a row may have been of unknown tools. Only some rounds are looked at, so close together
-    that no such streak fits between two."""
+    """Whether `least` calls in a row may be of unknown tools. Looks at some rounds; no streak fits between them."""
     between = 0
     for at, round_ in enumerate(facts.rounds):
         between += len(round_.calls)

@@ -50,8 +50,7 @@ class NoEffect(Hindsight):
 
 
 class _OneResult(NamedTuple):
-    """A call with its result, its number among all calls, and whether anything changed since the previous equal
-    call."""
+    """A call with its result, its number among all calls, and whether anything changed since the one before."""
 
     number: int
     call: PastCall

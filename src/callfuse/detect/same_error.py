@@ -41,8 +41,7 @@ class SameError(Hindsight):
     needs = facts.FAILURES
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """Yield for each round the rounds up to it with the same error; None if too few, or if its own result is
-        unknown.
+        """Yield for each round the rounds up to it with its error; None if too few, or if its result is unknown.
 
         One walk serves all rounds of a streak: the failures up to a round are also among those of the next round.
         """

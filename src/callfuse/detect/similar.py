@@ -112,8 +112,7 @@ def _rounds(timeline: Timeline, call: ToolCall, settings: Settings) -> Sequence[
 
 
 def _most_like(timeline: Timeline, later: ToolCall, round_: Round, settings: Settings) -> tuple[float, PastCall] | None:
-    """Return the round's call that is most like a later call, and their likeness. The order of calls does not
-    matter."""
+    """Return the round's call that is most like a later call, and their likeness, whatever the order of calls."""
     if len(round_.calls) == 1:
         (one,) = round_.calls
         return (_alike(timeline, settings, later, one.call), one) if one.full_name == later.full_name else None

@@ -98,8 +98,7 @@ def near_limit(spent: Spent, limits: BudgetLimits, now: float) -> Near | None:
 
 
 def _with_pending(spent: Spent, unit: Unit, now: float) -> int:
-    """Return how much is spent with the pending call: it adds one to calls; what it costs otherwise is not known
-    yet."""
+    """Return how much is spent with the pending call, which adds one to calls; its other costs are unknown yet."""
     return spent.amount(unit, now) + (unit is Unit.CALLS)
 
 

@@ -36,8 +36,7 @@ def newest_calls(timeline: Timeline) -> list[ToolCall]:
 
 
 def pauses(timeline: Timeline, settings: Settings) -> Set[int]:
-    """Return the indices of rounds that are followed by a pause too long for one streak; unknown times count as
-    recent."""
+    """Return the indices of rounds followed by a pause too long for one streak; unknown times count as recent."""
     return timeline.memoized(_pauses, settings)
 
 
