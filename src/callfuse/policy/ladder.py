@@ -98,8 +98,7 @@ class Foreseen(Found, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision about a pending call: its finding, the rung (None lets the call pass), its step on the ladder, from
-    1.
+    """The decision on a pending call: its finding, the rung (None lets it pass), its step on the ladder, from 1.
 
     `first` says whether the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and
     `step` is the one on which the streak stood before and goes on standing, 0 if none. `finding_id`: by which logs,
@@ -195,8 +194,7 @@ class DetectorCaps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CappedLadder:
-    """A ladder for a finding: its rungs, as its kind's caps leave them below the hard limit (`below`), and as they
-    leave them for this finding (`now`)."""
+    """A ladder for a finding: its rungs, and what the kind's caps leave of them `below` the hard limit, and `now`."""
 
     rungs: Ladder
     below: Ladder

@@ -16,8 +16,7 @@ TYPO: Final = 90
 
 
 def nearest(name: str, names: Collection[str], *, typo_only: bool = False) -> str | None:
-    """Return the most similar of `names`, in any case: as a whole, else by its best part; None if none is similar
-    enough.
+    """Return the most similar of `names`, in any case: as a whole, else by its best part; None if none is similar.
 
     `typo_only`: only a name that `name` is certainly a typing error of.
     """

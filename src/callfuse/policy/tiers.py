@@ -119,8 +119,7 @@ def merge_tiers(base: BaseModel, tiers: Iterable[Tier]) -> dict[str, Any]:
 
 
 def origin(key: str, tiers: Iterable[Tier]) -> str | None:
-    """Return the name of the highest tier that sets a key (`detectors.cycle`: a key of a section); None if none
-    does."""
+    """Return the name of the highest tier that sets a key (`detectors.cycle`: a key of a section), or None."""
     section, _, inner = key.partition(".")
     found = None
     for tier in tiers:
