@@ -96,8 +96,7 @@ class Finding:
         return self.stretch.part
 
     def given(self, digest: bytes) -> "Finding":
-        """Return the finding once the pending call has brought an outcome with this digest: a different digest is
-        news."""
+        """Return the finding once the pending call has an outcome with this digest: a different digest is news."""
         if digest == self.stretch.last_digest or not self.stretch.last_digest:
             return self
         return replace(self, stretch=self.stretch._replace(compared=False))

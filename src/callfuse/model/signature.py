@@ -228,8 +228,7 @@ def is_rounded(arguments: Any) -> bool:
 
 
 def _canonical(value: Any, *, rounded: bool) -> bytes:
-    """Return a value of any depth in canonical form. `rounded`: the value comes from the fast parser, which rounds wide
-    integers."""
+    """Return a value of any depth in canonical form. `rounded`: read by the fast parser, which rounds wide integers."""
     out = bytearray()  # no list: what orjson writes takes 4 KB while it lives
     left: list[Any] = [value]  # what is still to be written, last first; bytes are written as they are
     while left:

@@ -187,8 +187,7 @@ class Timeline:
         return self._window[1]
 
     def news(self, index: int, size: int) -> frozenset[Signature]:
-        """Return the signatures of round `index` (0 is the newest) that are not in the `size`-round window before the
-        round."""
+        """Return the signatures of round `index` (0 is the newest) that the window of `size` rounds before it lacks."""
         if index >= len(self.rounds):
             return frozenset()
         known = self._news.get((index, size))
