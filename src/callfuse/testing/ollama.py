@@ -84,8 +84,7 @@ def _line(turn: Turn, message: Mapping[str, Any], **end: Any) -> bytes:
 
 
 def _call(turn: Turn, place: int, call: Call) -> dict[str, Any]:
-    """Return a call with its arguments as an object. Text that is not JSON becomes an empty object, as in Ollama's
-    parsers."""
+    """Return a call with its arguments as an object: empty if they are not JSON, as in Ollama's parsers."""
     arguments: Any = call.arguments
     if isinstance(arguments, str):
         try:

@@ -109,8 +109,7 @@ class Fault:
 
     @classmethod
     def cut(cls, answer: Answer, *, after_frames: int) -> "Fault":
-        """Return a fault that ends the connection after that many frames of `answer`; an unstreamed answer is half
-        sent."""
+        """Return a fault that ends the connection after that many frames; an unstreamed answer is half sent."""
         return cls(FaultKind.CUT, answer, after_frames)
 
     @classmethod
@@ -120,8 +119,7 @@ class Fault:
 
     @classmethod
     def malformed(cls, answer: Answer, *, after_frames: int) -> "Fault":
-        """Return a fault that puts a frame of broken JSON in the middle of `answer`, which then continues; an
-        unstreamed answer is cut in half."""
+        """Return a fault that puts a frame of broken JSON in the middle of `answer`; an unstreamed one is halved."""
         return cls(FaultKind.MALFORMED, answer, after_frames)
 
 

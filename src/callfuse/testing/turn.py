@@ -130,7 +130,6 @@ SIGNATURE_MARK = "callfuse-scripted"
 
 
 def signature_for(answer_id: str, thinking: str, place: int = 0) -> str:
-    """Return the signature of an answer's thinking block; `place`: the block's index among the answer's thinking
-    blocks."""
+    """Return the signature of an answer's thinking block; `place`: its index among the answer's thinking blocks."""
     digest = sha256(thinking.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return urlsafe_b64encode(f"{SIGNATURE_MARK}|{place}|{digest}|{answer_id}".encode()).decode()
