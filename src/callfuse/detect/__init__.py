@@ -1,4 +1,4 @@
-"""What a loop is: one pure file a detector, and the engine that runs them.
+"""Find loops in tool calls: one pure module per detector, and the engine that runs them.
 
 `registry` lists the detectors. Nothing here reads a clock, waits or logs: a timeline, a pending call and settings in,
 findings out.

@@ -1,7 +1,7 @@
 """`error_rate`: most of the last results are errors, whatever they are and whatever was called. Off by default.
 
-Judged when results are known, and told with the last of them. Errors that waiting mends, a person's refusals, results
-that are not known and calls that were withheld do not count. A pause begins anew.
+Judged when results are known, and reported with the last of them. Errors that waiting mends, a person's refusals,
+unknown results and withheld calls do not count. A pause starts the count anew.
 """
 
 from collections import deque

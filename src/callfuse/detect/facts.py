@@ -68,9 +68,9 @@ class ResultFact:
     """A condition that a timeline must meet before results can be evidence.
 
     `holds(facts, least)`: whether any results of these rounds could have a count of `least`; False is certain.
-    `in_newest`: whether the results of the newest round could complete it, whatever the count. `unlisted`: only where
-    the request does not list its tools. `any_arguments`: any call of the newest round's tools goes on in the same way;
-    otherwise only one that the evidence has.
+    `in_newest`: whether results of the newest round could complete the loop, whatever the count. `unlisted`: only if
+    the request does not list its tools. `any_arguments`: any call of the newest round's tools continues the loop;
+    otherwise only a call that equals one of the evidence's.
     """
 
     holds: Callable[[Facts, int], bool]

@@ -1,6 +1,6 @@
 """`failing_tool`: a tool fails in the same way each time it is called, whatever succeeds in between.
 
-An edit dies of one traceback while the shell goes on. Judged when results are known, and told with the last of them.
+For example, every edit fails while the shell works. Judged when results are known, and reported with the last of them.
 The tool's successes end the streak, and so do its other failures, pauses, and any change: a test that fails after each
 edit is no broken tool (`no_effect` looks at its results). Shells are left out: there the command fails, not the tool.
 Errors are compared as in `same_error`; where most of them are short and name something new, twice as many are needed

@@ -60,7 +60,7 @@ class Kind:
 
     `seen` ends a sentence that begins with 'this is'; it may have the placeholders `{count}`, `{tool}`, `{lap}` and
     `{confidence}`. `seen_in_answer` is that of calls that all stand in one answer; empty: the same. `seen_uncompared`
-    is what is left of `seen` where results are not known to be the same, `seen_returned` that of a call that comes back
+    is used in place of `seen` where results are not known to be equal, `seen_returned` for a call that comes back
     after its block, not in a row; empty: the same. `suggestion` is a sentence on what to try.
 
     `limit`: its soft limit in the section `detectors`; None for a kind whose limits are settings of their own:

@@ -3,7 +3,7 @@
 A detail is white space, capitals, a comment in a command, an `echo` before it; or one argument among others, as a
 number of the attempt, a reason, a time: what differs in nothing else, and brings a result of some length that is the
 same each time, does not depend on it. Judged when results are known, among the calls of one tool, whatever others do in
-between. Of what changes something only the white space is a detail; what waits or acts on a screen says nothing.
+between. In a call that changes something only white space is a detail; calls that wait or act on a screen do not count.
 """
 
 import re

@@ -1,10 +1,10 @@
 """`no_effect`: the same call brings the same result after each of several changes. Off by default.
 
-A program is edited and run, and fails as before, six times: what was edited may not be what runs. Judged when results
-are known, and told with the last of them. Results are equal if they are as they came, numbers included (of an error
-those in the text that is kept), within `WITHIN` calls. A change is a successful call that changes something
-(`effect_of`), another one than that; there is one before at least half of the results. Empty results say nothing, nor
-does what waits, nor what has been read: it may have nothing to do with what was changed.
+A program is edited and run, and fails as before, six times: perhaps another file runs than is edited. Judged when
+results are known, and reported with the last of them. Results within `WITHIN` calls are compared as they came, with
+their numbers (for errors, those in the kept text). A change is a successful call that changes something (`effect_of`),
+other than the judged call; at least half of the results must follow one. Empty results, calls that wait and reads do
+not count: what is read may have nothing to do with the change.
 """
 
 from collections.abc import Iterator
