@@ -100,10 +100,10 @@ class Foreseen(Found, Protocol):
 class Verdict:
     """The decision on a pending call: its finding, the rung (None lets it pass), its step on the ladder, from 1.
 
-    `first` says whether the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and
-    `step` is the one on which the streak stood before and goes on standing, 0 if none. `finding_id`: by which logs,
-    events and feedback name the finding; empty where nobody needs that. `begins`: the round before has no finding, and
-    no call before it in its round: a streak, which is one loop, begins with it.
+    `first`: the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and `step` is where
+    the streak stays, 0 if none. `finding_id`: the finding's name in logs, events and feedback; empty if nobody
+    needs it. `begins`: a streak, which is one loop, begins with this call: neither the round before nor an earlier call
+    of its round has a finding.
     """
 
     call: ToolCall
