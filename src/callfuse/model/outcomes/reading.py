@@ -380,7 +380,7 @@ def _has_error(value: dict[str, Any]) -> bool:
 
 
 def _is_pending(value: dict[str, Any]) -> bool:
-    """Whether an object says that work goes on: by its state, or by a field that says that it is not done."""
+    """Whether an object says that work still runs: by its state, or by a field that says that it is not done."""
     states = {said.replace(" ", "_") for said in _words(value, "status", "state")}
     if (
         states & _RUNNING
@@ -395,7 +395,7 @@ def _is_pending(value: dict[str, Any]) -> bool:
 
 
 def _is_state(key: str, said: Any) -> bool:
-    """Whether a field of a short object says that work goes on: `"job_status": "queued"`, `"ready": "0/3"`."""
+    """Whether a field of a short object says that work still runs: `"job_status": "queued"`, `"ready": "0/3"`."""
     if not isinstance(said, str) or len(said) > _MAX_STATE_WORD:
         return False
     if _NOT_BEGUN.fullmatch(said):
