@@ -97,7 +97,7 @@ class _Walk:
         self._rounds, self._known, self._failures = [], [0], {}
 
     def _tells(self, call: PastCall) -> bool:
-        """Whether a call counts: it does not wait, this kind is on for its tool, and it is not a new note."""
+        """Whether a call counts: the kind is on, it does not wait, is no new note, and has a known outcome if it recurs."""
         tool = self._settings.for_tool(call.full_name)
         own = tool.settings
         if not (own.enabled and _limit(own)) or polls(call.call, self._settings):
