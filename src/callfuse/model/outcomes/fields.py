@@ -87,8 +87,8 @@ def _may_change(shape: bytes) -> bool:
 
 @remembered(entries=4096, longest=_LONGEST)
 def _changes(before: bytes) -> bool | None:
-    """Whether the field whose name ends this text has a value that changes. None: only if the value is a time in seconds
-    or milliseconds."""
+    """Whether the field whose name ends this text has a value that changes. None: only if the value is a time in
+    seconds or milliseconds."""
     name = before.rstrip(_QUOTES).translate(_LETTERS)
     name = name[name.rfind(b"\n") + 1 :]
     words = [word.lower() for word in _WORD.findall(name.decode("ascii"))]
