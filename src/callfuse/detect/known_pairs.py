@@ -97,7 +97,7 @@ class _Walk:
         self._rounds, self._known, self._failures = [], [0], {}
 
     def _tells(self, call: PastCall) -> bool:
-        """Whether a call counts: it does not wait, is no new note, its limit is on, and a recurring one has an outcome."""
+        """Whether a call counts: the limit is on, it does not wait, is no new note and, if repeated, has an outcome."""
         tool = self._settings.for_tool(call.full_name)
         own = tool.settings
         if not (own.enabled and _limit(own)) or polls(call.call, self._settings):
