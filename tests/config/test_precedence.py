@@ -57,7 +57,11 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "runaway_finish": ("off", "observe", "warn"),
     "blown": ("from the file", "from the environment", "from the keyword"),
 }
-NEEDED = {"money": "    prices: {gpt: {input: 1, output: 1}}\n", "tls_key": "  tls_certificate: cert.pem\n"}
+NEEDED = {
+    "money": "    prices: {gpt: {input: 1, output: 1}}\n",
+    "period": "    by: credential\n",
+    "tls_key": "  tls_certificate: cert.pem\n",
+}
 """The lines of a file without which a key means nothing."""
 NUMBERS = (21, "22", 23)
 TYPES = {path: field.annotation for path, field in leaves()}

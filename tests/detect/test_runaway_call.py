@@ -45,9 +45,8 @@ def test_it_can_be_turned_off() -> None:
     assert found(RUNS_AWAY, detectors={"runaway": False}) == []
     assert found(RUNS_AWAY, per_tool={"wr*": {"detectors": {"runaway": False}}}) == []
     assert found(RUNS_AWAY, per_tool={"read": {"detectors": {"runaway": False}}}) == [("runaway", True)]
-    with pytest.raises(
-        ValueError, match=r"use false, true, or a mapping \(arguments, text, reasoning, most, most_hard\) \["
-    ):
+    parts = r"\(arguments, text, reasoning, finish, most, most_hard\)"
+    with pytest.raises(ValueError, match=rf"use false, true, or a mapping {parts} \["):
         LoopSettings.model_validate({"detectors": {"runaway": 5}})
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from benchmarks import fleet
 
 from callfuse import CallFuseMiddleware
 from callfuse.testing import Answer, Call, ScriptedVendor, VendorRequest, served
@@ -207,9 +208,15 @@ def _chat(block: Block, world: World, folder: Path) -> str:
     return block.text
 
 
+def _fleet(block: Block, world: World, folder: Path) -> str:
+    """The calculation for the streams that the page names."""
+    return "\n".join(fleet.report(fleet.Load(1_000_000, 30, 20), fleet.Figures()))
+
+
 Prints = Callable[[Block, World, Path], str]
 PRINTED: Mapping[tuple[str, str], Prints] = {
     **started.PRINTED,
+    ("docs/fleet.md", "1,000,000 streams"): _fleet,
     ("README.md", "Without callfuse"): _demo,
     ("docs/agents.md", "callfuse: 3 exchanges"): _of_the_command_before,
     ("docs/index.md", "1  search_web"): _demo,

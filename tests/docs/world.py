@@ -160,7 +160,8 @@ def opened() -> Iterator[World]:
         if redis.program() is not None:
             store = stack.enter_context(contextmanager(redis.running)()).url
         env = World(vendor, "", store).environment(home)
-        guard = stack.enter_context(started(f"callfuse serve --port 0 --upstream {vendor}", env, home))
+        keeping = {**env, "CALLFUSE_ADMIN_KEEP_EXCHANGES": "true"}
+        guard = stack.enter_context(started(f"callfuse serve --port 0 --upstream {vendor}", keeping, home))
         run_agent(guard.url, "gpt-4o", asked="Where is order 7?", session=DESK)
         run_agent(guard.url, "stubborn", session="ID")
         world = World(vendor, guard.url, store)

@@ -104,12 +104,16 @@ def said_of(key: str, tier: int) -> Any:
     return MODES[value] if key == "mode" else value
 
 
+OF_BUDGETS_OWN = {"money", "period"}
+"""Keys that need others, prices and `by: credential`: `tests/policy/test_spending.py`."""
+
+
 def test_every_key_of_a_tier_is_here() -> None:
     """Those of models and tools, and those within their sections."""
     kinds = {key.partition(".")[2] for key in VALUES if key.startswith("detectors.")}
     assert kinds == set(SomeDetectors.model_fields)
     of_budget = {key.partition(".")[2] for key in VALUES if key.startswith("budget.")}
-    assert of_budget == set(SomeBudget.model_fields) - {"money"}  # which needs prices: tests/policy/test_spending.py
+    assert of_budget == set(SomeBudget.model_fields) - OF_BUDGETS_OWN
     keys = {*ModelSettings.model_fields, *ToolSettings.model_fields} - {"detectors", "error_messages", "budget"}
     assert {key for key in VALUES if "." not in key} == keys
     assert all(
