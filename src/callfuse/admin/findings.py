@@ -64,7 +64,8 @@ class FindingsPage:
             raise NoStore(str(problem)) from None
         keeper = self._keeper
         kept = {"in": keeper.place, "days": keeper.keep_days, "dropped": keeper.dropped, "alone": keeper.alone}
-        return JSONResponse({"now": time.time(), "from": query.begin, "by": _by(query), **listed, "kept": kept})
+        by = "loop" if query.by_loop else "finding"
+        return JSONResponse({"now": time.time(), "from": query.begin, "by": by, **listed, "kept": kept})
 
     async def _as_csv(self, query: FindingsQuery) -> Response:
         body = await self._keeper.ask(lambda table: _csv(query, table))
@@ -86,10 +87,6 @@ class FindingsPage:
             raise UnknownFindingId("no finding with this id is kept: the id is wrong, or the finding is too old")
         known = await changeable(self._middleware, self._access, found["session"])
         return JSONResponse({**found, **known, "is_kept": True})
-
-
-def _by(query: FindingsQuery) -> str:
-    return "loop" if query.by_loop else "finding"
 
 
 def _session_of(told: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from callfuse.conversations.cut_off import MOST as MOST_CUT_OFF
-from callfuse.conversations.ledger import CutOff, KeptRound, LaneState, SessionState
+from callfuse.conversations.ledger import KeptRound, LaneState, SessionState
 from callfuse.conversations.matching import LEFT
 from callfuse.conversations.storms import MOST as MOST_COUNTED
 from callfuse.model.spent import Spent
@@ -25,6 +25,7 @@ def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> Lane
     """Return the joined state of a lane that two processes have continued. `before`: what was spent when they parted,
     None if unknown. The result has the revision of the state `there`, which it may overwrite."""
     newer = here if _last_time(here.rounds) >= _last_time(there.rounds) else there
+    cut_off = {(one.turn, one.position, one.id): one for one in (*there.cut_off, *here.cut_off)}
     blocks = here.blocks if here.blocks.time >= there.blocks.time else there.blocks
     told = {one.finding_id: one for one in (*there.told, *here.told)}
     return LaneState(
@@ -36,7 +37,7 @@ def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> Lane
         blocks=replace(blocks, count=max(there.blocks.count, here.blocks.count)),
         told=tuple(told.values()),
         storm=tuple(sorted({*there.storm, *here.storm}, key=lambda one: one.time))[-MOST_COUNTED:],
-        cut_off=_joined_cut_off(there.cut_off, here.cut_off),
+        cut_off=tuple(sorted(cut_off.values(), key=lambda one: one.time))[-MOST_CUT_OFF:],
         spent=_joined_spent(there.spent, here.spent, before),
         revision=there.revision,
     )
@@ -71,11 +72,6 @@ def _joined_rounds(there: Sequence[KeptRound], here: Sequence[KeptRound]) -> tup
 
 def _last_time(rounds: Sequence[KeptRound]) -> float:
     return max([one.time or 0.0 for one in rounds], default=0.0)
-
-
-def _joined_cut_off(there: Sequence[CutOff], here: Sequence[CutOff]) -> tuple[CutOff, ...]:
-    found = {(one.turn, one.position, one.id): one for one in (*there, *here)}
-    return tuple(sorted(found.values(), key=lambda one: one.time))[-MOST_CUT_OFF:]
 
 
 def _joined_spent(there: Spent, here: Spent, before: Spent | None) -> Spent:
