@@ -1,9 +1,6 @@
 """A run is judged call by call as on the wire: by what came before, within its turn, with the ladder moving."""
 
-import os
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,14 +8,13 @@ from hypothesis import strategies as st
 
 from callfuse.detect import Engine
 from callfuse.model import PastCall, Result, Round, Timeline, ToolCall
-from callfuse.offline.files import Reading
 from callfuse.offline.judging import Judged, judge_run
 from callfuse.offline.runs import RecordedRun
 from callfuse.policy.settings import MODES, LoopSettings, Rung
+from tests.offline.recorded import needs_recorded_runs, recorded_runs
 from tests.support.examples import more_examples
 
 SETTINGS = LoopSettings()
-TRAJECTORIES = Path(os.environ.get("TRAJECTORIES", "../shared/trajectories"))
 
 
 def run_of(*turns: list[list[str]], success: bool | None = None) -> RecordedRun:
@@ -131,17 +127,12 @@ def test_nothing_is_missed_on_the_fast_path(turns: list[list[list[str]]]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(
-    not TRAJECTORIES.is_dir(), reason=f"no recorded runs in {TRAJECTORIES} (name another in TRAJECTORIES)"
-)
+@pytest.mark.search
+@needs_recorded_runs
 def test_recorded_runs() -> None:
-    """Of real runs everything is read, all of it in order, and the fast path misses nothing."""
-    names = sorted(str(path) for path in TRAJECTORIES.glob("*.jsonl.xz"))
-    assert names
-    for name in names:
-        for run in islice(Reading([name]), 300):
-            assert isinstance(run, RecordedRun)
+    """Of real runs every call is judged, in order, and the fast path misses nothing."""
+    for runs in recorded_runs(300, step=12):
+        for run in runs:
             calls = list(judge_run(run, SETTINGS))
             assert [one.call for one in calls] == list(run.calls())
             assert places_of(calls) == slowly(run, SETTINGS)

@@ -1,8 +1,7 @@
 """Settings at a line act on exactly the runs whose score is beyond it; what they promise, their file and the report."""
 
-import os
 from fractions import Fraction
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from callfuse.config import load_config
-from callfuse.offline.files import Reading
 from callfuse.offline.judging import judge_run
 from callfuse.offline.report_text import report_tuning
 from callfuse.offline.runs import RecordedRun
@@ -30,12 +28,11 @@ from callfuse.offline.tuning import (
     tune,
 )
 from callfuse.policy.settings import LoopSettings
+from tests.offline.recorded import needs_recorded_runs, recorded_runs
 from tests.offline.tuning import run_of
 from tests.support.examples import more_examples
 
 pytestmark = pytest.mark.slow
-
-TRAJECTORIES = Path(os.environ.get("CALLFUSE_TRAJECTORIES", "../shared/trajectories"))
 
 BASES: dict[str, dict[str, Any]] = {
     "shipped": {},
@@ -103,12 +100,13 @@ def test_settings_act_where_the_score_is_beyond_the_line(
     assert first_beyond(scale, run, line, warned=warned) == first_found(run, scale.settings(line), warned=warned)
 
 
-@pytest.mark.skipif(not TRAJECTORIES.is_dir(), reason=f"no recorded runs in {TRAJECTORIES} (CALLFUSE_TRAJECTORIES)")
+@pytest.mark.search
+@needs_recorded_runs
 def test_recorded_runs() -> None:
     """The same holds for real runs, at lines through some of them."""
     scale = SCALES["shipped"]
-    for name in sorted(TRAJECTORIES.glob("*.jsonl.xz")):
-        listed = [run for run in islice(Reading([str(name)]), 40) if isinstance(run, RecordedRun) and any(run.calls())]
+    for runs in recorded_runs(40, step=16):
+        listed = [run for run in runs if any(run.calls())]
         tops = sorted(scale.steps(run, warned=True)[-1].score for run in listed)
         for line in tops[:: max(1, len(tops) // 3)]:
             settings = scale.settings(line)
