@@ -28,7 +28,7 @@ serve: $(RUNS) ## Guard a vendor: make serve UPSTREAM=https://api.openai.com (AR
 quick: $(READY) ## Run the fast tests, with few examples each; a minute or two on two cores
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m 'not slow and not search' $(ARGS)
 
-test: lint type ## Check everything: lint, types, and every test; some five minutes on two cores
+test: lint type ## Check everything: lint, types, and every test; fifteen minutes on two cores
 	$(PYTEST) $(ARGS)
 
 hosts: $(READY) ## Run the tests in real hosts, frameworks and agents, which are downloaded (2.5 GB) and kept
