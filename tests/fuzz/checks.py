@@ -4,6 +4,7 @@ In: a `Case` and a `VirtualLoop`. Out: a `Result`: its failures, each with a kin
 cause, the causes for which callfuse failed open, and the longest time for which the event loop was not free.
 
     raises      callfuse raises into the host, where the app did not
+    fault       callfuse fails open because of an error in its own code
     hangs       the exchange never ends, or a task is left behind
     unfinished  the client's answer has no end, or two
     law 1       where callfuse did not act, the bytes, status and headers are those of the app
@@ -52,6 +53,8 @@ MOST_KEPT: Final = 1_000_000
 LIMITS: Final = re.compile(r"max_(held|response)_bytes")
 """Where two are exceeded at once, either is told."""
 NUMBERS: Final = re.compile(r"\d+")
+FAULT: Final = re.compile(r"\w+(Error|Exception)\b")
+"""How the name of an exception begins a cause."""
 
 
 class ClientGone(OSError):
@@ -122,7 +125,9 @@ def check(case: Case, loop: VirtualLoop) -> Result:
             result.failures.append(Failure(f"hangs: left {left[0]}", repr(left)))
         for one in met:
             result.failures += _of_one(case, one)
-            result.fail_open += _fail_open(one)
+            causes = _fail_open(one)
+            result.fail_open += causes
+            result.failures += [Failure(f"fault: {cause}", repr(one.log)) for cause in causes if FAULT.match(cause)]
     for apart, together in zip(*runs, strict=False):  # one that left something behind has ended there
         if not (apart.may_compare and together.may_compare) or apart.client.raised or together.client.raised:
             break

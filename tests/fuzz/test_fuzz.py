@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from callfuse.asgi.stream import ClientStream
+from callfuse.guard.frames import AnswerFrames
 from callfuse.guard.guard import Guard
 from tests.fuzz.__main__ import Search
 from tests.fuzz.cases import Case, draw_case, replies_of, simpler
@@ -65,6 +66,15 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientStream, "write", write)
 
 
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guard with an error that it catches itself."""
+
+    def feed(*_: Any) -> bytes:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(AnswerFrames, "feed", feed)
+
+
 def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream to the client that waits for ever."""
 
@@ -77,10 +87,16 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "kind"),
-    [(lost_byte, "law 1: bytes"), (lost_byte, "law 2"), (raising, "raises: KeyError"), (waiting, "hangs")],
+    [
+        (lost_byte, "law 1: bytes"),
+        (lost_byte, "law 2"),
+        (raising, "raises: KeyError"),
+        (failing, "fault: KeyError"),
+        (waiting, "hangs"),
+    ],
 )
 def test_what_is_broken_is_found(search: Search, break_it: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost byte, an error that reaches the host, an exchange without an end; and the case gets smaller."""
+    """A lost byte, an error that reaches the host or fails open, an exchange without an end; and the case gets smaller."""
     break_it(monkeypatch)
     case = found_with(search, kind)
     exact = next(one.kind for one in search.check(case).failures if one.kind.startswith(kind))

@@ -131,6 +131,18 @@ def test_text_that_is_longer_than_what_is_read(kit: DialectKit, ladder: str) -> 
 
 
 @every_dialect
+@pytest.mark.parametrize("ladder", ["observe", "block"])
+def test_text_before_a_call_takes_nothing_of_what_is_read(kit: DialectKit, ladder: str) -> None:
+    """Short frames of text may pass unread, also where the vendor stores answers: else the cuts would decide."""
+    body = stream_of(kit, Answer(((Text(("x" * 300,) * 4), same_call("call_a")),)))
+    request = ask(kit, spin(), stream=True)
+    ways = [(body,), tuple(frames_of(body)), every(700, body)]
+    for limit in (2000, 2600, 4000):
+        found = [outcome(meet(request, [Reply(chunks)], ladder, max_response_bytes=limit)) for chunks in ways]
+        assert [one for one in found if one != found[0]] == []
+
+
+@every_dialect
 def test_what_a_writer_knows_of_frames_before_the_call(kit: DialectKit) -> None:
     """However many come in a chunk: here the first one says nothing of the answer, or is none that can be read."""
     calls = [same_call(f"call_{at}") for at in range(6)]

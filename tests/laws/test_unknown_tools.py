@@ -5,6 +5,7 @@ call of such a tool takes the ladder.
 """
 
 import json
+from logging import ERROR
 from typing import Any
 
 import pytest
@@ -42,6 +43,21 @@ def test_the_third_unknown_tool_is_steered(kit: DialectKit, stream: bool) -> Non
     (view,) = kit.sdk(met.body, stream=stream)
     assert view.calls == (seen(new_call("call_second")),)
     assert b"hunt" not in met.body
+
+
+@every_dialect
+@streamed_and_whole
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_an_answer_with_nothing_but_a_nameless_call(kit: DialectKit, ladder: str, stream: bool) -> None:
+    """No client can execute it, so there is nothing to judge; also in place of a call that was withheld."""
+    for said in ([], ["Hm."]):
+        nameless = reply(kit, saying(*said, called(2, " "), tag="second"), stream=stream)
+        request = ask(kit, lost(*NAMES[:2]), stream=stream)
+        alone = meet(request, [nameless], ladder)
+        assert alone.body == nameless.body
+        assert alone.log_at(ERROR) == []
+        first = reply(kit, saying(called(2, NAMES[2])), stream=stream)
+        assert meet(request, [first, nameless], ladder).log_at(ERROR) == []
 
 
 @every_dialect

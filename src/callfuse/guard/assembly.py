@@ -246,17 +246,18 @@ class Assembly:
             texts.room -= len(frame)
             if self._finder.append(frame):
                 self._left -= len(frame)
-            elif self.reader.calls or codec.is_stateful or codec.shows_call(frame):
+                continue
+            if len(frame) > self._left:  # in pieces it would not have been waited for
+                self._left = -1
+                return
+            may_call = bool(self.reader.calls) or codec.shows_call(frame)
+            if may_call:
                 self._left -= len(frame)
-                if self._left < 0:  # in pieces it would not have been waited for
-                    return
+            if may_call or codec.is_stateful:
                 if not frame.isspace() and self._reaches(frame):
                     self.rest = tuple(left) if self.is_suspect else ()
                     return
             else:
-                if len(frame) > self._left:  # in pieces it would not have been waited for
-                    self._left = -1
-                    return
                 if texts.room < 0 or (codec.repeat_mark and codec.repeat_mark in frame):
                     self._read_text(frame)
                 if self.sent is not None:
