@@ -96,7 +96,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_broken_is_found(search: Search, break_it: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lost byte, an error that reaches the host or fails open, an exchange without an end; and the case gets smaller."""
+    """A lost byte, an error in the host or inside, an exchange without an end; and the case gets smaller."""
     break_it(monkeypatch)
     case = found_with(search, kind)
     exact = next(one.kind for one in search.check(case).failures if one.kind.startswith(kind))
