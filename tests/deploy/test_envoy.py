@@ -9,7 +9,7 @@ import yaml
 
 from callfuse.cli.app import app
 from tests.deploy.files import DEPLOY, least_grace_s, loaded, settings, unknown
-from tests.envoy.envoys import filter_settings, full_duplex, needs_envoy, program, sample
+from tests.envoy.envoys import filter_settings, full_duplex, manager, needs_envoy, program, sample
 
 FOLDER = DEPLOY / "envoy"
 PORT = 8102
@@ -65,12 +65,32 @@ def test_istio_has_the_same_filter() -> None:
     assert service["spec"]["ports"][0]["port"] == PORT
 
 
+@pytest.mark.slow
+@needs_envoy
+def test_envoy_takes_istio_s_patches(tmp_path: Path) -> None:
+    """In the places of its own sample where Istio puts them."""
+    processor, limit, timeout = (
+        one["patch"]["value"] for one in documents("istio.yaml")["EnvoyFilter"]["spec"]["configPatches"]
+    )
+    config = loaded("envoy/envoy.yaml")
+    resources = config["static_resources"]
+    manager(config)["http_filters"][0] = processor
+    resources["listeners"][0] |= limit
+    manager(config)["route_config"]["virtual_hosts"][0]["routes"][0]["route"] |= timeout["route"]
+    cluster = processor["typed_config"]["grpc_service"]["envoy_grpc"]["cluster_name"]
+    resources["clusters"][0] |= {"name": cluster}
+    resources["clusters"][0]["load_assignment"]["cluster_name"] = cluster
+    file = tmp_path / "envoy.yaml"
+    file.write_text(yaml.safe_dump(config))
+    assert checked(file)[0] == 0, checked(file)[1]
+
+
 def test_envoy_gateway_says_the_same() -> None:
-    """In its own words."""
+    """In its own words; but its schema allows `failOpen` only where no body is streamed in full duplex."""
     found = documents("envoy-gateway.yaml")
     (processor,) = found["EnvoyExtensionPolicy"]["spec"]["extProc"]
     ours = filter_settings(loaded("envoy/envoy.yaml"))
-    assert (processor["failOpen"], processor["messageTimeout"]) == (ours["failure_mode_allow"], ours["message_timeout"])
+    assert (processor["failOpen"], processor["messageTimeout"]) == (False, ours["message_timeout"])
     modes = processor["processingMode"]
     assert (modes["request"]["body"], modes["response"]["body"]) == ("Buffered", "FullDuplexStreamed")
     assert processor["backendRefs"] == [{"name": found["Service"]["metadata"]["name"], "port": PORT}]
