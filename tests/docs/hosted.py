@@ -6,6 +6,7 @@ from tests.docs.blocks import Block
 from tests.hosts.pages import page
 from tests.hosts.test_mounts import CASES, MOUNTS
 from tests.hosts.test_pages import OTHERWISE
+from tests.hosts.test_ray import COMMANDS
 from tests.project.sources import PROJECT
 
 
@@ -27,4 +28,5 @@ def hosts_run(block: Block) -> bool:
 
 def hosts_type(line: str) -> bool:
     """Whether a host is started by this line, whichever page it stands on."""
-    return line in {command for _, command in CASES} or any(line in page(name).commands for name in OTHERWISE)
+    mounts = {command for _, command in CASES}
+    return line in mounts or line in COMMANDS or any(line in page(name).commands for name in OTHERWISE)

@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ PORT = "8000"
 POLL_S = 0.1
 QUIET = {"BENTOML_DO_NOT_TRACK": "true", "RAY_USAGE_STATS_ENABLED": "0"}
 """No host tells its makers of these runs."""
+FAST = {"RAY_worker_niceness": "0"}
+"""Ray's workers do not come after all other work of the machine, as they do by default: then it gives up waiting."""
 READY: dict[str, Any] = {"model": "ready", "messages": [{"role": "user", "content": "Are you there?"}]}
 NOT_YET = (404, 503)
 """What a host answers that listens before its app is there."""
@@ -36,11 +38,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def mounted(name: str, command: str, python: Path, folder: Path, *, start_s: float = 60) -> Iterator[str]:
+def mounted(
+    name: str, command: str, python: Path, folder: Path, *, start_s: float = 60, env: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Run a command of a page; yields its base URL once it listens. RuntimeError with its output if it does not.
 
     In the folder are the files of the page and those of `apps/NAME` and `apps/common`; commands are found in the
-    environment of `python`.
+    environment of `python`. `env`: more variables; they win over those in front of the command.
     """
     for source in (APPS / "common", APPS / name):
         if source.exists():
@@ -49,19 +53,22 @@ def mounted(name: str, command: str, python: Path, folder: Path, *, start_s: flo
     for path, text in page(name).files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text.replace(PORT, str(port)), encoding="utf-8")
-    env = {
+    variables, words = _split(command.replace(PORT, str(port)))
+    environment = {
         **os.environ,
         **QUIET,
+        **FAST,
         "HOME": str(folder),
         "PATH": os.pathsep.join([str(folder / "bin"), str(python.parent), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(PROJECT / "src"), str(folder)]),
         "PYTHONUNBUFFERED": "1",
+        **variables,
+        **(env or {}),
     }
-    variables, words = _split(command.replace(PORT, str(port)))
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            words, cwd=folder, env=env | variables, stdout=output, stderr=output, start_new_session=True
+            words, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
         )
     try:
         _wait_for(process, port, start_s, log)
@@ -107,4 +114,17 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
             process.wait(timeout_s)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             continue
-    # Workers of the group that outlive their parent are ended by the second signal.
+    # Workers of the group that outlive their parent are ended by the second signal, and here those of other groups.
+    for one in _session(process.pid):
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
+def _session(number: int) -> list[int]:
+    """The processes of a session, which begins with the process of that number; Ray's HAProxy is in it, for one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError):
+            if os.getsid(int(entry.name)) == number:
+                found.append(int(entry.name))
+    return found

@@ -1,4 +1,4 @@
-"""A FastAPI app with the scripted models."""
+"""A FastAPI app with the scripted models, as each replica runs it."""
 
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
@@ -6,10 +6,14 @@ from fastapi.responses import StreamingResponse
 api = FastAPI()
 
 
-@api.post("/v1/chat/completions")
-async def chat(request: Request):
-    """The scripted models; imported by the replica, which gets this function pickled."""
+@api.post("/v1/{rest:path}")
+async def answer(request: Request):
+    """The scripted models; imported by the replica, which gets this function pickled. A header names the replica, and
+    no two replicas give an answer or a call the same id."""
+    from ray import serve
     from scripted import answer
 
-    reply = await answer("/v1/chat/completions", await request.body())
-    return StreamingResponse(reply.pieces, reply.status, media_type=reply.media_type)
+    replica = serve.get_replica_context().replica_id.unique_id
+    reply = await answer(request.url.path, await request.body())
+    pieces = (piece.replace(b"_scripted_", f"_{replica}_".encode()) async for piece in reply.pieces)
+    return StreamingResponse(pieces, reply.status, {"x-replica": replica}, reply.media_type)
