@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from benchmarks import ray
 
 from tests.hosts.client import LOOPING, PATH, TOOL
 from tests.hosts.environments import asked_for, environment
@@ -119,3 +120,12 @@ def test_without_a_store_each_replica_knows_its_own(command: str, tmp_path: Path
         runs = [run_agent(client, str(number)) for number in range(AGENTS)]
     assert any(one.is_spread for one in runs)
     assert [one.executed for one in runs] == [one.in_a_row for one in runs]
+
+
+def test_the_benchmark_says_why_it_does_not_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where there is no Ray."""
+    monkeypatch.setattr(ray, "find_spec", lambda _: None)
+    ray.main([])
+    assert "Ray is not installed here" in capsys.readouterr().out
