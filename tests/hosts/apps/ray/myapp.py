@@ -10,8 +10,9 @@ api = FastAPI()
 async def answer(request: Request):
     """The scripted models; imported by the replica, which gets this function pickled. A header names the replica, and
     no two replicas give an answer or a call the same id."""
-    from ray import serve
     from scripted import answer
+
+    from ray import serve
 
     replica = serve.get_replica_context().replica_id.unique_id
     reply = await answer(request.url.path, await request.body())
