@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as NotThere
+from redis.retry import Retry
 
 PATIENCE_S = 60.0
 
@@ -87,7 +89,8 @@ class RedisServer:
 
     def client(self) -> "Redis":
         """A connection of the test's own."""
-        return Redis(port=self.port, protocol=2, password=self._password or None)
+        once = Retry(NoBackoff(), 0)  # of itself redis-py tries a server that is gone for seconds
+        return Redis(port=self.port, protocol=2, password=self._password or None, retry=once)
 
     def ask(self, *command: str | bytes | int, raw: bool = False) -> Any:
         """What it answers to a command; `raw`: as it comes, not as redis-py reads it."""
