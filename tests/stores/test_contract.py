@@ -15,7 +15,7 @@ from callfuse.stores import open_ledger, probe
 from callfuse.stores.keys import lane_key
 from callfuse.stores.redis import RedisLedger
 from tests.support.kept import TTL, lane, rounds_of, session, set_by, state
-from tests.support.redis import RedisServer
+from tests.support.redis import RedisServer, programs
 from tests.support.redis_nodes import MASTER, Watched
 
 
@@ -28,7 +28,11 @@ class Forgetful(Protocol):
         """Empty it."""
 
 
-@pytest.fixture(params=["memory", "server", "cluster", "watched"])
+KINDS = ["memory", "server", "cluster", "watched", *(["second"] if len(programs()) > 1 else [])]
+"""Stores; the second one is Redis where the others are Valkey, or the other way round."""
+
+
+@pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest) -> Forgetful | None:
     """An empty store of each kind; None for the memory of the process."""
     return None if request.param == "memory" else request.getfixturevalue(request.param)

