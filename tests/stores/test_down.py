@@ -428,6 +428,20 @@ async def test_threads_with_a_loop_each(server: RedisServer) -> None:
         assert one.told() == {}
 
 
+async def test_more_nodes_are_down_than_are_kept(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is not called down any more, as nobody would notice that it is up again."""
+    monkeypatch.setattr("callfuse.stores.connection.MOST_CIRCUITS", 2)
+    monkeypatch.setattr("callfuse.stores.server.RedisServer.place_of", lambda _, key: key)
+    async with beside(f"redis+cluster://127.0.0.1:{free_port()}") as one:
+        for number in range(3):
+            await one.ledger.read(lane(number), 0)
+    told = [(line.partition("(node ")[2].partition(")")[0], " is up again" in line) for line in lines(caplog)]
+    first, second, third = (lane_key(lane(number)) for number in range(3))
+    assert told == [(first, False), (second, False), (first, True), (third, False)]
+
+
 def test_a_probe_whose_loop_is_gone() -> None:
     """It never ends; the next loop makes one of its own."""
     one = Beside(f"redis://127.0.0.1:{free_port()}")

@@ -131,6 +131,11 @@ class RedisServer:
             calls[name.removeprefix("cmdstat_").partition("|")[0]] += stats["calls"]
         return calls
 
+    def refusals(self) -> set[str]:
+        """The codes of the errors that it has answered with, since the start or `forget`."""
+        with closing(self.client()) as client:
+            return {name.removeprefix("errorstat_") for name in client.info("errorstats")}
+
     def forget(self) -> None:
         """Empty it: keys, scripts and counts."""
         with closing(self.client()) as client:

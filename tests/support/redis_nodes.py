@@ -174,11 +174,15 @@ class Cluster:
         for node in [target, *(node for node in self.masters if node is not target)]:
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", id_)
 
-    def move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+    def move(
+        self, slot: int, source: RedisServer, target: RedisServer, between: Callable[[], None] = lambda: None
+    ) -> None:
         """Move a slot with its keys, one by one, while others may write more of them."""
         self.begin_move(slot, source, target)
+        between()
         while source.ask("CLUSTER", "COUNTKEYSINSLOT", slot):
             self.move_keys(slot, source, target, 1)
+            between()
         self.end_move(slot, target)
 
     @staticmethod
