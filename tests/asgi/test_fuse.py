@@ -17,7 +17,7 @@ import pytest
 from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
 from tests.support.asgi import Exchange, Headers, Request, drive
-from tests.support.config import settings
+from tests.support.config import PATIENT, settings
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import MARK, ask, every_dialect, reply, streamed_and_whole
 from tests.support.model import Answer, History, Round, User
@@ -56,7 +56,7 @@ class Agent:
     asked: int = 0
 
     def __post_init__(self) -> None:
-        config = settings("chance_then_block", **self.loop)
+        config = settings("chance_then_block", **self.loop) | PATIENT
         self.guards = [CallFuseMiddleware(self._vendor, config, store=self.store) for _ in range(self.workers)]
 
     @property

@@ -13,7 +13,7 @@ from tests.dialects.openai_responses.test_chains import answer, call, going_on
 from tests.dialects.openai_responses.wire import message, request, result
 from tests.laws.test_in_hindsight import LIMIT, failing, next_call
 from tests.support.asgi import JSON_REQUEST, Headers, Request, drive
-from tests.support.config import settings
+from tests.support.config import PATIENT, settings
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask, every_dialect, reply, streamed_and_whole
 from tests.support.model import Answer, Call, History, Round, User
@@ -47,7 +47,7 @@ class Talk:
     asked: int = 0
 
     def __post_init__(self) -> None:
-        config = settings(self.ladder, **self.loop)
+        config = settings(self.ladder, **self.loop) | PATIENT
         self.seen = Observed()
         self.app = ScriptedApp(())
         self.guards = [

@@ -177,7 +177,8 @@ def test_an_exchange_is_two_round_trips(server: RedisServer) -> None:
     assert calls.pop("eval") == 2, "each script is sent in full once"
     new_lanes = 3
     assert calls.pop("get") == 4 * len(session.meetings) - 2 * without_calls + new_lanes, "within scripts"
-    assert set(calls) == {"set", "client", "config"}, "to connect, and the reset of these counts"
+    connecting = {"client"}  # servers before 7.2 do not count it: they do not know what redis-py says by it
+    assert set(calls) - connecting == {"set", "config"}, "and the reset of these counts"
 
 
 def test_no_more_is_kept_for_a_request_that_makes_no_call(server: RedisServer) -> None:

@@ -1,7 +1,7 @@
 """Settings under test, and the middleware under test."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from callfuse import CallFuseMiddleware
 from callfuse.conversations.ledger import Ledger
@@ -44,6 +44,10 @@ def tool_call_loop(mode: str | list[str], **more: Any) -> dict[str, Any]:
     return {"mode": mode, **other, **more}
 
 
+PATIENT: Final = {"store_timeout_s": 60.0}
+"""A busy machine makes a store slow, and a test is not to go on without it."""
+
+
 def settings(ladder: str = "block", **more: Any) -> dict[str, Any]:
     """A configuration in the shape of the file."""
     return {"tool_call_loop": tool_call_loop(LADDERS[ladder], **more)}
@@ -58,5 +62,5 @@ def guard(
     **more: Any,
 ) -> App:
     """The app behind a guard, with a fresh ledger where none is given."""
-    guarded: App = CallFuseMiddleware(app, settings(ladder, **more), on_loop=on_loop, store=store)
+    guarded: App = CallFuseMiddleware(app, settings(ladder, **more) | PATIENT, on_loop=on_loop, store=store)
     return guarded
