@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks.soak import MOST_SECONDS, MOST_STREAMS
+from benchmarks.soak import MOST_SECONDS
+from benchmarks.streams import MOST_STREAMS
 
 from tests.hosts.environments import CACHE, asked_for, environment
 from tests.project.sources import PROJECT, document
@@ -104,6 +105,7 @@ def test_what_runs_for_hours_ends_before_it_is_cut() -> None:
     assert number["seconds"] * number["waves"] == MOST_SECONDS == 7200
     assert weekly["jobs"]["soak"]["timeout-minutes"] * 60 * 0.8 > MOST_SECONDS
     assert number["streams"] <= MOST_STREAMS
+    assert number["workers"] > 1 <= number["kills"]
     [seconds] = map(int, re.findall(r"--seconds (\d+)", fuzz))
     assert seconds < weekly["jobs"]["fuzz"]["timeout-minutes"] * 60 * 0.8
 
