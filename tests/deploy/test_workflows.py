@@ -108,6 +108,9 @@ def test_what_runs_for_hours_ends_before_it_is_cut() -> None:
     assert number["workers"] > 1 <= number["kills"]
     [seconds] = map(int, re.findall(r"--seconds (\d+)", fuzz))
     assert seconds < weekly["jobs"]["fuzz"]["timeout-minutes"] * 60 * 0.8
+    [kept] = [step["with"] for step in weekly["jobs"]["fuzz"]["steps"] if "actions/cache@" in step.get("uses", "")]
+    assert f"--corpus {kept['path']} " in fuzz
+    assert kept["key"].startswith(kept["restore-keys"])
 
 
 PINNED = re.compile(r"([\w-]+/[\w-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)")

@@ -34,13 +34,13 @@ SETTINGS = 200
 SMALL = 3000
 """Bodies up to this size may be cut into single bytes."""
 KINDS = (
-    b"",
-    b"text/event-stream",
-    b"application/json",
-    b"application/x-ndjson",
-    b"text/plain",
-    b"\xff",
-    b"TEXT/EVENT-Stream ;x",
+    "",
+    "text/event-stream",
+    "application/json",
+    "application/x-ndjson",
+    "text/plain",
+    "\xff",
+    "TEXT/EVENT-Stream ;x",
 )
 CODINGS = ("gzip", "deflate", "zstd")
 
@@ -53,8 +53,8 @@ class Part:
     mutations: tuple[Mutation, ...] = ()
     cuts: tuple[float, ...] = ()
     coding: str = ""
-    kind: bytes | None = None
-    """Its content type; None for the usual one, empty for none."""
+    kind: str | None = None
+    """Its content type in Latin-1; None for the usual one, empty for none."""
     status: int = 200
     dies: bool = False
     """Whether the app raises where the body would end."""
@@ -160,7 +160,7 @@ def _draw_turn(dice: random.Random, material: int, requests: dict[int, tuple[int
     replies += [_draw_part(dice, dice.choice(more or [material])) for _ in range(dice.choice((0, 1, 1, 2)))]
     known = requests.get(id(kit), ())
     asked = dice.choice(known) if known and dice.random() < 0.1 else -1
-    request = Part(asked, draw(dice) if dice.random() < 0.4 else (), _draw_cuts(dice) if dice.random() < 0.3 else ())
+    request = Part(asked, draw(dice) if dice.random() < 0.4 else (), draw_cuts(dice) if dice.random() < 0.3 else ())
     if dice.random() < 0.08:
         request = replace(request, coding=dice.choice(CODINGS))
     if dice.random() < 0.05:
@@ -170,7 +170,7 @@ def _draw_turn(dice: random.Random, material: int, requests: dict[int, tuple[int
 
 
 def _draw_part(dice: random.Random, material: int) -> Part:
-    part = Part(material, draw(dice), _draw_cuts(dice))
+    part = Part(material, draw(dice), draw_cuts(dice))
     rare = dice.random()
     if rare < 0.04:
         return replace(part, dies=True)
@@ -185,7 +185,8 @@ def _draw_part(dice: random.Random, material: int) -> Part:
     return part
 
 
-def _draw_cuts(dice: random.Random) -> tuple[float, ...]:
+def draw_cuts(dice: random.Random) -> tuple[float, ...]:
+    """Where a body is cut."""
     if dice.random() < 0.1:
         return (-1.0,)
     return tuple(round(dice.random(), 6) for _ in range(dice.choice((1, 2, 4, 12, 40))))
@@ -230,7 +231,7 @@ def replies_of(case: Case, turn: Turn, *, whole: bool) -> tuple[Reply, ...]:
 def _reply(material: Material, part: Part, *, whole: bool) -> Reply:
     body = encoded(mutate(material.body, part.mutations), part.coding)
     usual = EVENT_STREAM if material.stream else b"application/json"
-    kind = usual if part.kind is None else part.kind
+    kind = usual if part.kind is None else part.kind.encode("latin-1")
     headers: Headers = ((b"content-type", kind),) if kind else ()
     if part.coding:
         headers = (*headers, (b"content-encoding", part.coding.encode()))
