@@ -4,6 +4,8 @@ import random
 from statistics import mean
 
 import pytest
+from benchmarks.predicting import STAMP, STAMPED, Pair, Seen, pieces, report, summary
+from benchmarks.proxy import END
 from benchmarks.simulation import Cost, Machine, Stream, Work, poisson, simulate
 
 SERVICE_S = 0.01
@@ -75,3 +77,23 @@ def test_arrivals() -> None:
     assert found == sorted(found)
     assert found[-1] < 40
     assert len(found) == pytest.approx(2000, rel=0.1)
+
+
+def test_an_answer_tells_when_each_event_was_sent() -> None:
+    """Each event is a piece, a chunk of its own, with a place for the time."""
+    answer = pieces(4)
+    assert len(answer) == 4
+    assert [len(STAMPED.findall(piece)) for piece in answer] == [1] * 4
+    assert all(piece.count(STAMP) == 1 for piece in answer)
+    assert b"".join(answer).endswith(END)
+    [found] = STAMPED.findall(answer[1].replace(STAMP, b"%014.6f" % 12345.678))
+    assert float(found) == 12345.678
+
+
+def test_the_report() -> None:
+    """Medians of what was predicted and measured, and the median of the ratios of each round."""
+    streams = [Stream(1.0, first_s=1.5, ended_s=2.0, delays_s=[0.1, 0.3]), Stream(2.0, first_s=2.1, ended_s=3.0)]
+    assert summary(streams) == (1.0, pytest.approx(0.3), pytest.approx(0.2))
+    rounds = [{(2, 0.75): Pair(Seen(100, 0.010, 0.001), Seen(100 * ratio, 0.020, 0.003))} for ratio in (0.8, 0.9, 2)]
+    line = report(rounds)[-1]
+    assert [float(text.strip(",")) for text in line.split()] == [2, 0.75, 100, 90, 0.9, 10, 20, 2, 1, 3, 3]
