@@ -248,6 +248,13 @@ def bomb(levels: int, *, merged: bool = False) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.parametrize("value", ["2020-99-99", "!!float x", "!!timestamp x", "!!int ''", "9" * 5000])
+def test_a_date_or_a_number_that_is_none_is_a_problem(value: str) -> None:
+    """PyYAML raises errors of other kinds for these."""
+    (problem,) = parse(f"serve: {value}\n", "callfuse.yaml").problems
+    assert problem.startswith("callfuse.yaml: this is not valid YAML: ")
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_aliases_that_multiply_are_refused(*, merged: bool) -> None:
     """Some hundred bytes would be more values than any memory holds; nothing of them is made."""

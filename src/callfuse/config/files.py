@@ -64,8 +64,9 @@ def parse(text: str, name: str) -> Layer:
     return replace(layer, problems=found.problems + layer.problems)
 
 
-def parse_yaml(text: str, name: str) -> Text:
-    """Parse YAML. A key given twice is a problem, while PyYAML would silently keep the last."""
+def parse_yaml(text: str, name: str, *, several: bool = False) -> Text:
+    """Parse YAML. A key given twice is a problem, while PyYAML would silently keep the last. `several`: the value is
+    the list of the documents."""
     try:
         loader = yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
@@ -73,13 +74,15 @@ def parse_yaml(text: str, name: str) -> Text:
             problems=[f"{_yaml_place(name, text, error)}: YAML does not allow the character {error.character!r}"]
         )
     try:
-        root = loader.get_single_node()
+        root = _all_documents(loader) if several else loader.get_single_node()
         if _repeated(root) > MAX_REPEATED:
             return Text(problems=[f"{name}: its aliases repeat more than {MAX_REPEATED:,} values; write them out"])
         keys = list(_yaml_keys(root))  # before construct_document, which rewrites nodes with `<<`
         value = loader.construct_document(root) if root is not None else None
     except yaml.MarkedYAMLError as error:
         return Text(problems=[_yaml_syntax(name, text, error)])
+    except (ValueError, AttributeError, IndexError) as error:  # PyYAML's own, for a date or a number that is none
+        return Text(problems=[f"{name}: this is not valid YAML: {error}"])
     finally:
         loader.dispose()
     lines: dict[KeyPath, int] = {}
@@ -89,6 +92,14 @@ def parse_yaml(text: str, name: str) -> Text:
             twice.append(f"{dotted_name(path)} ({name}): given twice, in lines {lines[path]} and {line}; keep one")
         lines[path] = line
     return Text(value, lines, twice)
+
+
+def _all_documents(loader: yaml.SafeLoader) -> yaml.Node:
+    """All documents of a text as one list."""
+    documents = []
+    while loader.check_node():
+        documents.append(loader.get_node())
+    return yaml.SequenceNode(loader.DEFAULT_SEQUENCE_TAG, documents)
 
 
 def _repeated(root: yaml.Node | None) -> int:
