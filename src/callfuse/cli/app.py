@@ -254,7 +254,8 @@ def doctor(
     """Check settings, packages, port, upstream and store, and say how to fix what is wrong.
 
     doctor connects to upstreams like `callfuse serve`, with the same HTTP proxies and certificates. FILE is the body of
-    a request or an answer, or an object with its body, path and headers.
+    a request or an answer, or an object with its body, path and headers. With --envoy it is a configuration of Envoy,
+    Istio, Envoy Gateway or agentgateway, in YAML or JSON.
 
     The exit code is 0 if all is well and 1 if something needs to be done. A note needs no action.
     """
@@ -262,7 +263,14 @@ def doctor(
 
     of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers}
     options = {"store": store, "serve": of_serve}
-    raise typer.Exit(run_doctor(DoctorOptions(config, options, request, explain, path, json)))
+    envoy: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Check this configuration of Envoy, or of a gateway, for `callfuse ext-proc`; - for stdin.",
+        ),
+    ] = "",
+    raise typer.Exit(run_doctor(DoctorOptions(config, options, request, explain, path, envoy, json)))
 
 
 @app.command(cls=SwitchCommand)

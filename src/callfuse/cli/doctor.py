@@ -1,5 +1,5 @@
-"""`callfuse doctor`: find what is wrong with settings, upstream, store and port, and why a given request is not
-guarded.
+"""`callfuse doctor`: find what is wrong with settings, upstream, store and port, why a given request is not guarded,
+and what in the configuration of an Envoy keeps it from guarding.
 
 Everything is looked at in the way in which `callfuse serve` would use it. The exit code is 0 if all is well, 1 if
 there is anything to do, 2 for wrong options. A note, as on a mode that only warns, asks for nothing.
@@ -29,13 +29,15 @@ LONGEST: Final = 500
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
     """What was given. `options`: those of `serve`, in the shape of the file. `request`: ask each vendor with the user's
-    key. `explain`: the file of a request, `path`: where it was sent to; both may be empty."""
+    key. `explain`: the file of a request, `path`: where it was sent to, `envoy`: the configuration of a gateway; each
+    may be empty."""
 
     config: Path | None
     options: Mapping[str, object]
     request: bool = False
     explain: str = ""
     path: str = ""
+    envoy: str = ""
     json: bool = False
 
 
@@ -43,6 +45,8 @@ def run_doctor(given: DoctorOptions) -> int:
     """Run all checks and print them; returns the exit code."""
     if given.path and not given.explain:
         return fail(COMMAND, "--path is the path of the request in --explain; also give --explain FILE")
+    if given.envoy and given.explain:
+        return fail(COMMAND, "use only one of --explain and --envoy")
     return run_command(COMMAND, lambda: _run(given))
 
 
@@ -53,7 +57,11 @@ def _run(given: DoctorOptions) -> int:
             from callfuse.cli.explain import explain
 
             checks += explain(given.explain, given.path, resolved)
-        elif not given.explain:
+        elif resolved is not None and given.envoy:
+            from callfuse.cli.gateway import examine_gateway
+
+            checks += examine_gateway(given.envoy, resolved)
+        elif not (given.explain or given.envoy):
             from callfuse.cli.examine import examine, examine_versions
 
             checks += examine_versions()
