@@ -110,7 +110,7 @@ def measure(row: str, options: argparse.Namespace, folder: Path) -> dict[str, fl
         )
         upstream = int(vendor.url.rpartition(":")[2])
         bare, guarded, processor = free_port(), free_port(), free_port()
-        command = [*own, "ext-proc", "--listen", f"127.0.0.1:{processor}", "--access-log", "off"]
+        command = [*own, "ext-proc", "--listen", f"127.0.0.1:{processor}", "--access-log", "off", "--port", "0"]
         ext_proc = running.enter_context(process(command, processor, life_s))
         envoys = {}
         for port, behind in ((bare, None), (guarded, processor)):
@@ -118,7 +118,7 @@ def measure(row: str, options: argparse.Namespace, folder: Path) -> dict[str, fl
             file.write_text(yaml.safe_dump(configuration(port, behind, upstream)))
             envoy = [path, "-c", str(file), "--concurrency", "1", "--disable-hot-restart", "-l", "off"]
             envoys[port] = running.enter_context(process(envoy, port, life_s))
-        command = [*own, "serve", "--port", "0", "--upstream", vendor.url, "--access-log", "off"]
+        command = [*own, "serve", "--port", "0", "--upstream", vendor.url, "--access-log", "off", "--port", "0"]
         serve = running.enter_context(started(command, None, life_s))
         load(f"http://127.0.0.1:{bare}", alone=envoys[bare])
         load(f"http://127.0.0.1:{guarded}", beside=envoys[guarded], ext_proc=ext_proc)

@@ -109,9 +109,14 @@ def test_the_deployment_runs_the_command() -> None:
     spec = loaded("envoy/callfuse.yaml")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     program_name, command, *options = container["command"]
-    assert (program_name, command, options) == ("callfuse", "ext-proc", ["--listen", f"0.0.0.0:{PORT}"])
+    assert (program_name, command, options) == (
+        "callfuse",
+        "ext-proc",
+        ["--listen", f"0.0.0.0:{PORT}", "--host", "0.0.0.0"],
+    )
     assert command in {one.name for one in app.registered_commands}
-    env = {one["name"]: one["value"] for one in container["env"]}
+    assert [one["containerPort"] for one in container["ports"]] == [PORT, settings({}).serve.port]
+    env = {one["name"]: one.get("value", "from-a-secret-0123456789") for one in container["env"]}
     assert unknown(env) == set()
     assert settings(env).serve.upstream == "https://api.openai.com"
     assert container["readinessProbe"] == container["livenessProbe"] == {"grpc": {"port": PORT}}

@@ -211,7 +211,7 @@ async def test_a_processor_that_ends_takes_no_traffic_with_it(tmp_path: Path, nu
     """In the middle of a stream: what comes next goes on without it. A stream may end in its own time, unless the
     processor is killed."""
     vendor, address = Endless(), f"unix:{tmp_path}/callfuse.sock"
-    command = (sys.executable, "-m", "callfuse", "ext-proc", "--listen", address)
+    command = (sys.executable, "-m", "callfuse", "ext-proc", "--listen", address, "--port", "0")
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     try:

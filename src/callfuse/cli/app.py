@@ -69,6 +69,13 @@ Host = Annotated[
 Port = Annotated[
     str | None, typer.Option(metavar="PORT", help="The port to listen on, 0 for a free one; default: 8100.")
 ]
+PageHost = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="The address of the admin page, 0.0.0.0 for all; default: 127.0.0.1."),
+]
+PagePort = Annotated[
+    str | None, typer.Option(metavar="PORT", help="The port of the admin page, 0 for a free one; default: 8100.")
+]
 Workers = Annotated[
     str | None,
     typer.Option(metavar="N", help="Worker processes; they share state only with a --store; default: 1."),
@@ -161,6 +168,8 @@ def ext_proc(
         typer.Option(metavar="URL", help="The vendor's base URL, to ask the model again; default: it is not asked."),
     ] = None,
     config: ConfigFile = None,
+    host: PageHost = None,
+    port: PagePort = None,
     store: Store = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
@@ -173,22 +182,26 @@ def ext_proc(
 
     Options and settings are those of `callfuse serve`. Without an upstream, a call is blocked where the model would be
     asked again.
-    """
-    from callfuse.cli.startup import file_of
-    from callfuse.config import resolve
-    from callfuse.stores import require
 
-    of_serve = {"upstream": upstream, "log_level": log_level, "log_format": log_format, "access_log": access_log}
+    The admin page, with /ready and /metrics, is at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN.
+    If that is not set, a new token is printed at the start. CALLFUSE_ADMIN_ENABLED=off turns it off.
+    """
+    from callfuse.cli.startup import file_of, resolve_to_serve
+    from callfuse.config.environment import admin_token, guardrail_key
+
+    of_serve = {"upstream": upstream, "host": host, "port": port}
+    of_serve |= {"log_level": log_level, "log_format": log_format, "access_log": access_log}
     options = {"store": store, "serve": of_serve}
     try:
-        resolved = resolve(config, options=options)
-        require(resolved.config.store)
+        resolved = resolve_to_serve(config, options, needs_upstream=False)
+        token = admin_token(os.environ)
+        guardrail_key(os.environ)  # the admin page reads it, too late to be told so
     except ConfigError as error:
         _refuse(error)
     from callfuse.cli.ext_proc import run as run_ext_proc
     from callfuse.cli.reload import Origin
 
-    raise typer.Exit(run_ext_proc(resolved, Origin.of(file_of(config), options), listen))
+    raise typer.Exit(run_ext_proc(resolved, Origin.of(file_of(config), options), listen, token))
 
 
 def _refuse(error: ConfigError) -> NoReturn:
@@ -249,6 +262,13 @@ def doctor(
     path: Annotated[
         str, typer.Option(metavar="PATH", help="The path of that request; default: detected from its body.")
     ] = "",
+    envoy: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Check this configuration of Envoy, or of a gateway, for `callfuse ext-proc`; - for stdin.",
+        ),
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check settings, packages, port, upstream and store, and say how to fix what is wrong.
@@ -263,13 +283,6 @@ def doctor(
 
     of_serve = {"upstream": upstream, "host": host, "port": port, "workers": workers}
     options = {"store": store, "serve": of_serve}
-    envoy: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE",
-            help="Check this configuration of Envoy, or of a gateway, for `callfuse ext-proc`; - for stdin.",
-        ),
-    ] = "",
     raise typer.Exit(run_doctor(DoctorOptions(config, options, request, explain, path, envoy, json)))
 
 

@@ -136,13 +136,8 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     app = build_app(setup)
     settle_heap()
     trim_heap()
-    try:
-        listener = open_listener(settings)
-    except OSError as error:
-        # Python appends the address to the message of the system.
-        why = (error.strerror or str(error)).partition(" (while")[0]
-        advice = "use another --port (0 for a free one) or --host; callfuse doctor shows which process has the port"
-        print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}; {advice}", file=sys.stderr)
+    listener = listener_or_none(settings)
+    if listener is None:
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
@@ -152,11 +147,11 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
         port = listener.getsockname()[1]
 
         def greet() -> None:
-            _say(settings, greeting(config, port))
+            say(settings, greeting(config, port))
             if config.admin.enabled and not token:
-                _say(settings, admin_notice(config, port, setup.token))
+                say(settings, admin_notice(config, port, setup.token))
             for line in hints(config, port, has_token=bool(token)):
-                _say(settings, line)
+                say(settings, line)
 
         if settings.workers == 1:
             server = _Server(PatientConfig(lambda: app, **uvicorn_options(settings)), greet)
@@ -168,7 +163,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
             return _run_workers(settings, listener, greet)
 
 
-def _say(settings: ServeSettings, line: str) -> None:
+def say(settings: ServeSettings, line: str) -> None:
     """Print a line at the start, in the format of the log: who collects it reads all of stderr."""
     if settings.log_format == "json":
         line = JsonFormatter().format(logging.LogRecord(logger.name, logging.INFO, "", 0, line.strip(), None, None))
@@ -184,6 +179,18 @@ def _run_workers(settings: ServeSettings, listener: socket.socket, greet: Callab
     supervisor = Workers(workers, [listener], greet, **target)
     supervisor.run()
     return supervisor.exit_code
+
+
+def listener_or_none(settings: ServeSettings) -> socket.socket | None:
+    """Open the listening socket; if it cannot be opened, print why and return None."""
+    try:
+        return open_listener(settings)
+    except OSError as error:
+        # Python appends the address to the message of the system.
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        advice = "use another --port (0 for a free one) or --host; callfuse doctor shows which process has the port"
+        print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}; {advice}", file=sys.stderr)
+        return None
 
 
 def open_listener(settings: ServeSettings) -> socket.socket:

@@ -1,4 +1,4 @@
-"""What `callfuse serve` checks before it starts."""
+"""What `callfuse serve` and `ext-proc` check before they start."""
 
 import os
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from callfuse.findings import check_path
 from callfuse.stores import require
 
 
-def resolve_to_serve(file: Path | None, options: Mapping[str, object]) -> Resolved:
-    """Load the configuration from every source. Raises ConfigError, also if there is no upstream, or if the store or
-    the certificate cannot be used."""
+def resolve_to_serve(file: Path | None, options: Mapping[str, object], *, needs_upstream: bool = True) -> Resolved:
+    """Load the configuration from every source. Raises ConfigError, also if there is no upstream and it is needed, or
+    if the store or the certificate cannot be used."""
     resolved = resolve(file, options=options)
     config = resolved.config
-    if config.serve.upstream is None and not config.serve.routes:
+    if needs_upstream and config.serve.upstream is None and not config.serve.routes:
         places = "--upstream URL, the environment variable CALLFUSE_SERVE_UPSTREAM, or serve.upstream in the file"
         raise ConfigError(f"serve.upstream = null (not given): give {places}; {UPSTREAM_HINT}")
     require(config.store)

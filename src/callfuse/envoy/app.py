@@ -9,7 +9,8 @@ from typing import Final
 from callfuse.asgi.types import Receive, Scope, Send
 from callfuse.config.serve import ServeSettings
 from callfuse.envoy.exchange import STATE, EnvoyExchange
-from callfuse.proxy.app import ErrorBody, ReverseProxy
+from callfuse.proxy.app import ReverseProxy
+from callfuse.proxy.refusing import ErrorBody, Refusing
 
 REFUSED: Final = 400
 NO_UPSTREAM: Final = "callfuse has no upstream by which to ask the model again"
@@ -17,23 +18,29 @@ ENVOYS_OWN: Final = b"x-envoy-"
 """What Envoy adds to a request for the next hop, such as its timeout."""
 
 
-class EnvoyApp:
+class EnvoyApp(Refusing):
     """An ASGI 3 app for the middleware of an external processor. `settings` name the upstreams, if there are any;
     `error_body` formats errors as the dialect of a path does. Raises ConfigError for wrong settings."""
 
     def __init__(self, settings: ServeSettings, error_body: ErrorBody) -> None:
-        self._error_body = error_body
+        super().__init__(settings, error_body)
         self._proxy: ReverseProxy | None = None
         self.configure(settings)
 
     def configure(self, settings: ServeSettings) -> None:
         """Use these settings for requests that are sent from now on. Raises ConfigError as the constructor does."""
+        super().configure(settings)
         if not can_ask(settings):
             self._proxy = None
         elif self._proxy is None:
             self._proxy = ReverseProxy(settings, self._error_body)
         else:
             self._proxy.configure(settings)
+
+    @property
+    def reachable(self) -> bool | None:
+        """Whether any upstream was reached at the last try of it; None if that is not known."""
+        return None if self._proxy is None else self._proxy.reachable
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a lifespan, or one call of an exchange."""

@@ -26,6 +26,8 @@ SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 SERVING: Final = b"\x08\x01"
 """A `HealthCheckResponse` with the status SERVING."""
+NOT_SERVING: Final = b"\x08\x02"
+"""The same with NOT_SERVING."""
 USUAL_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # gRPC's default
 LAST_S: Final = 5.0
 BESIDE_BODY_BYTES: Final = 1024 * 1024  # headers and attributes, of which Envoy takes 60 KiB by default
@@ -39,6 +41,7 @@ class ExternalProcessor:
         self._fail_open = fail_open
         self._running: set[asyncio.Task[None]] = set()
         self._told: set[str] = set()
+        self._is_stopping = False
 
     async def process(self, _requests: Any, context: Any) -> None:
         """Serve one stream."""
@@ -62,6 +65,14 @@ class ExternalProcessor:
         finally:  # also if Envoy cancels the stream: the middleware is told, and ends in its own time
             exchange.end()
         await running
+
+    def stop(self) -> None:
+        """Have health checks say from now on that the process stops. It serves as before."""
+        self._is_stopping = True
+
+    async def check_health(self, _request: bytes, _context: Any) -> bytes:
+        """Answer a health check."""
+        return NOT_SERVING if self._is_stopping else SERVING
 
     async def finish(self) -> None:
         """Wait a little until all exchanges have ended: they know that their streams are over."""
@@ -103,10 +114,6 @@ def _writer(context: Any) -> Write:
     return write
 
 
-async def _check_health(_request: bytes, _context: Any) -> bytes:
-    return SERVING
-
-
 @asynccontextmanager
 async def listening(
     processor: ExternalProcessor, address: str, *, most_body_bytes: int, grace_s: float
@@ -122,7 +129,7 @@ async def listening(
     process = grpc.stream_stream_rpc_method_handler(
         processor.process, ext_proc.ProcessingRequest.FromString, ext_proc.ProcessingResponse.SerializeToString
     )
-    check = grpc.unary_unary_rpc_method_handler(_check_health)
+    check = grpc.unary_unary_rpc_method_handler(processor.check_health)
     server.add_generic_rpc_handlers(
         (
             grpc.method_handlers_generic_handler(SERVICE, {"Process": process}),

@@ -7,7 +7,6 @@ breaks off for the client too.
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -24,18 +23,15 @@ from callfuse.proxy.failures import (
     FAILURES,
     FORBIDDEN,
     LATE,
-    MISDIRECTED,
     NOT_FOUND,
     TUNNEL,
-    UNKNOWN_CODING,
     WRONG_LENGTH,
     Failure,
     explain,
     forget_frames,
-    openai_error,
 )
-from callfuse.proxy.headers import declared_length, has_unknown_coding, to_client, to_upstream, unbuffered
-from callfuse.proxy.hosts import is_own_host
+from callfuse.proxy.headers import declared_length, to_client, to_upstream, unbuffered
+from callfuse.proxy.refusing import ErrorBody, Refusing, printable_path
 from callfuse.proxy.target import Upstream, path_of
 from callfuse.proxy.upload import Upload, body_to_send
 
@@ -47,12 +43,6 @@ FOREIGN: Final = Failure(
     " must be an IP address, localhost, serve.host or one of serve.hosts",
 )
 
-LONGEST_HOST: Final = 100
-"""Characters of a foreign `Host` that are quoted."""
-
-ErrorBody = Callable[[str, int, str], tuple[bytes, str]]
-"""(path, status, message) -> (body, content type): formats an error in the dialect of the path."""
-
 
 class RouteTarget(NamedTuple):
     """The upstream of a path prefix, with its client and its idle timeout."""
@@ -63,7 +53,7 @@ class RouteTarget(NamedTuple):
     idle_timeout_s: float
 
 
-class ReverseProxy:
+class ReverseProxy(Refusing):
     """An ASGI 3 app (`http`, `lifespan`) in front of `settings.upstream` and `settings.routes`.
 
     The environment (HTTP proxies, certificates) is read when an upstream is first configured. Raises ConfigError if
@@ -71,7 +61,7 @@ class ReverseProxy:
     """
 
     def __init__(self, settings: ServeSettings, error_body: ErrorBody | None = None) -> None:
-        self._error_body = error_body or openai_error
+        super().__init__(settings, error_body)
         self._clients: dict[tuple[object, ...], UpstreamClient] = {}
         self.configure(settings)
 
@@ -134,7 +124,7 @@ class ReverseProxy:
             return
         target = self._target_of(scope)
         if target is None:
-            reason = f"nothing is served at {_printable_path(scope)}; paths begin with {' or '.join(self._targets)}"
+            reason = f"nothing is served at {printable_path(scope)}; paths begin with {' or '.join(self._targets)}"
             await self.refuse(scope, send, Failure(NOT_FOUND, reason))
             return
         if self.is_foreign(scope):
@@ -180,26 +170,6 @@ class ReverseProxy:
     async def refuse_foreign(self, scope: Scope, send: Send) -> None:
         """Answer a request of a page of another site with 403."""
         await self.refuse(scope, send, FOREIGN)
-
-    def foreign_host(self, scope: Scope) -> str | None:
-        """Return the `Host` of an HTTP request if it is no name of this proxy; None if it is one, or if there is
-        none."""
-        if self._settings.is_any_host:
-            return None
-        server = scope.get("server")
-        local, names = server[0] if server else None, self._settings.own_names
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"host"]
-        return next((host for host in hosts if not is_own_host(host, names, local)), None)
-
-    def refusal_of(self, scope: Scope) -> Failure | None:
-        """Return why an HTTP request is refused before anything else reads it; None if it is not."""
-        if (host := self.foreign_host(scope)) is not None:
-            reason = (
-                f"the Host {host[:LONGEST_HOST]!a} is not a name of this proxy; if it should be one, add it to "
-                "serve.hosts"
-            )
-            return Failure(MISDIRECTED, reason)
-        return UNKNOWN_CODING if has_unknown_coding(scope["headers"]) else None
 
     async def _forward(
         self,
@@ -261,19 +231,7 @@ class ReverseProxy:
         if tail := content._read_nowait(-1):
             await send({"type": "http.response.body", "body": tail, "more_body": True})
         reason = explain(forget_frames(error), target.upstream.origin, target.client.proxy).reason
-        _log.warning("%s %s broke off in the middle of the answer: %s", scope["method"], _printable_path(scope), reason)
-
-    async def refuse(self, scope: Scope, send: Send, failure: Failure) -> None:
-        """Answer a request with a failure, and log it."""
-        _log.warning("%s %s: %d, %s", scope["method"], _printable_path(scope), failure.status, failure.reason)
-        body, content_type = self._error_body(scope["path"], failure.status, failure.reason)
-        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
-        if failure.is_own:
-            headers.append((b"x-should-retry", b"false"))
-        if failure.unread:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": failure.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        _log.warning("%s %s broke off in the middle of the answer: %s", scope["method"], printable_path(scope), reason)
 
 
 def _needs_credentials(target: RouteTarget, scope: Scope) -> bool:
@@ -281,8 +239,3 @@ def _needs_credentials(target: RouteTarget, scope: Scope) -> bool:
     if target.upstream.authorization is None:
         return False
     return all(name.lower() != b"authorization" for name, _ in scope["headers"])
-
-
-def _printable_path(scope: Scope) -> str:
-    """Return the path for a log line: escaped, and without the query, which may hold a key."""
-    return ascii(scope["path"])[1:-1]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from callfuse.proxy.app import ReverseProxy
 from callfuse.proxy.asgi import Receive, Scope, Send
+from callfuse.proxy.refusing import Refusing
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -27,10 +28,10 @@ class CrossSiteGate:
 
 
 class FrontGate:
-    """Wraps all that `callfuse serve` serves. Requests for a `Host` that is no name of the proxy, and those whose body
+    """Wraps all that is served over HTTP. Requests for a `Host` that is no name of the proxy, and those whose body
     comes in a transfer coding that it does not understand, do not reach it."""
 
-    def __init__(self, app: App, proxy: ReverseProxy) -> None:
+    def __init__(self, app: App, proxy: Refusing) -> None:
         self._app = app
         self._proxy = proxy
 
