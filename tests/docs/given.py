@@ -17,6 +17,7 @@ from callfuse.observe.webhook import sign
 from callfuse.testing import Answer, ScriptedVendor, VendorRequest, looping_model
 
 Key = tuple[str, str]
+PROJECT = Path(__file__).parents[2]
 
 ADDRESSES: Mapping[str, str] = {
     "https://api.openai.com": "vendor",
@@ -100,6 +101,7 @@ SETTINGS = b"tool_call_loop: {max_repeats: 3}\n"
 FILES: Mapping[str, Callable[[], bytes]] = {
     "callfuse.yaml": lambda: SETTINGS,
     "new.yaml": lambda: SETTINGS,
+    "envoy.yaml": (PROJECT / "deploy" / "envoy" / "envoy.yaml").read_bytes,
     "callfuse.jsonl": lambda: b'{"logger": "callfuse.access", "gen_ai.conversation.id": "s"}\n',
     "feedback.jsonl": lambda: b"",
     "request.json": request,
