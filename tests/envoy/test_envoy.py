@@ -14,10 +14,10 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.testing import Answer, Call, Fault, ScriptedVendor, VendorRequest
-from tests.envoy.envoys import Change, envoy, full_duplex, needs_envoy, route
+from tests.envoy.envoys import Change, envoy, filter_settings, full_duplex, needs_envoy, route
 from tests.envoy.playing import CHAT
 from tests.envoy.processing import idle, processor
-from tests.envoy.test_processor import history
+from tests.envoy.test_processor import chunks, history
 from tests.sdk.talks import TALKS, agent
 from tests.support.asgi import App
 from tests.support.redis import free_port
@@ -193,6 +193,48 @@ async def test_a_failing_vendor_is_asked_again_by_envoy(tmp_path: Path) -> None:
     assert len(vendor.requests) == 2
     assert vendor.requests[0].raw == vendor.requests[1].raw
     assert fuse.counts.of("findings", "block") == 1
+
+
+class Hesitant:
+    """A vendor that pauses between the beginning of a call and its end."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        while (await receive()).get("more_body"):
+            continue
+        first, *others = chunks()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        await send({"type": "http.response.body", "body": first, "more_body": True})
+        await asyncio.sleep(1)
+        await send({"type": "http.response.body", "body": b"".join(others)})
+
+
+async def test_a_hold_may_last_longer_than_a_message(tmp_path: Path) -> None:
+    """`message_timeout` does not limit what callfuse holds back of a stream, as `doctor --envoy` takes it."""
+
+    def impatient(config: dict[str, Any]) -> None:
+        filter_settings(config)["message_timeout"] = "0.1s"
+
+    async with wired(Hesitant(), tmp_path, full_duplex, impatient, mode="block") as (client, _, _):
+        got = await client.post(CHAT, content=history(2))
+    assert "[callfuse] Stopped" in got.text
+    assert "llamas" not in got.text
+
+
+async def test_without_http_2_nothing_is_guarded(tmp_path: Path) -> None:
+    """Envoy cannot call callfuse, and does not say so to anybody."""
+
+    def without(config: dict[str, Any]) -> None:
+        del config["static_resources"]["clusters"][0]["typed_extension_protocol_options"]
+
+    async with wired(ScriptedVendor(searching), tmp_path, without, mode="block") as (client, _, _):
+        got = await client.post(CHAT, content=history(2))
+    assert "llamas" in got.text
 
 
 async def test_without_a_processor_traffic_goes_on(tmp_path: Path) -> None:
