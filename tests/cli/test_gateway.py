@@ -381,12 +381,12 @@ def test_policies_of_envoy_gateway(tmp_path: Path) -> None:
     """Each key by its own name; what another file may set is a note."""
     config = sample("envoy-gateway.yaml")
     (policy,) = config["spec"]["extProc"]
-    del policy["failOpen"], policy["processingMode"]["response"]
-    policy |= {"messageTimeout": "200ms"}
+    del policy["processingMode"]["response"]
+    policy |= {"failOpen": True, "messageTimeout": "200ms"}
     found = faults(config, tmp_path)
     assert [(one.state, one.found.partition(" (")[0]) for one in found] == [
         (CheckState.FAILED, "processingMode.response.body is not set; the default is not to send it"),
-        (CheckState.WARNING, "failOpen is not set; the default is false"),
+        (CheckState.FAILED, "failOpen = true"),
         (CheckState.WARNING, "messageTimeout = '200ms'"),
         (CheckState.NOTE, "spec.connection.bufferLimit of a ClientTrafficPolicy is not set"),
         (CheckState.NOTE, "spec.timeout.http.requestTimeout of a BackendTrafficPolicy is not set"),

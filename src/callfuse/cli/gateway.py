@@ -102,7 +102,7 @@ _ENVOY_GATEWAY: Final = Flavour(
     (
         FilterRule("processingMode.request.body", ("Buffered", "FullDuplexStreamed"), "not to send it", _PARTIAL),
         FilterRule("processingMode.response.body", ("FullDuplexStreamed",), "not to send it", _UNGUARDED),
-        FilterRule("failOpen", ("true",), "false", _STOPS, CheckState.WARNING),
+        FilterRule("failOpen", ("false",), "false", "Envoy Gateway refuses it beside FullDuplexStreamed"),
     ),
     "processingMode.request.body",
     "messageTimeout",
