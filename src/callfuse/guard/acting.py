@@ -119,7 +119,7 @@ class VerdictActions:
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
         withheld |= self._never_judged(calls, verdicts) if withheld else set()
-        lost = sorted(self._queue.to_judge - self._calls.choices_beside(withheld)) if withheld else []
+        lost = sorted(self._queue.to_judge - self._calls.choices_beside(withheld))
         if lost:
             verdicts = self._hardest(verdicts)
             if not self._may_lose(verdicts):

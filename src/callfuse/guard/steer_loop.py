@@ -58,8 +58,10 @@ class SteerLoop:
 
     def apply_hardest_rung(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Return the verdicts for a round that loses all its calls: each gets the hardest of their rungs. If that rung
-        asks but would not be harder than the last one asked for, each gets `block`."""
-        rung = max((verdict.rung for verdict in verdicts if verdict.rung), key=lambda one: one.hardness)
+        asks but would not be harder than the last one asked for, each gets `block`. A round of nameless calls has no
+        verdicts."""
+        rungs = [verdict.rung for verdict in verdicts if verdict.rung]
+        rung = max(rungs, key=lambda one: one.hardness, default=Rung.OBSERVE)
         unified = [replace(verdict, rung=rung) if verdict.withholds else verdict for verdict in verdicts]
         if rung.asks and _height(unified) <= self._height:
             return [replace(verdict, rung=Rung.BLOCK) if verdict.withholds else verdict for verdict in verdicts]
