@@ -239,13 +239,10 @@ def fault_of_cut(one: Plan, seen: Seen) -> str:
         return fault(one, seen)
     if seen.status not in (0, 200, 502):
         return f"status {seen.status}: {seen.body[:300]!r}"
-    whole = b"".join(frames(body_of(one), one.dialect))
-    if (
-        one.kind == "loops"
-    ):  # the model may have been asked again; of an answer that breaks off before its end, all leaves
-        broken = len(seen.body) < len(whole) and whole.startswith(seen.body)
-        return "" if CALL_MARK not in seen.body or broken else f"not caught: {seen.body[-300:]!r}"
-    return "" if seen.status == 502 or whole.startswith(seen.body) else "bytes that are not the vendor's"
+    sent = frames(body_of(one), one.dialect)
+    if one.kind == "loops":  # the model may have been asked again; what is held leaves where its answer breaks off
+        return f"not caught: {seen.body[-300:]!r}" if CALL_MARK in seen.body and sent[-1] in seen.body else ""
+    return "" if seen.status == 502 or b"".join(sent).startswith(seen.body) else "bytes that are not the vendor's"
 
 
 @dataclass
