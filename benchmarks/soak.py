@@ -24,7 +24,8 @@ the vendor, and the server of the store, where one is installed (`benchmarks.kil
 cut are excused, and of these, too, it is checked that what has come is the vendor's. What was killed must come back.
 Memory and descriptors are those of the supervisor and of the worker that has the most.
 
-Everything ends by itself: the load after its time, or after `--count` streams, the processes by an alarm.
+Everything ends by itself: the load after its time, or after `--count` streams, the processes by an alarm. Only the
+server of the store, where it is used, runs on if this program is killed.
 """
 
 import argparse
