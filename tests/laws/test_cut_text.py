@@ -19,6 +19,7 @@ from callfuse.guard import growing_texts
 from tests.laws.test_runaway import CONVERSATIONS, FRESH, LAP
 from tests.laws.test_runaway_text import HEALTHY, PARTS, UNREAD, endless, said
 from tests.support.asgi import Request
+from tests.support.examples import fewer_examples
 from tests.support.kits import DialectKit
 from tests.support.meeting import (
     MARK,
@@ -175,7 +176,7 @@ def test_the_next_turn(kit: DialectKit, stream: bool, rung: str, part: str) -> N
 @every_dialect
 @RUNGS
 @PARTS
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=3)
+@settings(fewer_examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_cut_does_not_matter(kit: DialectKit, rung: str, part: str, data: st.DataObject) -> None:
     """Cut anywhere: the same bytes, the same log."""

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse.detect.runaway import LOOK
+from tests.support.examples import fewer_examples
 from tests.support.kits import DialectKit, stream_of
 from tests.support.meeting import (
     MARK,
@@ -103,6 +104,7 @@ def test_a_stream_ends(kit: DialectKit, history: History, beside: tuple[Call, ..
 
 @every_dialect
 @CONVERSATIONS
+@fewer_examples(4)
 @given(data=st.data())
 def test_the_cut_does_not_matter(kit: DialectKit, history: History, data: st.DataObject) -> None:
     """Cut anywhere: the same bytes, the same log."""

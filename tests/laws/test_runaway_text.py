@@ -16,6 +16,7 @@ from callfuse.detect.runaway import LEAST, LOOK
 from callfuse.guard import growing_texts
 from callfuse.guard.assembly import Assembly
 from tests.laws.test_runaway import CONVERSATIONS, FRESH, LAP
+from tests.support.examples import fewer_examples
 from tests.support.kits import DialectKit
 from tests.support.longtext import text_of
 from tests.support.meeting import (
@@ -82,7 +83,7 @@ def test_it_is_told_and_every_byte_leaves(kit: DialectKit, stream: bool, history
 @every_dialect
 @CONVERSATIONS
 @PARTS
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(fewer_examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_cut_does_not_matter(kit: DialectKit, history: History, part: str, data: st.DataObject) -> None:
     """Cut anywhere: the same bytes, the same log."""
