@@ -15,7 +15,7 @@ from callfuse.wire import EVENTS, WHOLE, Format
 from tests.guard.driving import Scene, play, scene
 from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.meeting import MARK, ask, every_dialect, meet, reply, streamed_and_whole
-from tests.support.plain import again, elsewhere, same_call, saying, spin, thinking
+from tests.support.plain import again, elsewhere, new_call, same_call, saying, spin, thinking
 from tests.support.scripted import Reply
 from tests.support.wire import frames
 
@@ -100,16 +100,37 @@ def test_a_malformed_frame_behind_a_held_call_under_fail_closed(name: str) -> No
     assert b"call_first" not in outcome.out
 
 
-def test_a_withheld_item_without_a_readable_index_is_gone() -> None:
+UNREADABLE = ("null", "true", "false", '"1"', "1.5", "-1")
+"""Output indexes that are none. In Python, `true` is equal to 1 and `false` to 0."""
+unreadable = pytest.mark.parametrize("index", UNREADABLE)
+
+
+def without_index(body: bytes, index: str) -> bytes:
+    """A stream of Responses whose first call begins with such an output index."""
+    begun = rb'(output_item\.added"[^\n]*?"output_index": ?)\d+(, ?"item": ?\{"id": ?"fc_)'
+    body, added = re.subn(begun, rb"\g<1>" + index.encode() + rb"\2", body, count=1)
+    assert added == 1
+    return body
+
+
+@unreadable
+def test_a_withheld_item_without_a_readable_index_is_gone(index: str) -> None:
     """Responses: only the item's id says which events are about it."""
     kit = next(kit for kit in KITS if kit.name == "openai-responses")
-    body, added = re.subn(
-        rb'(output_item\.added"[^\n]*?"output_index": ?)\d+(, ?"item": ?\{"id": ?"fc_)',
-        rb"\1null\2",
-        reply(kit, again(), stream=True).body,
-    )
+    body = without_index(reply(kit, again(), stream=True).body, index)
     body, done = re.subn(rb'(output_item\.done"[^\n]*?"output_index": ?\d+), ?"item": ?\{"id": ?"fc_.*', rb"\1}", body)
-    assert (added, done) == (1, 1)
+    assert done == 1
     met = meet(ask(kit, spin(), stream=True), [Reply((body,))], "block", max_calls=1)
     assert b"call_first" not in met.body
     assert MARK.encode() in met.body
+
+
+@unreadable
+def test_a_withheld_item_without_a_readable_index_is_gone_from_a_spliced_answer(index: str) -> None:
+    """Responses: a call that begins without an index does not share the index of the call behind it."""
+    kit = next(kit for kit in KITS if kit.name == "openai-responses")
+    other = saying(same_call("call_second"), new_call("call_new"))
+    body = without_index(reply(kit, other, stream=True).body, index)
+    met = meet(ask(kit, spin(), stream=True), [reply(kit, again(), stream=True), Reply((body,))], "chance_then_block")
+    assert b"call_second" not in met.body
+    assert b"call_new" in met.body

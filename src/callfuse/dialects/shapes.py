@@ -1,7 +1,7 @@
 """Reads values of vendors' JSON that may be of any type. A value of an undocumented type counts as missing."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeGuard
 
 from callfuse.wire import Payload
 
@@ -39,6 +39,11 @@ def plain_text_of(value: Any) -> str:
 def index_of(value: Any) -> int:
     """Return the value itself if it is an integer that is not negative, else 0."""
     return value if type(value) is int and value >= 0 else 0
+
+
+def is_index(value: Any) -> TypeGuard[int]:
+    """Whether a value is an integer that is not negative. `True` is none, though it is an `int` in Python."""
+    return type(value) is int and value >= 0
 
 
 def is_one_of(value: Any, known: Collection[Any]) -> bool:

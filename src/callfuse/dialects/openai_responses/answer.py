@@ -22,7 +22,7 @@ from callfuse.dialects.openai_responses.items import (
     name_of,
 )
 from callfuse.dialects.said import REASONING, TEXT, SaidPiece, blocks_in, piece_in
-from callfuse.dialects.shapes import object_of, objects_of, plain_text_of, text_of
+from callfuse.dialects.shapes import is_index, object_of, objects_of, plain_text_of, text_of
 from callfuse.wire import Payload
 from callfuse.wire.jsontext import dumps
 
@@ -108,7 +108,7 @@ class ResponsesReader(Reader):
         return newest if newest is not None and newest.index == UNSTREAMED and not newest.closed else None
 
     def _open_call(self, index: Any, item: Payload) -> Event:
-        place = index if isinstance(index, int) else UNSTREAMED
+        place = index if is_index(index) else UNSTREAMED
         call = OpenCall(0, place, call_id(item), name_of(item), kind=item["type"])
         call.namespace = str(item.get("namespace") or "")
         self.calls.append(call)
@@ -156,7 +156,7 @@ class ResponsesReader(Reader):
 def _output_index(payload: Payload) -> int | None:
     """Return the output index of an event; None if it has none."""
     index = payload.get("output_index")
-    return index if type(index) is int else None
+    return index if type(index) is int and index >= 0 else None
 
 
 def _unplaced(item: Payload) -> tuple[None, str]:

@@ -16,7 +16,7 @@ from callfuse.dialects.openai_responses.answer import TERMINAL
 from callfuse.dialects.openai_responses.items import OWN_ID, call_id, is_client_call, is_reasoning
 from callfuse.dialects.openai_responses.open_items import OpenItems
 from callfuse.dialects.openai_responses.stored import Trail
-from callfuse.dialects.shapes import index_of, is_one_of, list_of, object_of, text_of
+from callfuse.dialects.shapes import index_of, is_index, is_one_of, list_of, object_of, text_of
 from callfuse.dialects.usage import TokenUsage
 from callfuse.wire import EVENTS, Payload, sse
 from callfuse.wire.editor import FrameEditor
@@ -153,7 +153,7 @@ class ResponsesWriter(AnswerWriter):
                 continue
             index = payload.get("output_index")
             edits: list[Edit] = []
-            if isinstance(index, int):
+            if is_index(index):
                 left = index_without(index, gone)
                 if left is None:
                     continue
@@ -239,7 +239,7 @@ class ResponsesWriter(AnswerWriter):
         if isinstance(payload.get("sequence_number"), int):
             edits.append(Edit(("sequence_number",), dumps(splice.number)))
         splice.number += 1
-        if isinstance(index, int):
+        if is_index(index):
             index = splice.indexes.setdefault(index, splice.first + len(splice.indexes))
             edits.append(Edit(("output_index",), dumps(index)))
             if kind == "response.output_item.done":
@@ -252,11 +252,11 @@ class ResponsesWriter(AnswerWriter):
     def _is_foreign_reasoning(self, payload: Payload) -> bool:
         """Whether an event of another model belongs to its reasoning. The terminal event completes the trail."""
         own, index, item = self._splice.own, payload.get("output_index"), payload.get("item")
-        if isinstance(index, int) and isinstance(item, dict):
+        if is_index(index) and isinstance(item, dict):
             own[index] = item
         if is_one_of(payload.get("type"), TERMINAL):
             self._lose_reasoning([own[at] for at in sorted(own)])
-        return isinstance(index, int) and is_reasoning(own.get(index))
+        return is_index(index) and is_reasoning(own.get(index))
 
     def _lose_reasoning(self, items: Sequence[Payload]) -> None:
         self._trail.note_withheld(items, {at for at, item in enumerate(items) if is_reasoning(item)})
@@ -365,7 +365,7 @@ def _is_message(item: Any) -> bool:
 
 def _begins_message(payload: Payload) -> bool:
     """Whether an event begins an item that is a message."""
-    begins = payload.get("type") == "response.output_item.added" and isinstance(payload.get("output_index"), int)
+    begins = payload.get("type") == "response.output_item.added" and is_index(payload.get("output_index"))
     return begins and _is_message(payload.get("item"))
 
 
