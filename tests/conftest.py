@@ -3,7 +3,7 @@
 The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a property gets:
 
 `quick` takes 3 and reports the first failure as it was found (`make quick`), `dev` takes 10 (the default), `ci` the
-same 10 in every run (the default where `CI` is true), `once` the same 40 and reports as `quick` does, `thorough` 500
+same 6 in every run (the default where `CI` is true), `once` the same 40 and reports as `quick` does, `thorough` 500
 (`make fuzz`, which is where long searches are made). A law runs once a dialect, and often once for streams and once for
 whole answers, so that it sees 70 to 140 of `dev`. A property that needs more states it as a multiple, with
 `tests.support.examples.more_examples`.
@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, Phase, settings
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile("dev", deadline=None, max_examples=10, suppress_health_check=_SLOW_IS_FINE)
-settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=True, print_blob=True)
+settings.register_profile("ci", parent=settings.get_profile("dev"), max_examples=6, derandomize=True, print_blob=True)
 settings.register_profile(
     "quick", parent=settings.get_profile("dev"), max_examples=3, phases=(Phase.explicit, Phase.generate)
 )

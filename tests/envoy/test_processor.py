@@ -17,6 +17,7 @@ from callfuse.testing import Answer, ScriptedVendor
 from tests.envoy.playing import CHAT, STREAM, Played, health, play, playing
 from tests.envoy.processing import idle, processor
 from tests.support.asgi import Request
+from tests.support.examples import fewer_examples
 from tests.support.kits import DialectKit
 from tests.support.meeting import ask, every_dialect, framewise, given_log, meet, reply
 from tests.support.model import Answer as Said
@@ -121,6 +122,7 @@ def test_what_is_mounted_and_what_envoy_asks_do_the_same(kit: DialectKit, modes:
     """Any answer of any vendor, in any chunks: the client gets what it gets from the middleware in an app."""
     seen: list[tuple[Request, tuple[bytes, ...], bytes]] = []
 
+    @fewer_examples(2)
     @given(st.data())
     def meeting(data: st.DataObject) -> None:
         request = ask(kit, data.draw(looping()), stream=True)

@@ -24,6 +24,7 @@ from callfuse.wire.jsontext import loads
 from tests.faults.test_errors_of_our_own import raises
 from tests.support.asgi import drive
 from tests.support.config import settings
+from tests.support.examples import some
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask, given_log, reply, streamed_and_whole
 from tests.support.model import History, User
@@ -121,11 +122,13 @@ LADDERS: dict[str, dict[str, Any]] = {
 }
 
 
-def _exchanges(kit: DialectKit, *, stream: bool) -> None:
-    """Exchanges of every kind; the host sees no error of callfuse's."""
+def _exchanges(kit: DialectKit, number: int, *, stream: bool) -> None:
+    """Exchanges of every kind under some of the ladders, others for each number; the host sees no error of
+    callfuse's."""
     broken = Reply((b'data: {"choices": [-1]}\n\n', b"data: {\n\n"))
     answers = [again(), elsewhere(), saying("Well.")]
-    for ladder, more in LADDERS.items():
+    ladders = [*LADDERS.items()]
+    for ladder, more in [ladders[at] for at in some(range(len(ladders)), 2, number)]:
         for history in (spin(1), spin(), COMMANDED):
             for replies in ([reply(kit, one, stream=stream) for one in answers], [broken]):
                 app = play(*replies)
@@ -137,18 +140,20 @@ def _exchanges(kit: DialectKit, *, stream: bool) -> None:
                 assert exchange.complete, (ladder, history)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_an_entry_of_the_core_that_raises_is_survived(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One dialect, streams."""
     _break(monkeypatch, *ENTRIES[entry])
-    _exchanges(SOME[0], stream=True)
+    _exchanges(SOME[0], [*ENTRIES].index(entry), stream=True)
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("kit", SOME, ids=lambda kit: kit.name)
 @streamed_and_whole
 def test_a_request_that_raises_is_survived(kit: DialectKit, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each method of the parsed request, and of its chain."""
-    for owner, name in _request_entries(kit).values():
+    for number, (owner, name) in enumerate(_request_entries(kit).values()):
         with monkeypatch.context() as patch:
             _break(patch, owner, name)
-            _exchanges(kit, stream=stream)
+            _exchanges(kit, number, stream=stream)

@@ -30,8 +30,9 @@ def long_spin() -> History:
 
 
 @every_dialect
-@pytest.mark.parametrize("history", [spin(1), spin(2)], ids=["free", "held"])
-@pytest.mark.parametrize("room", [ROOM, 1000], ids=["room", "no room"])
+@pytest.mark.parametrize(
+    ("history", "room"), [(spin(1), ROOM), (spin(2), ROOM), (spin(2), 1000)], ids=["free", "held", "no room"]
+)
 def test_a_megabyte_of_arguments_arrives(kit: DialectKit, history: History, room: int) -> None:
     """Free, held to its end, or let go at the limit: a long innocent call arrives byte for byte."""
     answer = saying("Here.", long_call("call_long"))

@@ -84,7 +84,7 @@ def all_that_came(request: Request, replies: list[Reply], ladder: str, **more: A
 
 @pytest.mark.slow
 @every_dialect
-@more_examples(3)
+@more_examples(2)
 @given(data=st.data())
 def test_the_order_of_bytes_decides_and_never_the_chunk(kit: DialectKit, data: st.DataObject) -> None:
     """Same bytes, same requests, same log, counts and ledger, however the broken answer is cut."""
@@ -111,7 +111,7 @@ def test_one_broken_frame_anywhere(kit: DialectKit, ladder: str, asked: bool) ->
     last = stream_of(kit, elsewhere(tag="third"))
     request = ask(kit, spin(), stream=True)
     for number, bad in enumerate((*BROKEN[form_of(frames[0])], kit.error())):
-        for at in some(range(len(frames) + 1), 3, number):
+        for at in some(range(len(frames) + 1), 6, number):
             spoiled = (*frames[:at], bad, *frames[at:])
             joined = b"".join(spoiled)
             ways = [spoiled, (joined,)]

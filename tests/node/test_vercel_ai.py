@@ -132,7 +132,7 @@ async def test_block(installed: Path, provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", list(THINKS))
-@pytest.mark.parametrize("mode", ["block", "chance_then_block", "warn"])
+@pytest.mark.parametrize("mode", ["block", "chance_then_block"])
 async def test_thinking_and_going_on(installed: Path, provider: str, mode: str) -> None:
     """With thinking on, the vendor accepts each step of a run, and the history of it with the next question."""
     vendor = StrictVendor(looping_model(thinking="Let me think.", conclusion="Got it."))

@@ -42,9 +42,9 @@ def lines(records: Iterable[Any], path: Path) -> Path:
 
 
 def long_runs() -> Iterable[Any]:
-    """Runs of 8 KB."""
-    note = "x" * 6500
-    return (calls() | {"id": str(at), "note": note} for at in range(2400))
+    """Runs of 32 KB."""
+    note = "x" * 30_000
+    return (calls() | {"id": str(at), "note": note} for at in range(600))
 
 
 @pytest.mark.parametrize("layout", ["lines", "array", "indented array"])
@@ -54,7 +54,7 @@ def test_runs_pass_one_at_a_time(layout: str, tmp_path: Path) -> None:
     if layout != "lines":
         path.write_text(json.dumps(list(long_runs()), indent=1 if layout == "indented array" else None))
     replay, peak = peak_of(path)
-    assert replay.figures["lab"].runs.total() == 2400
+    assert replay.figures["lab"].runs.total() == 600
     assert peak < 4 * MIB
 
 

@@ -85,7 +85,7 @@ def first_beyond(scale: Scale, run: RecordedRun, line: Score, *, warned: bool) -
 
 
 @pytest.mark.parametrize("name", BASES)
-@more_examples(5)
+@more_examples(3)
 @given(run=runs, line=lines, warned=st.booleans())
 @example(run=run_of(["a"] * 2 + ["b"] * 12), line=Score(TWICE, 1), warned=True)
 @example(run=run_of(["wait=x"] * 24), line=Score(11), warned=True)
