@@ -15,13 +15,14 @@ from callfuse import CallFuseMiddleware
 from callfuse.asgi import exchange, off_loop, prepare
 from callfuse.asgi.off_loop import HUGE_BYTES, LONG_BYTES, MANY_VALUES, run, weight_of
 from callfuse.asgi.safe_guard import SafeGuard
+from callfuse.conversations.notes import MANY_REPEATS
 from callfuse.guard.guard import Guard
 from callfuse.wire import whole
 from callfuse.wire.values import MOST_VALUES
 from tests.guard.driving import each_kit
 from tests.support.asgi import JSON_REQUEST, Request, drive
 from tests.support.config import settings
-from tests.support.kits import DialectKit
+from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import MARK, ask, given_log, meet, reply, streamed_and_whole
 from tests.support.plain import again, elsewhere, spin
 from tests.support.scripted import play
@@ -108,6 +109,20 @@ class Threads:
             return inner(*args, **options)
 
         monkeypatch.setattr(owner, name, watched)
+
+
+@pytest.mark.parametrize("rounds", [MANY_REPEATS, MANY_REPEATS + 2])
+def test_notes_on_many_equal_rounds_are_written_in_a_thread(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short the body is. The vendor gets the same body."""
+    kit = KITS[0]
+    request = ask(kit, spin(rounds), stream=True)
+    assert off_loop.weight_of(request.body) < LONG_BYTES
+    known = meet(request, [reply(kit, elsewhere(), stream=True)], "warn").app.heard[0].body
+    threads = Threads()
+    threads.watch(monkeypatch, exchange, "notes_for")
+    met = meet(request, [reply(kit, elsewhere(), stream=True)], "warn")
+    assert threads.beside["notes_for"] == [rounds > MANY_REPEATS]
+    assert met.app.heard[0].body == known != request.body
 
 
 @each_kit

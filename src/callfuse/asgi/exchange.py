@@ -24,8 +24,8 @@ from callfuse.asgi.spending import Spending
 from callfuse.asgi.storms import open_storms
 from callfuse.asgi.types import Scope, Send
 from callfuse.conversations.hints import with_hints
-from callfuse.conversations.monologue import NO_MONOLOGUE, ShownMonologue, read_monologue
-from callfuse.conversations.notes import notes_for
+from callfuse.conversations.monologue import NO_MONOLOGUE, read_monologue
+from callfuse.conversations.notes import MANY_REPEATS, notes_for
 from callfuse.conversations.timeline import LaneEvidence
 from callfuse.dialects.cut_reasoning import CUT_MARK, leave_out
 from callfuse.policy import texts
@@ -55,23 +55,17 @@ class Exchange:
     def __init__(self, host: Host, prepared: Prepared, spending: Spending | None = None) -> None:
         self._host = host
         self._prepared = prepared
+        settings = prepared.settings
         self._answer: AnswerDriver | None = None
         self._unpacks = self._repairs = False
         self._add_hints()
-        chain = prepared.request.get().chain
-        remembers = False
-        if chain is not None:
-            self._unpacks = chain.chained or chain.begins_chain
-            remembers = chain.stored or chain.chained
-            self._repairs = remembers and not prepared.signed
-            if prepared.signed and chain.chained and not prepared.observed:
-                prepared.tally.unguarded("signed chain")
+        remembers = prepared.request.continues and self._read_chain()
         self._evidence = ExchangeEvidence(
             prepared.request,
             prepared.lane,
             prepared.state if spending is None else spending.state,
             prepared.now,
-            prepared.settings,
+            settings,
             may_change=not prepared.signed,
             may_withhold=not (prepared.observed or (remembers and prepared.signed)),
             hold_all=host.on_loop is not None and not prepared.observed and prepared.arm.name != HOLDOUT,
@@ -84,14 +78,22 @@ class Exchange:
             self._keeper.tell_results()
         self.reply: SyntheticReply | None = None
         self._storms = open_storms(host, prepared)
-        self._monologue = self._read_monologue()
-        self._first = self._content()
+        self._monologue = NO_MONOLOGUE
+        if settings.enabled and settings.detectors.monologue:
+            self._monologue = read_monologue(prepared.request.get(), settings, self._evidence.judge.before)
+        self._first: bytes | None = None
 
-    def _read_monologue(self) -> ShownMonologue:
-        settings = self._prepared.settings
-        if not (settings.enabled and settings.detectors.monologue):
-            return NO_MONOLOGUE
-        return read_monologue(self._prepared.request.get(), settings, self._evidence.judge.before)
+    def _read_chain(self) -> bool:
+        """Note what the chain of the request asks for. Returns whether the vendor remembers the conversation."""
+        prepared, chain = self._prepared, self._prepared.request.get().chain
+        if chain is None:
+            return False
+        remembers = chain.stored or chain.chained
+        self._unpacks = chain.chained or chain.begins_chain
+        self._repairs = remembers and not prepared.signed
+        if prepared.signed and chain.chained and not prepared.observed:
+            prepared.tally.unguarded("signed chain")
+        return remembers
 
     @property
     def kept(self) -> LaneEvidence:
@@ -99,7 +101,11 @@ class Exchange:
         return self._evidence.kept
 
     async def review(self) -> None:
-        """Let the callback decide about what the newest results show, before the model gets a warning."""
+        """Add texts to the body, after the callback has decided about what the newest results show."""
+        timeline, weight = self._evidence.conversation.timeline, self._prepared.weight
+        if len(timeline.rounds) > MANY_REPEATS and timeline.facts.repeated > MANY_REPEATS:
+            weight += off_loop.LONG_BYTES
+        self._first = await off_loop.run(self._content, weight)
         if self._storms is not None:
             async for finding in self._storms.findings():
                 if self.reply is None:  # no warning would change the next request

@@ -25,6 +25,8 @@ from callfuse.policy.settings import LoopSettings
 MAX_ROUNDS_BEFORE: Final = 1000
 """At most this many rounds before a call count for its warning, so that a long history costs linear time; fewer where
 no limit looks so far. The longest streak of a default limit is 100 rounds."""
+MANY_REPEATS: Final = 32
+"""With more calls that came before, write the notes in a thread: it may take 0.5 ms to judge such a call."""
 
 
 def notes_for(conversation: Conversation) -> list[Note]:

@@ -50,10 +50,6 @@ class ErrorRate(Hindsight):
         return reversed(found)
 
 
-def _limit(settings: Settings) -> int:
-    return settings.limit_of(ErrorRate.kind.name)
-
-
 def _take(round_: Round, last: deque[PastCall], settings: Settings) -> Evidence | None:
     """Add a round's results to the last ones; return the evidence that they complete."""
     new = sorted([one for one in round_.distinct if _counts(one)], key=lambda one: (_has_failed(one), one.signature))
@@ -61,7 +57,7 @@ def _take(round_: Round, last: deque[PastCall], settings: Settings) -> Evidence 
     if not new or not _has_failed(new[-1]):
         return None
     own = settings.for_tool(new[-1].full_name).settings
-    limit = _limit(own)
+    limit = own.limit_of(ErrorRate.kind.name)
     if not (limit and own.enabled):
         return None
     while len(last) > limit + limit // SPARED:

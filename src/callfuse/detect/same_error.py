@@ -52,10 +52,6 @@ class SameError(Hindsight):
             at += len(streaks) or 1
 
 
-def _limit(settings: Settings) -> int:
-    return settings.limit_of(SameError.kind.name)
-
-
 @dataclass(slots=True)
 class _Same:
     """One error's occurrences: in how many rounds, in which calls, and with which names (`named`)."""
@@ -96,7 +92,7 @@ class _History:
         failed = [one for one in self._rounds[at].calls if not succeeded(one)]
         tool = failed[0].full_name if failed else ""
         settings = self._settings.for_tool(tool).settings if failed else self._settings
-        limit = _limit(settings)
+        limit = settings.limit_of(SameError.kind.name)
         if not (tool and settings.enabled and limit):
             return []
         if too_few := self._too_few(at, tool, limit):
