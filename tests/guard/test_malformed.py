@@ -16,7 +16,7 @@ from tests.guard.driving import Scene, play, scene
 from tests.support.examples import THOROUGH
 from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.meeting import MARK, ask, every_dialect, meet, reply, streamed_and_whole
-from tests.support.plain import again, elsewhere, new_call, same_call, saying, spin, thinking
+from tests.support.plain import again, elsewhere, known_call, new_call, same_call, saying, spin, thinking
 from tests.support.scripted import Reply
 from tests.support.wire import frames
 
@@ -101,6 +101,20 @@ def test_a_malformed_frame_behind_a_held_call_under_fail_closed(name: str) -> No
     guard = made.guard(EVENTS)
     outcome = play(guard, [*held[: place + 1], ATTACKS[name], *held[place + 1 :]])
     assert b"call_first" not in outcome.out
+
+
+@pytest.mark.parametrize("index", ["", '"index":null,', '"index":true,', '"index":1.5,'])
+def test_a_piece_without_a_readable_index_is_renumbered_as_its_call(index: str) -> None:
+    """Chat completions: the call before it is withheld, and callfuse does not fail."""
+    kit = next(kit for kit in KITS if kit.name == "openai-chat")
+    body = reply(kit, saying(same_call("call_first"), known_call("call_other")), stream=True).body
+    begun = body.index(b"call_other")
+    rest, pieces = re.subn(rb'"index": ?1, ?(?="function": ?\{"arguments")', index.encode(), body[begun:])
+    assert pieces
+    met = meet(ask(kit, spin(beside=True), stream=True), [Reply((body[:begun] + rest,))], "block")
+    assert not any("failed open" in message for _, _, message in met.log), met.log
+    assert b"call_first" not in met.body
+    assert b"call_other" in met.body
 
 
 UNREADABLE = ("null", "true", "false", '"1"', "1.5", "-1")

@@ -43,8 +43,8 @@ def index_without(index: int, gone: Sequence[int]) -> int | None:
 
 
 def lower_index(by: int) -> Callable[[bytes], bytes]:
-    """Return an edit function that subtracts this much from a number."""
-    return lambda old: str(int(old) - by).encode()
+    """Return an edit function that subtracts this much from an index. Other values stay, and a missing one is null."""
+    return lambda old: str(int(old) - by).encode() if old.isdigit() else old or b"null"
 
 
 def break_before(text: bytes) -> bytes:
