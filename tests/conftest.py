@@ -5,8 +5,11 @@ The Hypothesis profile, chosen with `HYPOTHESIS_PROFILE`, is how many examples a
 `quick` takes 3 and reports the first failure as it was found (`make quick`), `dev` takes 10 (the default), `ci` the
 same 6 in every run (the default where `CI` is true), `once` the same 40 and reports as `quick` does, `thorough` 500
 (`make fuzz`, which is where long searches are made). A law runs once a dialect, and often once for streams and once for
-whole answers, so that it sees 70 to 140 of `dev`. A property that needs more states it as a multiple, with
-`tests.support.examples.more_examples`.
+whole answers, so that it sees 90 to 180 of `dev`. In `laws` and `dialects`, `thorough` takes 100, so that a law sees
+900 to 1,800. A property that needs more states it as a multiple, with `tests.support.examples.more_examples`.
+
+`--shard 3/8` runs the third of eight parts of the tests that are chosen otherwise: each test belongs to one part, by
+its id, whatever else is chosen.
 
 A test that starts a process, a server or a browser, or takes a tenth of a second, is marked `slow`; whole rooms are.
 One that walks many places is marked `search`. `make quick` leaves both out. A process that imports callfuse takes half
@@ -22,6 +25,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.support.examples import THOROUGH
+from tests.support.shards import Shard
+
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile("dev", deadline=None, max_examples=10, suppress_health_check=_SLOW_IS_FINE)
@@ -30,19 +36,41 @@ settings.register_profile(
     "quick", parent=settings.get_profile("dev"), max_examples=3, phases=(Phase.explicit, Phase.generate)
 )
 settings.register_profile("once", parent=settings.get_profile("quick"), max_examples=40, derandomize=True)
-settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=500)
+settings.register_profile("thorough", parent=settings.get_profile("dev"), max_examples=500, print_blob=True)
+settings.register_profile("thorough laws", parent=settings.get_profile("thorough"), max_examples=100)
 
 _DEFAULT = "ci" if os.environ.get("CI") == "true" else "dev"
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT))
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", _DEFAULT)
+settings.load_profile(_PROFILE)
 
 _ROOMS = ("admin", "cli", "envoy", "faults", "frameworks", "node", "proxy", "sdk", "stores")
 _HERE = Path(__file__).parent
 SLOW_ROOMS = {_HERE / name for name in _ROOMS}
 """The rooms whose tests start processes, go through SDKs and sockets, or weigh memory; each test is marked `slow`."""
+_LAW_ROOMS = {_HERE / "laws", _HERE / "dialects"}
+"""Rooms whose properties run once a dialect."""
 _DESCRIPTORS = Path("/dev/fd")
 """A folder with a name for each open file of this process."""
 _FAST = "not slow and not search"
 """The marks that `make quick` asks for; the rooms need not be imported then, which takes seconds."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--shard`."""
+    parser.addoption("--shard", type=Shard.parse, help="run one of so many parts of the tests, as in 3/8")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Import laws with their number of examples: a property reads the profile when it is defined."""
+    is_law = isinstance(collector, pytest.Module) and not _LAW_ROOMS.isdisjoint(collector.path.parents)
+    if not (is_law and THOROUGH):
+        return (yield)
+    settings.load_profile("thorough laws")
+    try:
+        return (yield)
+    finally:
+        settings.load_profile(_PROFILE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -66,8 +94,12 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow rooms, and run slow tests first: workers that have ended wait for one that begins last."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of slow rooms, and run slow tests first: workers that have ended wait for one that begins last.
+    Leave out those of other shards."""
+    if shard := config.getoption("shard"):
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in shard])
+        items[:] = [item for item in items if item.nodeid in shard]
     slow_files = {path for path in {item.path for item in items} if not SLOW_ROOMS.isdisjoint(path.parents)}
     for item in items:
         if item.path in slow_files:
