@@ -9,11 +9,14 @@ from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.fuzz.cases import Case, configurations, describe, draw_case, replies_of, request_of, simpler
 from tests.fuzz.checks import Failure, Result, check
 from tests.fuzz.corpus import Corpus, Damaged, case_of, smaller, text_of, vary
-from tests.fuzz.reach import Edge, Reach
+from tests.fuzz.inputs import case_of_input, seeds
+from tests.fuzz.libfuzzer import NotInstalled, atheris, instrument, keep_needed, lead, write_inputs
+from tests.fuzz.reach import PACKAGE, Edge, Reach
 from tests.fuzz.virtual import Hang, VirtualLoop
 
 PROGRAM = "python -m tests.fuzz"
@@ -36,6 +39,8 @@ class Search:
     opened_at: dict[str, str] = field(default_factory=dict)
     stalls: dict[str, float] = field(default_factory=dict)
     longest_s: float = 0.0
+    stall_s: float = STALL_S
+    """Infinite where the code is slower than it is otherwise."""
 
     def look_at(self, index: int) -> None:
         """Run the case of this index."""
@@ -49,11 +54,11 @@ class Search:
         """Run one case. `again`: the arguments that show it. `undisturbed`: a context in which it takes no longer than
         it needs."""
         result = self.check(case)
-        if result.longest_s > STALL_S:  # once more, for the collector may have been at work, and keep the shorter
+        if result.longest_s > self.stall_s:  # once more, for the collector may have been at work, and keep the shorter
             with undisturbed or nullcontext():
                 result.longest_s = min(result.longest_s, self.check(case).longest_s)
         self.longest_s = max(self.longest_s, result.longest_s)
-        if result.longest_s > STALL_S:
+        if result.longest_s > self.stall_s:
             self.stalls[again] = result.longest_s
         for failure in result.failures:
             self.kinds[failure.kind] += 1
@@ -94,7 +99,7 @@ class Guided:
     def replay(self) -> None:
         """Run the cases of the folder, and remove those that reach nothing that a smaller one does not."""
         for path, case in self.corpus.load():
-            if not self._look(case) or self.corpus.keep(case) != path:
+            if not self.look(case) or self.corpus.keep(case) != path:
                 path.unlink()
 
     def look_at(self, index: int) -> None:
@@ -104,10 +109,10 @@ class Guided:
             case = vary(self.corpus.cases, dice)
         else:
             case = draw_case(self.search.seed, index, own_only=self.search.own_only)
-        if new := self._look(case):
+        if new := self.look(case):
             self.corpus.keep(smaller(case, new, self._reached))
 
-    def _look(self, case: Case) -> set[Edge]:
+    def look(self, case: Case) -> set[Edge]:
         """Run a case; the edges that none before has reached."""
         self.reach.take()
         self.search.look(case, f"--case '{text_of(case)}'", self.reach.paused())
@@ -118,6 +123,25 @@ class Guided:
     def _reached(self, case: Case) -> set[Edge]:
         self.search.check(case)
         return self.reach.take()
+
+
+@dataclass
+class Led:
+    """A search that libFuzzer leads: the case of each input that it makes, up to so many and so long."""
+
+    search: Search
+    count: int
+    until_s: float
+    """By `time.monotonic`."""
+    done: int = 0
+
+    def look(self, data: bytes) -> None:
+        """Run the case of an input. Raises KeyboardInterrupt, which ends libFuzzer, where it is enough."""
+        if self.done >= self.count or time.monotonic() > self.until_s:
+            raise KeyboardInterrupt
+        self.done += 1
+        case = case_of_input(data, own_only=self.search.own_only)
+        self.search.look(case, f"--case '{text_of(case)}'")
 
 
 def report(search: Search, done: int, took_s: float) -> None:
@@ -165,7 +189,7 @@ def print_bodies(case: Case) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Search; 1 where something was found, 2 where the corpus or a case is damaged."""
+    """Search; 1 where something was found, 2 where the corpus or a case is damaged, or Atheris is missing."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=int, default=0, help="the index to begin with, to go on where a search ended")
@@ -174,6 +198,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--corpus", type=Path, help="keep what reaches something new in this folder, and begin with it")
     parser.add_argument("--only", type=int, help="run and shrink the case of this index")
     parser.add_argument("--case", help="run and shrink this case, as a report names it")
+    parser.add_argument(
+        "--atheris", action="store_true", help="let libFuzzer make the cases; --corpus is its own folder"
+    )
+    parser.add_argument("--input", type=Path, help="run and shrink the case of this input of libFuzzer")
     parser.add_argument("--own", action="store_true", help="leave recorded bodies out")
     options = parser.parse_args(arguments)
     search = Search(options.seed, options.own)
@@ -183,11 +211,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.case is not None:
             show(search, case_of(options.case))
+        elif options.input is not None:
+            show(search, case_of_input(options.input.read_bytes(), own_only=options.own))
         elif options.only is not None:
             show(search, draw_case(options.seed, options.only, own_only=options.own))
+        elif options.atheris:
+            with TemporaryDirectory() as folder:
+                run_led(search, options.corpus or Path(folder), options)
         else:
             run(search, options)
-    except Damaged as error:
+    except (Damaged, NotInstalled) as error:
         print(error, file=sys.stderr)
         return 2
     finally:
@@ -224,6 +257,24 @@ def run(search: Search, options: argparse.Namespace) -> None:
     if corpus is not None:
         print(f"\n{len(corpus.cases)} cases in the corpus reach {len(guided.seen):,} edges; {corpus.left_out} left out")
     print(f"\ngo on with --seed {search.seed} --start {index + 1}")
+
+
+def run_led(search: Search, folder: Path, options: argparse.Namespace) -> None:
+    """Search as libFuzzer leads, and print what was found. Raises NotInstalled, Damaged."""
+    begun = time.monotonic()
+    engine = atheris()
+    search.stall_s = float("inf")  # counters make callfuse slower
+    write_inputs(folder, seeds())
+    guided = Guided(search, Corpus(folder), Reach())
+    guided.reach.start()
+    kept = keep_needed(folder, lambda data: bool(guided.look(case_of_input(data, own_only=search.own_only))))
+    guided.reach.stop()
+    print(f"{kept} inputs reach {len(guided.seen):,} edges", flush=True)
+    print(f"{instrument(engine, PACKAGE):,} functions have counters", flush=True)
+    led = Led(search, options.count, begun + options.seconds)
+    lead(engine, led.look, folder, search.seed)
+    report(search, led.done, time.monotonic() - begun)
+    print(f"\n{len([*folder.iterdir()])} inputs are in the folder")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,10 @@ import random
 import zlib
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, TypeVar
+
+from pydantic import Base64UrlBytes
 
 from callfuse.config import Resolved, resolve
 from tests.fuzz.material import Material, own, recorded
@@ -60,6 +63,8 @@ class Part:
     """Whether the app raises where the body would end."""
     pause_s: float = 0.0
     """Of the app, or of the client, before its second chunk."""
+    body: Base64UrlBytes | None = None
+    """What stands in place of its material."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +207,9 @@ def request_of(case: Case, turn: Turn, *, whole: bool) -> Request:
     material = material_of(case, turn)
     dice = random.Random(turn.history)
     path, query = material.target
-    if turn.request.material >= 0:
+    if turn.request.body is not None:
+        body = turn.request.body
+    elif turn.request.material >= 0:
         body = pool(own_only=case.own_only)[turn.request.material].body
     else:
         history = draw_history(dice, material.calls)
@@ -229,7 +236,8 @@ def replies_of(case: Case, turn: Turn, *, whole: bool) -> tuple[Reply, ...]:
 
 
 def _reply(material: Material, part: Part, *, whole: bool) -> Reply:
-    body = encoded(mutate(material.body, part.mutations), part.coding)
+    whole_body = material.body if part.body is None else part.body
+    body = encoded(mutate(whole_body, part.mutations), part.coding)
     usual = EVENT_STREAM if material.stream else b"application/json"
     kind = usual if part.kind is None else part.kind.encode("latin-1")
     headers: Headers = ((b"content-type", kind),) if kind else ()
@@ -293,12 +301,22 @@ def _simpler_parts(part: Part) -> list[Part]:
         "pause_s": 0.0,
         "mutations": (),
         "cuts": (),
+        "body": None,
     }
     found = [replace(part, **{name: value}) for name, value in usual.items() if getattr(part, name) != value]
     if len(part.mutations) > 1:
         found += [replace(part, mutations=_without(part.mutations, at)) for at in range(len(part.mutations))]
     if len(part.cuts) > 1:
         found += [replace(part, cuts=_without(part.cuts, at)) for at in range(len(part.cuts))]
+    return found + [replace(part, body=body) for body in _shorter(part.body or b"")]
+
+
+def _shorter(body: bytes) -> list[bytes]:
+    """A body without one half, without one quarter, and so on."""
+    found = []
+    for parts in (2, 4, 8, 16, 32):
+        edges = [len(body) * at // parts for at in range(parts + 1)]
+        found += [body[:start] + body[end:] for start, end in pairwise(edges) if start < end]
     return found
 
 

