@@ -11,6 +11,7 @@ import pytest
 import yaml
 from benchmarks.soak import MOST_SECONDS
 from benchmarks.streams import MOST_STREAMS
+from packaging.requirements import Requirement
 
 from tests.hosts.environments import CACHE, asked_for, environment
 from tests.project.sources import PROJECT, document
@@ -59,7 +60,7 @@ def pythons() -> list[str]:
 def test_what_is_made_can_be_made() -> None:
     """Each target of `make` is in the Makefile."""
     called = {target for script in scripts() for target in re.findall(r"\bmake (\w+)", script)}
-    assert called == {"test", "lowest", "hosts", "setup", "site"}
+    assert called == {"test", "lowest", "hosts", "setup", "site", "fuzz"}
     assert called <= set(targets(document("Makefile")))
 
 
@@ -100,17 +101,40 @@ def test_what_runs_for_hours_ends_before_it_is_cut() -> None:
     """So that it says what it has found. The soak loads for two hours."""
     weekly = WORKFLOWS["weekly"]
     assert set(weekly[True]) == {"schedule", "workflow_dispatch"}
-    [soak, fuzz] = [job["steps"][-1]["run"] for job in weekly["jobs"].values()]
+    soak, fuzz, led, _ = (job["steps"][-1]["run"] for job in weekly["jobs"].values())
     number = {name: int(value) for name, value in re.findall(r"--(\w+) (\d+)", soak)}
     assert number["seconds"] * number["waves"] == MOST_SECONDS == 7200
     assert weekly["jobs"]["soak"]["timeout-minutes"] * 60 * 0.8 > MOST_SECONDS
     assert number["streams"] <= MOST_STREAMS
     assert number["workers"] > 1 <= number["kills"]
-    [seconds] = map(int, re.findall(r"--seconds (\d+)", fuzz))
-    assert seconds < weekly["jobs"]["fuzz"]["timeout-minutes"] * 60 * 0.8
-    [kept] = [step["with"] for step in weekly["jobs"]["fuzz"]["steps"] if "actions/cache@" in step.get("uses", "")]
-    assert f"--corpus {kept['path']} " in fuzz
-    assert kept["key"].startswith(kept["restore-keys"])
+    for name, search in (("fuzz", fuzz), ("atheris", led)):
+        [seconds] = map(int, re.findall(r"--seconds (\d+)", search))
+        assert seconds < weekly["jobs"][name]["timeout-minutes"] * 60 * 0.8
+        [kept] = [step["with"] for step in weekly["jobs"][name]["steps"] if "actions/cache@" in step.get("uses", "")]
+        assert f"--corpus {kept['path'].rstrip('*')} " in search
+        assert kept["key"].startswith(kept["restore-keys"])
+
+
+def test_the_search_led_by_coverage_has_its_package() -> None:
+    """In the version of the constraints, on a Python for which there is a wheel; the others do without."""
+    scripts = [step.get("run", "") for step in WORKFLOWS["weekly"]["jobs"]["atheris"]["steps"]]
+    assert ".venv/bin/python -m pip install --constraint constraints.txt --group fuzz" in scripts
+    assert " --atheris " in scripts[-1]
+    [version] = [step["with"] for step in WORKFLOWS["weekly"]["jobs"]["atheris"]["steps"] if "with" in step][1:2]
+    place = {"python_version": version["python-version"], "platform_system": "Linux", "platform_machine": "x86_64"}
+    [package] = map(Requirement, METADATA["dependency-groups"]["fuzz"])
+    assert package.marker is not None
+    assert package.marker.evaluate(place)
+
+
+def test_all_properties_are_searched() -> None:
+    """Each part of them once, whatever another part finds."""
+    job = WORKFLOWS["weekly"]["jobs"]["properties"]
+    shards = job["strategy"]["matrix"]["shard"]
+    assert shards == [*range(1, len(shards) + 1)]
+    assert f"SHARD=${{{{ matrix.shard }}}}/{len(shards)}" in job["steps"][-1]["run"]
+    assert f"of {len(shards)}" in job["name"]
+    assert not job["strategy"]["fail-fast"]
 
 
 PINNED = re.compile(r"([\w-]+/[\w-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)")
