@@ -15,7 +15,7 @@ from tests.fuzz.cases import Case, configurations, describe, draw_case, replies_
 from tests.fuzz.checks import Failure, Result, check
 from tests.fuzz.corpus import Corpus, Damaged, case_of, smaller, text_of, vary
 from tests.fuzz.inputs import case_of_input, seeds
-from tests.fuzz.libfuzzer import NotInstalled, atheris, instrument, keep_needed, lead, write_inputs
+from tests.fuzz.libfuzzer import NotInstalled, atheris, instrument, keep_needed, lead, leave, write_inputs
 from tests.fuzz.reach import PACKAGE, Edge, Reach
 from tests.fuzz.virtual import Hang, VirtualLoop
 
@@ -225,7 +225,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     finally:
         search.loop.drop()
-    return int(bool(search.kinds or search.stalls))
+    status = int(bool(search.kinds or search.stalls))
+    if options.atheris:
+        leave(status)
+    return status
 
 
 def run(search: Search, options: argparse.Namespace) -> None:

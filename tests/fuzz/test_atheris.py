@@ -29,9 +29,9 @@ def planted(case, _loop):
     if found:
         raise KeyboardInterrupt
     body = case.turns[0].replies[0].body or b""
-    if body[:1] == b"z":
-        if body[1:2] == b"e":
-            if body[2:3] == b"b":
+    if b"z" in body:
+        if b"ze" in body:
+            if b"zeb" in body:
                 found.append(Failure("planted", ""))
     return Result([*found])
 
@@ -79,7 +79,7 @@ def test_a_small_search(tmp_path: Path) -> None:
 @with_atheris
 @pytest.mark.slow
 def test_branches_lead_to_a_fault(tmp_path: Path) -> None:
-    """Three bytes are right one after another, which happens to no body by chance; and the report shows the case."""
+    """Three bytes come one after another, each behind a branch of its own; and the report shows the case."""
     (tmp_path / "leads.py").write_text(LEADS, encoding="utf-8")
     done = run(str(tmp_path / "leads.py"), str(tmp_path / "inputs"))
     assert done.returncode == 1, done.stdout + done.stderr
@@ -87,7 +87,7 @@ def test_branches_lead_to_a_fault(tmp_path: Path) -> None:
     again = done.stdout.partition(": planted\n")[2].partition("--case '")[2].partition("'")[0]
     found = case_of(again)
     assert found is not None
-    assert (found.turns[0].replies[0].body or b"").startswith(b"zeb")
+    assert b"zeb" in (found.turns[0].replies[0].body or b"")
 
 
 @with_atheris
