@@ -29,9 +29,9 @@ def planted(case, _loop):
     if found:
         raise KeyboardInterrupt
     body = case.turns[0].replies[0].body or b""
-    if b"z" in body:
-        if b"ze" in body:
-            if b"zeb" in body:
+    if b"~" in body:
+        if b"~%" in body:
+            if b"~%~" in body:
                 found.append(Failure("planted", ""))
     return Result([*found])
 
@@ -40,15 +40,6 @@ program.PACKAGE = __file__
 sys.exit(program.main(["--atheris", "--own", "--count", "60000", "--corpus", sys.argv[1]]))
 """
 """A check with a fault behind three branches, in a search that has its counters there only."""
-LOSES = """
-import sys
-from callfuse.guard.guard import Guard
-from tests.fuzz.__main__ import main
-
-feed = Guard.feed
-Guard.feed = lambda guard, chunk: feed(guard, chunk)[:-1]
-sys.exit(main(["--atheris", "--own", "--count", "30", "--corpus", sys.argv[1]]))
-"""
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,16 +78,7 @@ def test_branches_lead_to_a_fault(tmp_path: Path) -> None:
     again = done.stdout.partition(": planted\n")[2].partition("--case '")[2].partition("'")[0]
     found = case_of(again)
     assert found is not None
-    assert b"zeb" in (found.turns[0].replies[0].body or b"")
-
-
-@with_atheris
-@pytest.mark.slow
-def test_a_lost_byte_is_found(tmp_path: Path) -> None:
-    """By the laws, with counters in all of callfuse."""
-    done = run("-c", LOSES, str(tmp_path / "inputs"))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "law 1: bytes" in done.stdout
+    assert b"~%~" in (found.turns[0].replies[0].body or b"")
 
 
 def test_without_atheris(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
