@@ -16,6 +16,7 @@ from callfuse.asgi import exchange, off_loop, prepare
 from callfuse.asgi.off_loop import HUGE_BYTES, LONG_BYTES, MANY_VALUES, run, weight_of
 from callfuse.asgi.safe_guard import SafeGuard
 from callfuse.conversations.notes import MANY_REPEATS
+from callfuse.guard.assembly import Assembly
 from callfuse.guard.guard import Guard
 from callfuse.wire import whole
 from callfuse.wire.values import MOST_VALUES
@@ -24,7 +25,8 @@ from tests.support.asgi import JSON_REQUEST, Request, drive
 from tests.support.config import settings
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import MARK, ask, given_log, meet, reply, streamed_and_whole
-from tests.support.plain import again, elsewhere, spin
+from tests.support.model import Call
+from tests.support.plain import again, elsewhere, saying, spin
 from tests.support.scripted import play
 from tests.support.scripted import whole as whole_reply
 
@@ -123,6 +125,23 @@ def test_notes_on_many_equal_rounds_are_written_in_a_thread(rounds: int, monkeyp
     met = meet(request, [reply(kit, elsewhere(), stream=True)], "warn")
     assert threads.beside["notes_for"] == [rounds > MANY_REPEATS]
     assert met.app.heard[0].body == known != request.body
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_answers_with_many_calls_are_judged_in_a_thread(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short they are: read whole, or settled at their end."""
+    kit = KITS[0]
+    many = saying(*[Call(f"call_{at}", "search", (f'{{"query": "okapi {at}"}}',)) for at in range(200)])
+    threads = Threads()
+    threads.watch(monkeypatch, Guard, "feed")
+    threads.watch(monkeypatch, Assembly, "finish")
+    threads.watch(monkeypatch, Assembly, "settle")
+    answer = reply(kit, many, stream=False)
+    assert LONG_BYTES // 4 < len(answer.body) < LONG_BYTES
+    met = meet(ask(kit, spin(rounds), stream=False), [answer], "warn")
+    assert met.body == answer.body
+    assert all(threads.beside[name][-1] for name in threads.beside)
+    assert threads.beside
 
 
 @each_kit

@@ -66,7 +66,8 @@ class _Inflate:
             rest, more = data[at : at + _STEP], False
             while rest or more:
                 if self._stream is None:
-                    self._stream = zlib.decompressobj(self._form(rest))
+                    has_header = self._is_gzip or rest[:1] == b"\x78"
+                    self._stream = zlib.decompressobj(15 + 32 if has_header else -15)
                     self.members += 1
                 try:
                     piece = self._stream.decompress(rest, PIECE_BYTES)
@@ -76,10 +77,6 @@ class _Inflate:
                 if self._stream.eof:
                     rest, more, self._stream = self._stream.unused_data, False, None
                 yield piece
-
-    def _form(self, data: bytes) -> int:
-        """zlib's name of the format that begins so."""
-        return 15 + 32 if self._is_gzip or data[:1] == b"\x78" else -15
 
     def finish(self) -> None:
         if self._stream is not None:

@@ -124,7 +124,8 @@ class AnswerDelivery:
         if is_whole and not (final or guard.buffered_bytes or self.client.has_said):
             chunk = await self._lead(chunk)
         if is_whole and final:  # it is parsed at its end
-            out = await off_loop.run(partial(guard.feed, chunk, final=True), guard.buffered_bytes + len(chunk))
+            weight = off_loop.weight_of_answer(guard.buffered_bytes + len(chunk))
+            out = await off_loop.run(partial(guard.feed, chunk, final=True), weight)
         else:
             out = guard.feed(chunk, final=final)
         await self.carry_out(guard, out, final=final)
@@ -262,7 +263,7 @@ class AnswerDelivery:
         may send its next request right after. Returns the value of the header `x-callfuse-action`."""
         action, record = "", ExchangeRecord(self.evidence.request.choices)
         if guard is not None:
-            weight = len(self.evidence.request.body) if guard.may_judge else 0
+            weight = off_loop.LONG_BYTES + 1 if guard.settles_slowly else 0
             action, record = await off_loop.run(guard.settle, weight), guard.record
         if not self.body.gone:
             await self.keeper.settle(record)

@@ -310,7 +310,8 @@ class AnswerDriver:
             delivery.give_up("content-encoding")
             return
         if final:
-            await off_loop.run(partial(guard.feed, b"", final=True), guard.buffered_bytes)
+            weight = off_loop.weight_of_answer(guard.buffered_bytes)
+            await off_loop.run(partial(guard.feed, b"", final=True), weight)
         else:
             delivery.count(guard)
 

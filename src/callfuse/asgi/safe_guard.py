@@ -82,10 +82,10 @@ class SafeGuard:
         self.buffered_bytes = self.most_held = 0
 
     @property
-    def may_judge(self) -> bool:
-        """Whether `settle` may have to make a judge, for there are many calls."""
+    def settles_slowly(self) -> bool:
+        """Whether `settle` may take long, because there are many calls."""
         with self._stage:
-            return self.assembly is not None and self.assembly.may_judge
+            return self.assembly is not None and self.assembly.settles_slowly
         return False
 
     def begin(self, request: Request, judge: Judge, trace: Trace | None = None) -> None:
@@ -195,7 +195,7 @@ class SafeGuard:
             verdicts = await review(verdicts)
         self._forget()
         with self._stage:
-            weight = self._request_bytes + self.buffered_bytes  # the answer so far is read again
+            weight = self._request_bytes + off_loop.weight_of_answer(self.buffered_bytes)  # it is read again so far
             step = await off_loop.run(partial(self._guard.apply, verdicts), weight)
             self._copy_state()
             return step

@@ -113,15 +113,13 @@ class LaneEvidence:
             session=self.state.session,
             blocks=blocks,
             told=tuple(told),
-            spent=NOTHING_SPENT if spent is None else self._spent_with(spent),
+            spent=NOTHING_SPENT
+            if spent is None
+            else self.spent.plus(spent._replace(turn=self.spent.turn or self.turn)),
             cut_off=()
             if cut_off is None
             else with_answer(self.state.cut_off, cut_off, self.cut_off, place, is_round=bool(brought)),
         )
-
-    def _spent_with(self, more: Spent) -> Spent:
-        """Return what the turn has spent, including this exchange."""
-        return self.spent.plus(more._replace(turn=self.spent.turn or self.turn))
 
     def _blocks_after(
         self, brought: Sequence[KeptRound], window: Collection[Signature], said: Sequence[bytes], now: float

@@ -68,10 +68,6 @@ class UnknownToolResults(Hindsight):
         return reversed([telling.take(*one) for one in oldest_first(timeline, settings)])
 
 
-def _limit(settings: Settings) -> int:
-    return settings.limit_of(UnknownTool.kind.name) if settings.enabled else 0
-
-
 def _tells(call: PastCall) -> bool:
     """Whether the result of a call is known, and says that there is no such tool."""
     return call.failed is True and call.outcome is not None and call.outcome.unknown_tool
@@ -121,5 +117,6 @@ class _Telling:
     def _evidence(self) -> Evidence | None:
         count = sum(map(len, self.streak))
         calls = [one for unknown in reversed(self.streak[-NAMED:]) for one in reversed(unknown)]
-        limit = _limit(self.settings.for_tool(calls[0].full_name).settings)
+        own = self.settings.for_tool(calls[0].full_name).settings
+        limit = own.limit_of(UnknownTool.kind.name) if own.enabled else 0
         return Evidence(count, tuple(calls[:NAMED])) if 0 < limit <= count else None

@@ -28,6 +28,8 @@ from callfuse.wire import EVENTS, Format, Framer, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON
 
 NO_LIMIT: Final = Room()
+MANY_CALLS: Final = 32
+"""To judge more calls takes 10 ms or more."""
 
 
 class Opening(NamedTuple):
@@ -174,11 +176,11 @@ class Assembly:
         self.waiting = 0
 
     @property
-    def may_judge(self) -> bool:
-        """Whether `settle` may have to make a judge, because there are many calls, or long ones."""
+    def settles_slowly(self) -> bool:
+        """Whether `settle` may take long: to judge many calls, or to make a judge for these or for long ones."""
         calls, judging = self.reader.calls, self._judging
         if judging.judge is not None:
-            return False
+            return len(calls) > MANY_CALLS
         has_long = not judging.growing and True in [is_long(one.complete()) for one in calls]
         return len(calls) > min(judging.room) or has_long
 
