@@ -550,3 +550,23 @@ def test_a_second_answer_is_paid_too() -> None:
     guard.bus.add(spy)
     asyncio.run(drive(guard, ask(CHAT, spin(), stream=True)))
     assert len(spy.all(TokensSpent)) == 2
+
+
+def prices_of_a_steer(prices: dict[str, Any]) -> tuple[FindingSeen, int, int]:
+    """The finding of a steered exchange, and the bytes of its request and of the withheld call's arguments."""
+    spy = Spy()
+    answers = [reply(CHAT, one, stream=True) for one in (again(), elsewhere())]
+    guard = CallFuseMiddleware(ScriptedApp(tuple(answers)), settings("chance_then_block", budget={"prices": prices}))
+    guard.bus.add(spy)
+    asked = ask(CHAT, spin(), stream=True)
+    asyncio.run(drive(guard, asked))
+    (found,) = spy.all(FindingSeen)
+    return found, len(asked.body), len(found.verdict.call.text)
+
+
+def test_a_finding_knows_what_its_request_costs() -> None:
+    """By the price of its model, of which the input and the answer each have one; without a price nothing."""
+    found, request, arguments = prices_of_a_steer({"gpt*": {"input": 1_000_000, "output": 3_000_000}})
+    assert found.tokens == (request + arguments) // 4
+    assert found.price == request // 4 + 3 * (found.tokens - request // 4)
+    assert prices_of_a_steer({"other*": {"input": 1, "output": 1}})[0].price == 0.0

@@ -24,11 +24,13 @@ def begun(session: str = "s") -> LoopBegan:
     return LoopBegan(where(session), "f1", "repeat", "search")
 
 
-def seen(session: str = "s", rung: Rung = Rung.STEER, count: int = 3, tool: str = "search") -> FindingSeen:
+def seen(
+    session: str = "s", rung: Rung = Rung.STEER, count: int = 3, tool: str = "search", price: float = 0.0
+) -> FindingSeen:
     """A finding."""
     call = ToolCall("call_1", tool, "{}")
     found = Finding("repeat", tool, call.signature, count, 3, 300.0, False)
-    return FindingSeen(where(session), Verdict(call, found, rung, 1), tokens=100)
+    return FindingSeen(where(session), Verdict(call, found, rung, 1), tokens=100, price=price)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +129,13 @@ def test_tokens_that_were_spent() -> None:
     assert [*account.lines()][1:] == ["1,200 tokens spent, cost 0.0125"]
     account.take(TokensSpent(where("s"), 30, 0, 4, 34, 0.0))
     assert [*account.lines()][1:] == ["1,234 tokens spent, 34 of them estimated, cost 0.0125"]
+
+
+def test_money_that_was_saved() -> None:
+    """Where the model has a price: an estimate, as the calls and the tokens are."""
+    account = Account()
+    account.take(begun())
+    account.take(seen(price=0.01))
+    account.take(ended())
+    (line, *_) = account.lines()
+    assert line.endswith("1 call withheld, about 6 calls, 580 tokens and a cost of 0.0580 saved (estimate)")

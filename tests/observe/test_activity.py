@@ -44,6 +44,7 @@ NAMES = {
         "loops",
         "saved_calls",
         "saved_tokens",
+        "saved_cost",
         "tokens",
         "estimated_tokens",
         "cost",

@@ -74,6 +74,7 @@ def test_a_finding_under_its_names() -> None:
         "callfuse.finding.confidence": 1.0,
         "callfuse.action": "block",
         "callfuse.request_tokens": 0,
+        "callfuse.request_cost": 0.0,
         "callfuse.first": True,
         "callfuse.finding.url": page_of("repeat"),
         "callfuse.blocks": 2,

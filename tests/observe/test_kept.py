@@ -17,7 +17,7 @@ from callfuse.observe.content import collected
 from callfuse.observe.counts import Counts
 from callfuse.observe.events import Event, Where
 from callfuse.observe.feed import Feed
-from callfuse.observe.fields import SAVED_CALLS, SAVED_TOKENS, TIME
+from callfuse.observe.fields import SAVED_CALLS, SAVED_COST, SAVED_TOKENS, TIME
 from callfuse.observe.kept import EventKeeper
 from callfuse.observe.view import View
 from callfuse.policy.ladder import Verdict
@@ -88,6 +88,7 @@ def test_fields_are_the_same_later(content: str, text: str) -> None:
         assert later.pop(TIME) == 1000.0
         assert ((SAVED_CALLS in later), SAVED_TOKENS in later) == (later.pop(SAVED_CALLS, 0) != 0,) * 2
         later.pop(SAVED_TOKENS, None)
+        later.pop(SAVED_COST, None)
         assert later == collected(event, content)
 
 

@@ -152,6 +152,15 @@ EACH: dict[str, tuple[Event, Mapping[str, float]]] = {
         FindingSeen(where(), finding()),
         {"findings_total{action=block,kind=repeat,verdict=soft}": 1, "saved_calls_total": 5.8},
     ),
+    "withheld, with a price": (
+        FindingSeen(where(), finding(), tokens=100, price=0.01),
+        {
+            "findings_total{action=block,kind=repeat,verdict=soft}": 1,
+            "saved_calls_total": 5.8,
+            "saved_tokens_total": 580,
+            "saved_cost_total": 0.058,
+        },
+    ),
     "loop": (
         events.LoopBegan(where(), "id", "cycle", "search"),
         {"loops_total{arm=guarded,kind=cycle}": 1},

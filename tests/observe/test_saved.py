@@ -7,7 +7,7 @@ import pytest
 from callfuse.model import Finding, ToolCall
 from callfuse.model.finding import Stretch
 from callfuse.observe.events import FindingSeen, Where
-from callfuse.observe.saved import FOLLOW, MOST_LOOPS, Saved, following, tokens_of
+from callfuse.observe.saved import FOLLOW, MOST_LOOPS, Saved, amounts_of, following
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.rungs import Rung
 
@@ -22,10 +22,13 @@ def seen(
     lane: str = "l",
     again: bool = False,
     tokens: int = 0,
+    price: float = 0.0,
 ) -> FindingSeen:
     """A finding."""
     found = Finding(kind, "search", CALL.signature, count, 3, 300.0, False)
-    return FindingSeen(Where("s", "", lane, "m", "b", "d"), Verdict(CALL, found, rung, 1), again=again, tokens=tokens)
+    return FindingSeen(
+        Where("s", "", lane, "m", "b", "d"), Verdict(CALL, found, rung, 1), again=again, tokens=tokens, price=price
+    )
 
 
 @pytest.mark.parametrize("rung", [Rung.OBSERVE, Rung.WARN, None])
@@ -83,5 +86,12 @@ def test_the_memory_is_bounded() -> None:
 def test_tokens_are_those_of_requests_that_were_not_made() -> None:
     """One for each saved call, each as long as that with the withheld call, and its answer."""
     event = seen(3, tokens=500)
-    assert tokens_of(event, Saved().by(event)) == 2900
-    assert tokens_of(seen(tokens=0), 5.8) == 0
+    assert amounts_of(event, Saved().by(event)) == {"saved_calls": 5.8, "saved_tokens": 2900}
+    assert amounts_of(seen(tokens=0), 5.8) == {"saved_calls": 5.8, "saved_tokens": 0}
+
+
+def test_money_is_the_price_of_these_tokens() -> None:
+    """If the settings have prices for the model, to a millionth, as what is spent."""
+    assert amounts_of(seen(tokens=500, price=0.001), 5.8)["saved_cost"] == 0.0058
+    assert amounts_of(seen(tokens=500, price=0.0000004), 1)["saved_cost"] == 0.0
+    assert amounts_of(seen(tokens=500, price=0.001), 0) == {}

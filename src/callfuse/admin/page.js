@@ -22,12 +22,12 @@ const EVENTS = ["exchange", "call", "hold_began", "hold", "finding", "loop", "ac
 const FIGURES = [
   ["exchanges", "Exchanges"], ["calls", "Calls"], ["findings", "Findings"], ["loops", "Loops"], ["warned", "Warned"], ["steered", "Steered"],
   ["blocked", "Blocked"], ["held_s", "Seconds held"], ["saved_calls", "Calls saved"],
-  ["saved_tokens", "Tokens saved"], ["tokens", "Tokens spent"], ["estimated_tokens", "Of them estimated"],
-  ["cost", "Cost"], ["not_guarded", "Not guarded"], ["fail_open", "Failed open"],
+  ["saved_tokens", "Tokens saved"], ["saved_cost", "Cost saved"], ["tokens", "Tokens spent"],
+  ["estimated_tokens", "Of them estimated"], ["cost", "Cost"], ["not_guarded", "Not guarded"], ["fail_open", "Failed open"],
 ];
-const COUNTED = new Set(["tokens", "estimated_tokens", "cost"]); // only where a budget asks for it
+const COUNTED = new Set(["tokens", "estimated_tokens", "cost", "saved_cost"]); // only where a budget asks for it
 const LINES = new Set(["exchanges", "calls"]);
-const ESTIMATES = new Set(["saved_calls", "saved_tokens", "estimated_tokens"]);
+const ESTIMATES = new Set(["saved_calls", "saved_tokens", "saved_cost", "estimated_tokens"]);
 const ALARMS = new Set(["fail_open", "not_guarded"]);
 const ALONE = ": the store is down, so these are the events of one process only";
 export const DONE = {
@@ -85,7 +85,7 @@ export function setText(element, text) {
 
 const letter = (bead) => (bead.tool ? String.fromCharCode(65 + bead.sign) : "×");
 export const number = (value) => Math.round(value).toLocaleString("en");
-const amount = (name, value) => (name === "cost" ? value.toFixed(4) : number(value));
+const amount = (name, value) => (name.endsWith("cost") ? value.toFixed(4) : number(value));
 const seconds = (value) => (value < 1 ? `${Math.round(1000 * value)} ms` : `${Math.round(10 * value) / 10} s`);
 const clock = (time) => new Date(time * 1000).toLocaleTimeString();
 

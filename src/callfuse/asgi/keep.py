@@ -23,7 +23,7 @@ from callfuse.dialects.stateful import ChainedRequest, Continuation
 from callfuse.guard.growing_texts import FoundText
 from callfuse.guard.record import ExchangeRecord
 from callfuse.model import ANY_TOOL, PastCall, ToolCall
-from callfuse.model.spent import Spent
+from callfuse.model.spent import MICROS, NO_TOKENS, Spent, Tokens
 from callfuse.observe import log
 from callfuse.observe.bus import Bus
 from callfuse.observe.events import (
@@ -217,9 +217,9 @@ class Keeper:
         if not prepared.observed:
             may_ask = prepared.request.choices == 1
             would = would_take(verdict, prepared.arm, may_change=not prepared.signed, may_ask=may_ask)
-        tokens = self._tokens_of(verdict) if verdict.withholds else 0
-        again = id_ in self._known
-        seen = FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=tokens)
+        cost = self._cost_of(verdict) if verdict.withholds else NO_TOKENS
+        again, price = id_ in self._known, cost.money / MICROS
+        seen = FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=cost.total, price=price)
         if self.recording is not None:
             self.recording.note(id_)
         self._host.bus.emit_finding(seen)
@@ -233,10 +233,14 @@ class Keeper:
         """Report the verdict on a request, before the model is asked."""
         self._report_verdicts([verdict])
 
-    def _tokens_of(self, verdict: Verdict) -> int:
-        """Return the tokens of a request like this one and its answer: as the vendor has counted, else an estimate."""
-        known = self.spending.last.total if self.spending is not None else 0
-        return known or (len(self._prepared.request.body) + len(verdict.call.text)) // CHARS_PER_TOKEN
+    def _cost_of(self, verdict: Verdict) -> Tokens:
+        """Return what a request like this one and its answer cost: as the vendor has counted, else an estimate."""
+        spending, request = self.spending, len(self._prepared.request.body)
+        if spending is not None and spending.last.total:
+            return spending.last
+        read, total = request // CHARS_PER_TOKEN, (request + len(verdict.call.text)) // CHARS_PER_TOKEN
+        used = Tokens(read, 0, total - read)
+        return used if spending is None else spending.priced(used)
 
     def tell_results(self) -> None:
         """Report the results of the newest round, which this request shows for the first time."""

@@ -97,13 +97,17 @@ class Spending:
         if used is None:
             return
         where = self._prepared.where
-        price = self._prepared.settings.budget.price_of(where.backend, self._prepared.request.model)
-        used = used if price is None else used._replace(money=price.of(used))
-        self.last = used
+        self.last = used = self.priced(used)
         self._due = self._due.plus(used)
         self._host.bus.emit(
             TokensSpent(where, used.input, used.cached, used.output, used.estimated, used.money / MICROS)
         )
+
+    def priced(self, used: Tokens) -> Tokens:
+        """Return the tokens of an answer with what they cost, if the model has a price."""
+        prepared = self._prepared
+        price = prepared.settings.budget.price_of(prepared.where.backend, prepared.request.model)
+        return used if price is None else used._replace(money=price.of(used))
 
     def take(self, calls: int) -> Spent:
         """Return what was not kept so far, with the number of `calls` that the client was given."""

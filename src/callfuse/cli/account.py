@@ -21,7 +21,7 @@ from callfuse.observe.events import (
     TokensSpent,
 )
 from callfuse.observe.fields import text
-from callfuse.observe.saved import Saved, tokens_of
+from callfuse.observe.saved import Saved, amounts_of
 from callfuse.policy.rungs import Rung
 
 ENDINGS: Final = frozenset({str(Rung.BLOCK), ACTION.decode()})
@@ -65,8 +65,7 @@ class Account:
         self._any = False
         self._last: dict[str, str] = {}
         self._saved = Saved()
-        self._saved_calls = 0.0
-        self._saved_tokens = 0
+        self._amounts: defaultdict[str, float] = defaultdict(float)
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._lock = Lock()
 
@@ -105,15 +104,20 @@ class Account:
         found = event.verdict.finding
         if event.verdict.withholds and not event.again:
             self.withheld += 1
-        saved = self._saved.by(event)
-        self._saved_calls += saved
-        self._saved_tokens += tokens_of(event, saved)
+        for name, amount in amounts_of(event, self._saved.by(event)).items():
+            self._amounts[name] += amount
         key = event.where.session, str(found.kind), event.verdict.call.full_name
         self.findings += not event.again
         loop = self.found.get(key) or _put(self.found, key, ToolFindings(0, found.threshold, []))
         loop.count = max(loop.count, found.count)
         if event.action not in loop.actions:
             loop.actions.append(event.action)
+
+    def _in_words(self) -> str:
+        """Return what was saved."""
+        calls = counted(max(round(self._amounts["saved_calls"]), self.withheld), "call")
+        tokens, cost = counted(int(self._amounts["saved_tokens"]), "token"), self._amounts["saved_cost"]
+        return f"{calls}, {tokens} and a cost of {cost:,.4f}" if cost else f"{calls} and {tokens}"
 
     @property
     def ended(self) -> list[str]:
@@ -132,11 +136,9 @@ class Account:
         if not self.findings:
             yield f"{done}: no loop found"
         else:
-            saved = max(round(self._saved_calls), self.withheld)
             yield (
                 f"{done}: {counted(self.loops, 'loop')} found ({counted(self.findings, 'finding')}),"
-                f" {counted(self.withheld, 'call')} withheld,"
-                f" about {counted(saved, 'call')} and {counted(self._saved_tokens, 'token')} saved (estimate)"
+                f" {counted(self.withheld, 'call')} withheld, about {self._in_words()} saved (estimate)"
             )
         for (session, kind, tool), loop in list(self.found.items())[:MOST_SHOWN]:
             what = f"{kind} of {text(tool)}, {loop.count} with a limit of {loop.limit}: {', then '.join(loop.actions)}"

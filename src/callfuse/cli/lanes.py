@@ -38,6 +38,7 @@ COUNTERS: Final = (
     ("held_s", "s held", ""),
     ("saved_calls", "calls saved (estimate)", "green"),
     ("saved_tokens", "tokens saved (estimate)", "green"),
+    ("saved_cost", "cost saved (estimate)", "green"),
     ("tokens", "tokens spent", ""),
     ("estimated_tokens", "of them estimated", ""),
     ("cost", "cost", ""),
@@ -45,7 +46,7 @@ COUNTERS: Final = (
     ("fail_open", "failed open", "red"),
 )
 """Names of totals, their words, and their style where there are any."""
-DECIMALS: Final = {"held_s": 1, "cost": 4}
+DECIMALS: Final = {"held_s": 1, "cost": 4, "saved_cost": 4}
 RATES: Final = (("exchanges", "exchanges/min"), ("calls", "calls/min"), ("findings", "findings/min"))
 
 

@@ -228,9 +228,9 @@ class Activity:
         self._note(bead, finding=self._evidence(told), **self._pop_early(told, (id_,)))
         if not told.fields.get(names.AGAIN):
             self._count(told, "findings", session)
-        if names.SAVED_CALLS in told.fields:
-            self._rate(told, "saved_calls", told.number(names.SAVED_CALLS))
-            self._rate(told, "saved_tokens", told.number(names.SAVED_TOKENS))
+        for rate, name in names.OF_SAVED.items():
+            if name in told.fields:
+                self._rate(told, rate, told.number(name))
 
     def _loop(self, told: Told) -> None:
         session, _ = self._place(told)

@@ -10,7 +10,7 @@ from callfuse.observe.counted import TABLE, Key, rates_of
 from callfuse.observe.events import Event, FindingSeen, HoldEnded, TokensSpent
 from callfuse.observe.labels import OTHER
 from callfuse.observe.rates import BUCKET_S, Rates
-from callfuse.observe.saved import Saved, tokens_of
+from callfuse.observe.saved import Saved, amounts_of
 
 MAX_KEYS: Final = 1000
 """Keys of one kind of event that are counted apart, so that labels from outside cannot fill the memory."""
@@ -62,9 +62,9 @@ class Counts:
             elif isinstance(event, TokensSpent):
                 for name, amount in rates_of(event).items():
                     self._rates.add(name, now, amount)
-            elif isinstance(event, FindingSeen) and (saved := self._saved.by(event)):
-                self._rates.add("saved_calls", now, round(saved, 3))
-                self._rates.add("saved_tokens", now, tokens_of(event, saved))
+            elif isinstance(event, FindingSeen):
+                for name, amount in amounts_of(event, self._saved.by(event)).items():
+                    self._rates.add(name, now, amount)
 
     def rates(self) -> Rates:
         """Return the rates that the page shows, up to now."""

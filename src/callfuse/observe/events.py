@@ -209,8 +209,8 @@ class FindingSeen(Event):
 
     Once for each verdict: where a rung has failed and the next is taken, the same finding comes again (`again`).
     `blocks`: how often the lane was blocked, this time included, if the call is. `tokens`: of a withheld call, those of
-    a request like its own and the answer (`observe/saved.py`); 0 if that is not known. `arm`: where a share of sessions
-    is only observed, to measure the effect of acting on findings, `holdout` for those and `guarded` for the others.
+    a request like its own and the answer (`observe/saved.py`), and their `price`; 0 if not known. `arm`: where a share
+    of sessions is only observed, to measure what acting on findings does, `holdout` for those, `guarded` for others.
     `would`: the rung that it would have led to, where it was only observed (`observe/would.py`); else empty.
     """
 
@@ -222,6 +222,7 @@ class FindingSeen(Event):
     arm: str = ""
     would: str = ""
     tokens: int = 0
+    price: float = 0.0
 
     @property
     def finding_id(self) -> str:
@@ -441,8 +442,7 @@ class DeliveryFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryDropped(Event):
-    """An event will not be sent to the webhook. `why`: too many waited (`full`), it was `refused`, or the server has
-    `stopped`."""
+    """An event will not be sent to the webhook. `why`: too many waited (`full`), `refused`, or the server `stopped`."""
 
     name: ClassVar[str] = "webhook_dropped"
     why: str

@@ -77,6 +77,7 @@ SUGGESTION: Final = "callfuse.finding.suggestion"
 STEP: Final = "callfuse.finding.step"
 SAVED_CALLS: Final = "callfuse.saved_calls"
 SAVED_TOKENS: Final = "callfuse.saved_tokens"
+SAVED_COST: Final = "callfuse.saved_cost"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
@@ -84,6 +85,7 @@ USAGE_TYPE: Final = "gen_ai.token.type"
 USAGE_SOURCE: Final = "callfuse.token.source"
 ESTIMATED_TOKENS: Final = "callfuse.estimated_tokens"
 REQUEST_TOKENS: Final = "callfuse.request_tokens"
+REQUEST_COST: Final = "callfuse.request_cost"
 COST: Final = "callfuse.cost"
 SIGNATURE: Final = "callfuse.signature"
 ACTION: Final = "callfuse.action"
@@ -124,6 +126,7 @@ _OF_EVENT: Final = {
     "tool": TOOL,
     "arm": ARM,
     "tokens": REQUEST_TOKENS,
+    "price": REQUEST_COST,
     "input_tokens": INPUT_TOKENS,
     "cached_tokens": CACHED_TOKENS,
     "output_tokens": OUTPUT_TOKENS,
@@ -131,6 +134,8 @@ _OF_EVENT: Final = {
     "error": "error.type",
 }
 """The names of an event's own values, where they are not `callfuse.` and the value's."""
+OF_SAVED: Final = {"saved_calls": SAVED_CALLS, "saved_tokens": SAVED_TOKENS, "saved_cost": SAVED_COST}
+"""The names of what a finding has saved, by the names of the rates."""
 _LEFT_OUT: Final = frozenset({"told"})
 """Values of events that quote arguments and results."""
 OF_LOG: Final[Mapping[str, str]] = {

@@ -21,9 +21,9 @@ from callfuse.model.secrets import MARGIN
 from callfuse.observe import events
 from callfuse.observe.content import LENGTHS, collected, finished, length_of
 from callfuse.observe.events import Event, FindingSeen
-from callfuse.observe.fields import SAVED_CALLS, SAVED_TOKENS, TIME, TOLD, Value
+from callfuse.observe.fields import OF_SAVED, TIME, TOLD, Value
 from callfuse.observe.ring import FeedEvent
-from callfuse.observe.saved import Saved, tokens_of
+from callfuse.observe.saved import Saved, amounts_of
 from callfuse.wire.jsontext import dumps
 
 WEIGHT: Final = 600
@@ -32,14 +32,15 @@ MOST_NAMES: Final = 4000
 """Bytes of texts with which an event is kept as it is, without arguments and text for the model: those are cut."""
 Light = tuple[Event, int]
 """An event as it is kept, and its bytes."""
+_NOTHING: Final[Mapping[str, float]] = {}
 
 
 class KeptEvent(FeedEvent):
     """An event, or the fields of one with long texts. `size`: the bytes that it takes in memory, about. `time`: when it
-    happened, in Unix seconds. `content`: the setting. `saved`, `tokens`: what it saved, by the estimate of
+    happened, in Unix seconds. `content`: the setting. `saved`: what it saved, by the estimate of
     `observe/saved.py`."""
 
-    __slots__ = ("_data", "content", "event", "saved", "time", "tokens")
+    __slots__ = ("_data", "content", "event", "saved", "time")
 
     def __init__(self, event: Event | dict[str, Value], size: int, time: float, content: str) -> None:
         super().__init__((0, 0), size)  # its id comes when it is in a ring
@@ -47,17 +48,13 @@ class KeptEvent(FeedEvent):
         self.event = event
         self.time = time
         self.content = content
-        self.saved = 0.0
-        self.tokens = 0
+        self.saved: Mapping[str, float] = _NOTHING
 
     def unfinished(self) -> dict[str, Value]:
         """The fields of the event, before `finished`."""
         fields = collected(self.event, self.content) if isinstance(self.event, Event) else dict(self.event)
         fields[TIME] = round(self.time, 3)
-        if self.saved:
-            fields[SAVED_CALLS] = self.saved
-            fields[SAVED_TOKENS] = self.tokens
-        return fields
+        return fields | {OF_SAVED[name]: amount for name, amount in self.saved.items()}
 
     @property
     def data(self) -> bytes:
@@ -84,8 +81,7 @@ class EventKeeper:
         kept = KeptEvent(what, size, self.now(), self._content)
         if isinstance(event, FindingSeen) and event.verdict.withholds:
             with self._lock:
-                saved = self._saved.by(event)
-            kept.saved, kept.tokens = round(saved, 3), tokens_of(event, saved) if saved else 0
+                kept.saved = amounts_of(event, self._saved.by(event))
         return kept
 
 

@@ -14,7 +14,7 @@ from callfuse.observe import events, fields, labels
 from callfuse.observe.bus import Bus
 from callfuse.observe.counted import TABLE, Series
 from callfuse.observe.events import Event, FindingSeen
-from callfuse.observe.saved import Saved, tokens_of
+from callfuse.observe.saved import Saved, amounts_of
 
 Change = Callable[[float], None]
 """Adds to a series, measures one time, or sets a figure."""
@@ -104,6 +104,9 @@ COUNTERS: Final[Mapping[str, Counted]] = {
     ),
     "saved_tokens": Counted(
         "ESTIMATE of the saved tokens: those of the requests that were not made, with their answers.", "{token}"
+    ),
+    "saved_cost": Counted(
+        "ESTIMATE of what these tokens would have cost by the prices of the settings, in their currency.", "{unit}"
     ),
     "tokens": Counted(
         "Tokens of answers, by type (input, cached, output; cached ones are input, too) and by who says so (vendor, "
@@ -319,9 +322,8 @@ class MetricSink:
             if kind in _MEASURED:
                 _MEASURED[kind](self._add, event)
             elif isinstance(event, FindingSeen):
-                if saved := self._saved.by(event):
-                    self._add(("saved_calls",), saved)
-                    self._add(("saved_tokens",), tokens_of(event, saved))
+                for name, amount in amounts_of(event, self._saved.by(event)).items():
+                    self._add((name,), amount)
             elif isinstance(event, events.StoreDown | events.StoreUp):
                 (self._down.add if isinstance(event, events.StoreDown) else self._down.discard)(event.store)
                 self._set_store(not self._down)

@@ -13,7 +13,8 @@ LARGEST: Final = 1e15
 NUMBERS: Final = frozenset(
     {
         *(names.TIME, names.SECONDS, names.COUNT, names.THRESHOLD, names.WINDOW, names.CONFIDENCE, names.STEP),
-        *(names.BLOCKS, names.SAVED_CALLS, names.SAVED_TOKENS, names.REQUEST_TOKENS),
+        *(names.BLOCKS, names.SAVED_CALLS, names.SAVED_TOKENS, names.SAVED_COST, names.REQUEST_TOKENS),
+        names.REQUEST_COST,
         *(names.INPUT_TOKENS, names.CACHED_TOKENS, names.OUTPUT_TOKENS, names.ESTIMATED_TOKENS, names.COST),
     }
 )

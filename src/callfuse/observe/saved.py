@@ -1,4 +1,4 @@
-"""Estimates what was saved: withheld calls, calls that the loop would still have made, and tokens.
+"""Estimates what was saved: withheld calls, calls that the loop would still have made, tokens, and money.
 
 A withheld call is one that was not run: that is counted. What the model would have done without callfuse nobody knows;
 what others did is measured: in 3,487 recorded runs that nobody stopped (tau-bench, tau2, MCPMark, BFCL, OpenClaw,
@@ -7,7 +7,9 @@ terminal-bench), how many calls with a finding still followed a finding at that 
 calls that follow on average, whichever is more. Warnings save nothing here, although they do.
 
 Tokens are saved because requests are not made: each saved call spares one, with its answer. It would have cost at least
-what the request with the withheld call has cost: as the vendor has told by then, else a token for four characters.
+what the request with the withheld call has cost: as the vendor has told by then, else a token for four characters. If
+the model has a price, these tokens have one, too. Text that is cut off saves the rest of its answer, of which nobody
+knows the length: it counts as nothing.
 """
 
 from collections import OrderedDict
@@ -33,9 +35,13 @@ def following(kind: str, above: int) -> float:
     return measured[min(max(above, 0), len(measured) - 1)]
 
 
-def tokens_of(event: FindingSeen, calls: float) -> int:
-    """Return the tokens that so many calls like this one would have cost, with their requests and answers."""
-    return round(calls * event.tokens)
+def amounts_of(event: FindingSeen, calls: float) -> dict[str, float]:
+    """Return what so many calls like this one would have cost, with their requests and answers, by the names of the
+    rates; nothing if no call is saved, and no money without a price."""
+    if not calls:
+        return {}
+    amounts: dict[str, float] = {"saved_calls": round(calls, 3), "saved_tokens": round(calls * event.tokens)}
+    return amounts | {"saved_cost": round(calls * event.price, 6)} if event.price else amounts
 
 
 class Saved:
