@@ -16,11 +16,13 @@ import pytest
 
 from callfuse import CallFuseMiddleware
 from callfuse.admin import AdminApp
+from callfuse.guard import growing_texts
+from tests.laws.test_runaway_text import UNREAD, endless
 from tests.support.asgi import Exchange, Headers, Request, drive
 from tests.support.config import PATIENT, settings
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import MARK, ask, every_dialect, reply, streamed_and_whole
-from tests.support.model import Answer, History, Round, User
+from tests.support.model import Answer, Call, History, Round, User
 from tests.support.plain import RESULT, new_call, same_call, saying
 from tests.support.scripted import ScriptedApp
 
@@ -291,3 +293,31 @@ def test_requests_that_are_no_part_of_the_loop() -> None:
     before = agent.spent
     asyncio.run(drive(agent.guard, type(request)(request.path, json.dumps(body).encode(), request.headers)))
     assert agent.spent == before + 1
+
+
+@every_dialect
+@streamed_and_whole
+def test_a_text_that_runs_away_again_and_again(kit: DialectKit, stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each block of a text counts: a harness that goes on by itself is not served for ever. A person is."""
+    monkeypatch.setattr(growing_texts, "UNREAD", UNREAD)
+    loop = {"detectors": {"runaway": {"text": "block"}}}
+    agent = Agent(kit, stream, answers=lambda number: endless("text"), loop=loop)
+    told = asyncio.run(agent.run(8))
+    assert (agent.spent, agent.guard.counts.of("blown")) == (5, 3)
+    assert "The fuse has blown" in told[-1]
+    agent.history = agent.history.and_then(User("Write it as a list of three points, please."))
+    assert "repeats itself" in asyncio.run(agent.step())
+    assert agent.spent == 6
+
+
+@pytest.mark.parametrize(("call", "blown"), [(new_call("call_5"), False), (same_call("call_5"), True)])
+def test_a_call_between_texts_that_run_away(call: Call, blown: bool) -> None:
+    """A new call that is executed ends the row, as for blocked calls; one that was known before the row does not."""
+    calls = {1: same_call("call_1"), 5: call}
+
+    def answer(number: int) -> Answer:
+        return saying(calls[number]) if number in calls else endless("text")
+
+    agent = Agent(CHAT, stream=False, answers=answer, loop={"detectors": {"runaway": {"text": "block"}}})
+    asyncio.run(agent.run(9))
+    assert (agent.guard.counts.of("blown") > 0) is blown

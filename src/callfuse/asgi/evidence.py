@@ -242,12 +242,14 @@ class ExchangeEvidence:
         told: Sequence[Told] = (),
         spent: Spent | None = None,
         cut_off: Sequence[tuple[ToolCall, str]] | None = None,
+        *,
+        is_text_blocked: bool = False,
     ) -> LaneState:
         """Return the lane's state with the new rounds and notes of this exchange, what the model was told and has not
-        answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds. `cut_off`: as in
-        `LaneEvidence.after`."""
+        answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds. `cut_off`,
+        `is_text_blocked`: as in `LaneEvidence.after`."""
         keyed = note_keys(self.conversation, notes) if notes else []
-        blocked = any(one.blocked for calls in rounds for one in calls)
+        blocked = is_text_blocked or any(one.blocked for calls in rounds for one in calls)
         conversation = self.conversation if blocked else None
         return self.kept.after(
             rounds,
@@ -258,4 +260,5 @@ class ExchangeEvidence:
             told=told,
             spent=spent,
             cut_off=cut_off,
+            is_text_blocked=is_text_blocked,
         )

@@ -286,11 +286,13 @@ class Keeper:
         notes = self._notes(record, verdicts)
         now = self._host.clock()
         spent = await self._spend(rounds)
+        is_text_blocked = _is_text_blocked(rounds, verdicts)
         is_new = True in (
             evidence.kept.is_new,
             tuple(told) != evidence.kept.state.told,
             spent is not None,
             bool(cut_off),
+            is_text_blocked,
         )
         if not (rounds or notes or evidence.hindsight or goes_on or is_new):
             return
@@ -300,9 +302,8 @@ class Keeper:
             if state is not None:
                 evidence.reread(state, prepared.state)
                 waiting = self._follow(record, verdicts).waiting
-            return self._lanes(
-                record, len(rounds), partial(evidence.after, rounds, notes, now, waiting, spent, cut_off)
-            )
+            after = partial(evidence.after, rounds, notes, now, waiting, spent, cut_off)
+            return self._lanes(record, len(rounds), partial(after, is_text_blocked=is_text_blocked))
 
         def make(state: LaneState | None) -> Awaitable[dict[Lane, LaneState]]:
             return off_loop.run(partial(lanes, state), prepared.weight)
@@ -366,3 +367,9 @@ class Keeper:
             here = known if chain.chained else Continuation(known.items)
             lanes[lane] = replace(state, continuation=here)
         return lanes
+
+
+def _is_text_blocked(rounds: Iterable[Sequence[PastCall]], verdicts: Iterable[Verdict]) -> bool:
+    """Whether an answer ends in a block because its text was cut off. If calls are left, it ends with these instead."""
+    is_left = any(not one.withheld for calls in rounds for one in calls)
+    return not is_left and any(one.finding.part and one.blocks for one in verdicts)

@@ -4,6 +4,8 @@ Some harnesses answer a block at once with a user message of their own, which st
 outlives that message: after a user message a blocked call may run once, and from the third block of the lane on only
 after a new call has been executed.
 
+A text that was cut off and blocked counts as a block, too, though no call was: the harness goes on in the same way.
+
 A call is new if it is neither in the window of its timeline nor one of those that were known at the lane's last blocks.
 A user message counts as typed by a person unless a call of the row was blocked before behind a message with its text: a
 harness repeats its messages, with other numbers and times.
@@ -50,8 +52,17 @@ def after_round(
         return replace(memory, count=memory.count + round_.blocked, in_a_row=0, turns=(), known=(), time=now)
     if not round_.blocked:
         return memory
-    said = dict.fromkeys(turns)
-    signatures = dict.fromkeys([*memory.known, *[*window][::-1], *(call.signature for call in round_.calls)])
+    return _after_block(memory, [*[*window][::-1], *(call.signature for call in round_.calls)], turns, now)
+
+
+def after_text(memory: BlockMemory, window: Collection[Signature], turns: Iterable[bytes], now: float) -> BlockMemory:
+    """Return the memory after a block that has cut a text off, in an answer without calls. The arguments are those of
+    `after_round`."""
+    return _after_block(memory, [*window][::-1], turns, now)
+
+
+def _after_block(memory: BlockMemory, known: Iterable[Signature], turns: Iterable[bytes], now: float) -> BlockMemory:
+    said, signatures = dict.fromkeys(turns), dict.fromkeys([*memory.known, *known])
     return replace(
         memory,
         count=memory.count + 1,

@@ -26,7 +26,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from callfuse.conversations.blocks import after_round, earlier_blocks, is_typed_since, remember, with_last_outcomes
+from callfuse.conversations.blocks import (
+    after_round,
+    after_text,
+    earlier_blocks,
+    is_typed_since,
+    remember,
+    with_last_outcomes,
+)
 from callfuse.conversations.cut_off import going_on, with_answer
 from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, Told
 from callfuse.conversations.matching import NO_MATCH, LedgerMatch, RequestView, is_summed, match_kept, places_among
@@ -86,22 +93,25 @@ class LaneEvidence:
         told: Sequence[Told] = (),
         spent: Spent | None = None,
         cut_off: Sequence[tuple[ToolCall, str]] | None = None,
+        is_text_blocked: bool = False,
     ) -> LaneState:
         """Return the lane's state with the rounds that the exchange has added, delivered `now` (seconds), and the texts
         that calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a
-        call was blocked. `told`: findings that the model now knows and has not answered yet. `spent`: what the exchange
-        has spent, if there is a budget for turns. `cut_off`: the calls that a limit has cut off in its answer, each
-        with the text for its result; None if such calls are not looked for."""
+        call or a text was blocked. `told`: findings that the model now knows and has not answered yet. `spent`: what
+        the exchange has spent, if there is a budget for turns. `cut_off`: the calls that a limit has cut off in its
+        answer, each with the text for its result; None if such calls are not looked for. `is_text_blocked`: the answer
+        ends in a block because its text was cut off."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
-        if blocks.count or any(one.blocked for one in brought):
+        if blocks.count or is_text_blocked or any(one.blocked for one in brought):
             window: Collection[Signature] = ()
             said = self.said
             if conversation is not None:
                 past, said = conversation.timeline, conversation.said
                 window = past.window(conversation.settings.window)
                 brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
-            blocks = remember(self._blocks_after(brought, window, said, now), self.left)
+            blocks = self._blocks_after(brought, window, said, now, is_text_blocked=is_text_blocked)
+            blocks = remember(blocks, self.left)
         kept, place = [*self.rounds, *brought], (self.length, self.turn, now)
         texts = dict(self.state.notes)
         for key, text in notes:
@@ -122,13 +132,21 @@ class LaneEvidence:
         )
 
     def _blocks_after(
-        self, brought: Sequence[KeptRound], window: Collection[Signature], said: Sequence[bytes], now: float
+        self,
+        brought: Sequence[KeptRound],
+        window: Collection[Signature],
+        said: Sequence[bytes],
+        now: float,
+        *,
+        is_text_blocked: bool,
     ) -> BlockMemory:
         """Return what the lane remembers of its blocks after these rounds. `window`: the window before them, newest
         first. `said`: digests of the text of the last user message."""
         blocks = self.blocks
         for one in brought:
             blocks = after_round(blocks, one, window if one.blocked else (), said, now)
+        if is_text_blocked and not any(one.blocked for one in brought):
+            blocks = after_text(blocks, window, said, now)
         return replace(blocks, said=said[-1]) if said else blocks
 
 

@@ -54,7 +54,7 @@ _VERDICT: Final = (
 )
 _BY: Final = {"command": "with a command", "page": "on the page"}
 _BLOWN: Final = (
-    "The fuse has blown in session %(session_id)s: %(blocks)d blocked calls in a row without a new one, so "
+    "The fuse has blown in session %(session_id)s: %(blocks)d blocks in a row without a new call, so "
     "the model was not asked: model=%(model)s, backend=%(backend)s, action=%(action)s, lane=%(lane)s"
 )
 

@@ -90,14 +90,14 @@ def blown(last: str, outcome: str | None, count: int, settings: LoopSettings, mo
     call was blocked last (empty if unknown); `outcome`: what it had returned (None: unknown); `count`: blocks in a
     row."""
     text = (settings.for_tool(last).settings.error_messages.blown or BLOWN).format(
-        tool_name=last or "a tool",
+        tool_name=last or "an answer",
         arguments="",
         count=count,
         max_repeats=settings.blow_after,
         window=f"{settings.ttl_seconds:g}",
         previous_result=_quote(outcome),
         model=model,
-        finding=f"{count} blocked calls in a row",
+        finding=f"{count} blocks in a row",
         suggestion="Say what to do in other words, or begin a new session.",
     )
     return text if text.startswith(MARKER) else f"{MARKER} {text}"
