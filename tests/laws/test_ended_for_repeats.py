@@ -27,7 +27,7 @@ from tests.support.scripted import Reply, whole
 from tests.support.streams import chunkings
 
 CHAT, OLLAMA = [next(kit for kit in KITS if kit.name == name) for name in ("openai-chat", "ollama")]
-REASONS = pytest.mark.parametrize("reason", ["repetition", "repetition_truncation"])
+REASONS = pytest.mark.parametrize("reason", ["repetition", "repetition_truncation", "repetition_detected"])
 ABORTED = b'{"error":"prediction aborted, token repeat limit reached"}\n'
 
 
@@ -59,6 +59,23 @@ def test_it_is_told_and_every_byte_leaves(stream: bool, history: History, reason
             assert met.body == script.body
             assert ["tool=(finish), repeats=1/1" in line and "action=warn" in line for line in told(met)] == [True]
             assert f"signature=(finish):{reason}" in told(met)[0]
+
+
+@streamed_and_whole
+@CONVERSATIONS
+def test_the_reason_beside_it(stream: bool, history: History) -> None:
+    """vLLM says more under another key, which stays where a gateway makes the finish reason an ordinary one."""
+    beside = b'stop","stop_reason":"repetition_detected'
+    for more in ((), (new_call(),)):
+        script = ended(reply(CHAT, saying("Let me see.", *more), stream=stream), beside.decode())
+        met = meet(ask(CHAT, history, stream=stream), [script])
+        assert (beside in met.body, met.body) == (True, script.body)
+        assert ["signature=(finish):repetition_detected" in line for line in told(met)] == [True]
+    both = ended(reply(CHAT, saying("Let me see."), stream=stream), 'repetition","stop_reason":"repetition_detected')
+    assert len(told(meet(ask(CHAT, history, stream=stream), [both]))) == 1
+    for other in ('stop","stop_reason":null,"x":"repetition', 'stop","stop_reason":128009,"x":"repetition'):
+        script = ended(reply(CHAT, saying("Let me see."), stream=stream), other)
+        assert told(meet(ask(CHAT, history, stream=stream), [script])) == []
 
 
 @CONVERSATIONS

@@ -7,8 +7,10 @@ from typing import Any, Final
 from callfuse.dialects.shapes import is_one_of, objects_of
 from callfuse.wire import Payload
 
-REPEATED: Final = frozenset({"repetition", "repetition_truncation"})
-"""Finish reasons of OpenAI's format: vLLM's, and that of Xiaomi and Tencent."""
+REPEATED: Final = frozenset({"repetition", "repetition_detected", "repetition_truncation"})
+"""Finish reasons of OpenAI's format: vLLM's, what it says beside it, and that of Xiaomi and Tencent."""
+_BESIDE: Final = "stop_reason"
+"""vLLM's own key, which stays where a gateway makes its finish reason one of OpenAI's."""
 _OLLAMA: Final = "token repeat limit reached"
 """The end of Ollama's error. Older versions send no error: their streams end without it."""
 
@@ -26,7 +28,8 @@ class RepeatFinish:
 
 
 def _chat_reason(payload: Payload) -> str:
-    reasons: list[Any] = [choice.get("finish_reason") for choice in objects_of(payload.get("choices"))]
+    choices = objects_of(payload.get("choices"))
+    reasons: list[Any] = [choice.get(key) for choice in choices for key in ("finish_reason", _BESIDE)]
     return next((reason for reason in reasons if is_one_of(reason, REPEATED)), "")
 
 
