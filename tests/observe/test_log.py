@@ -191,7 +191,7 @@ def hostile(kind: type[Event]) -> Event:
         "arm": "guarded",
     }
     given = {one.name: HOSTILE for one in dataclasses.fields(kind) if one.type is str} | values
-    numbers = {one.name: 1 for one in dataclasses.fields(kind) if one.type in (int, bool)}
+    numbers = {one.name: 1 for one in dataclasses.fields(kind) if one.type in (int, bool, float)}
     return kind(**{one.name: (given | numbers)[one.name] for one in dataclasses.fields(kind)})
 
 

@@ -11,7 +11,7 @@ A user message counts as typed by a person unless a call of the row was blocked 
 harness repeats its messages, with other numbers and times.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -55,10 +55,22 @@ def after_round(
     return _after_block(memory, [*[*window][::-1], *(call.signature for call in round_.calls)], turns, now)
 
 
-def after_text(memory: BlockMemory, window: Collection[Signature], turns: Iterable[bytes], now: float) -> BlockMemory:
-    """Return the memory after a block that has cut a text off, in an answer without calls. The arguments are those of
-    `after_round`."""
-    return _after_block(memory, [*window][::-1], turns, now)
+def after_answer(
+    memory: BlockMemory,
+    rounds: Sequence[KeptRound],
+    window: Collection[Signature],
+    turns: Sequence[bytes],
+    now: float,
+    *,
+    is_text_blocked: bool,
+) -> BlockMemory:
+    """Return the memory after the rounds of an exchange. `is_text_blocked`: its answer ends in a block because its text
+    was cut off, which counts as a block if no call was blocked. The other arguments are those of `after_round`."""
+    for one in rounds:
+        memory = after_round(memory, one, window if one.blocked else (), turns, now)
+    if is_text_blocked and not any(one.blocked for one in rounds):
+        memory = _after_block(memory, [*window][::-1], turns, now)
+    return replace(memory, said=turns[-1]) if turns else memory
 
 
 def _after_block(memory: BlockMemory, known: Iterable[Signature], turns: Iterable[bytes], now: float) -> BlockMemory:

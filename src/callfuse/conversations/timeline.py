@@ -26,14 +26,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from callfuse.conversations.blocks import (
-    after_round,
-    after_text,
-    earlier_blocks,
-    is_typed_since,
-    remember,
-    with_last_outcomes,
-)
+from callfuse.conversations.blocks import after_answer, earlier_blocks, is_typed_since, remember, with_last_outcomes
 from callfuse.conversations.cut_off import going_on, with_answer
 from callfuse.conversations.ledger import NO_BLOCKS, BlockMemory, CallKey, KeptCall, KeptRound, LaneState, Told
 from callfuse.conversations.matching import NO_MATCH, LedgerMatch, RequestView, is_summed, match_kept, places_among
@@ -110,7 +103,7 @@ class LaneEvidence:
                 past, said = conversation.timeline, conversation.said
                 window = past.window(conversation.settings.window)
                 brought = [with_last_outcomes(one, past, blocks) if one.blocked else one for one in brought]
-            blocks = self._blocks_after(brought, window, said, now, is_text_blocked=is_text_blocked)
+            blocks = after_answer(blocks, brought, window, said, now, is_text_blocked=is_text_blocked)
             blocks = remember(blocks, self.left)
         kept, place = [*self.rounds, *brought], (self.length, self.turn, now)
         texts = dict(self.state.notes)
@@ -130,24 +123,6 @@ class LaneEvidence:
             if cut_off is None
             else with_answer(self.state.cut_off, cut_off, self.cut_off, place, is_round=bool(brought)),
         )
-
-    def _blocks_after(
-        self,
-        brought: Sequence[KeptRound],
-        window: Collection[Signature],
-        said: Sequence[bytes],
-        now: float,
-        *,
-        is_text_blocked: bool,
-    ) -> BlockMemory:
-        """Return what the lane remembers of its blocks after these rounds. `window`: the window before them, newest
-        first. `said`: digests of the text of the last user message."""
-        blocks = self.blocks
-        for one in brought:
-            blocks = after_round(blocks, one, window if one.blocked else (), said, now)
-        if is_text_blocked and not any(one.blocked for one in brought):
-            blocks = after_text(blocks, window, said, now)
-        return replace(blocks, said=said[-1]) if said else blocks
 
 
 def _with_text(before: str, text: str) -> str:

@@ -32,7 +32,6 @@ MOST_NAMES: Final = 4000
 """Bytes of texts with which an event is kept as it is, without arguments and text for the model: those are cut."""
 Light = tuple[Event, int]
 """An event as it is kept, and its bytes."""
-_NOTHING: Final[Mapping[str, float]] = {}
 
 
 class KeptEvent(FeedEvent):
@@ -48,13 +47,13 @@ class KeptEvent(FeedEvent):
         self.event = event
         self.time = time
         self.content = content
-        self.saved: Mapping[str, float] = _NOTHING
+        self.saved: Mapping[str, float] | None = None
 
     def unfinished(self) -> dict[str, Value]:
         """The fields of the event, before `finished`."""
         fields = collected(self.event, self.content) if isinstance(self.event, Event) else dict(self.event)
         fields[TIME] = round(self.time, 3)
-        return fields | {OF_SAVED[name]: amount for name, amount in self.saved.items()}
+        return fields if not self.saved else fields | {OF_SAVED[name]: value for name, value in self.saved.items()}
 
     @property
     def data(self) -> bytes:
