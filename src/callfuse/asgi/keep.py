@@ -218,8 +218,8 @@ class Keeper:
             may_ask = prepared.request.choices == 1
             would = would_take(verdict, prepared.arm, may_change=not prepared.signed, may_ask=may_ask)
         cost = self._cost_of(verdict) if verdict.withholds else NO_TOKENS
-        again, price = id_ in self._known, cost.money / MICROS
-        seen = FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=cost.total, price=price)
+        again, tokens, price = id_ in self._known, cost.input + cost.output, cost.money / MICROS
+        seen = FindingSeen(where, verdict, blocks, again=again, arm=arm, would=would, tokens=tokens, price=price)
         if self.recording is not None:
             self.recording.note(id_)
         self._host.bus.emit_finding(seen)
@@ -286,7 +286,7 @@ class Keeper:
         notes = self._notes(record, verdicts)
         now = self._host.clock()
         spent = await self._spend(rounds)
-        is_text_blocked = _is_text_blocked(rounds, verdicts)
+        is_text_blocked = bool(verdicts) and _is_text_blocked(rounds, verdicts)
         is_new = True in (
             evidence.kept.is_new,
             tuple(told) != evidence.kept.state.told,
