@@ -13,7 +13,7 @@ import http.client
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from importlib import import_module
@@ -96,8 +96,8 @@ def measure(port: int, name: str, bodies: list[list[bytes]]) -> Figures:
     return Figures(len(firsts) / elapsed_s, median(firsts) * 1e3, (cpu_s(pid) - cpu) / len(firsts) * 1e3)
 
 
-def serve(port: int, folder: str) -> Any:
-    """Start Ray, and Serve with both apps; returns Ray."""
+def start(port: int, folder: str) -> tuple[Any, Any]:
+    """Start Ray, and Serve without an app; returns both modules."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_worker_niceness="0", HOME=folder, PYTHONPATH=paths)
     ray, serve = import_module("ray"), import_module("ray.serve")
@@ -109,27 +109,33 @@ def serve(port: int, folder: str) -> Any:
         _temp_dir=folder,
     )
     serve.start(http_options={"host": "127.0.0.1", "port": port})
+    return ray, serve
+
+
+def deploy(serve: Any) -> None:
+    """Run both apps."""
     for name, app in zip(APPS, (bare, guarded), strict=True):
         deployment = serve.deployment(serve.ingress(app)()).options(ray_actor_options={"num_cpus": 0.1})
         serve.run(deployment.bind(), name=name, route_prefix=f"/{name}")
-    return ray
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def parsed(purpose: str, arguments: list[str] | None, requests: int) -> argparse.Namespace:
+    """The options of a program that measures two apps in Ray."""
+    parser = argparse.ArgumentParser(description=purpose)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--requests", type=int, default=20, help="of each client in each round")
+    parser.add_argument("--requests", type=int, default=requests, help="of each client in each round")
     parser.add_argument("--clients", type=int, default=4)
-    options = parser.parse_args(arguments)
-    if find_spec("ray") is None:
-        print("skipped: Ray is not installed here (pip install 'ray[serve]')")
-        return
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace, deploy: Callable[[Any], None]) -> None:
+    """Measure the apps that `deploy` runs, and print the medians."""
     conversation, numbers, port = request_body(MESSAGES, TOOLS), count(10_000_000), free_port()
     found: dict[str, list[Figures]] = {name: [] for name in APPS}
     with tempfile.TemporaryDirectory(prefix="ray") as folder:  # a socket's path has at most 107 characters
-        ray = serve(port, folder)
+        ray, serve = start(port, folder)
         try:
+            deploy(serve)
             for _ in range(options.rounds):
                 for name, figures in found.items():
                     bodies = [
@@ -143,6 +149,15 @@ def main(arguments: list[str] | None = None) -> None:
     for name, figures in found.items():
         per_s, first_byte_ms, cpu_ms = (median(one) for one in zip(*figures, strict=True))
         print(f"{name:<10}{per_s:>12.0f}{first_byte_ms:>16.1f}{cpu_ms:>23.2f}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print."""
+    options = parsed(__doc__.partition("\n")[0], arguments, requests=20)
+    if find_spec("ray") is None:
+        print("skipped: Ray is not installed here (pip install 'ray[serve]')")
+        return
+    run(options, deploy)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def ask(client: httpx.Client, path: str, body: dict[str, Any]) -> dict[str, Any]
     text = ""
     calls: dict[int, dict[str, str]] = {}
     for line in response.text.splitlines():
-        for delta in _deltas(line):
+        for delta in deltas(line):
             text += delta.get("content") or ""
             for piece in delta.get("tool_calls", ()):
                 call = calls.setdefault(piece["index"], {"id": "", "name": "", "arguments": ""})
@@ -93,7 +93,8 @@ def _calls(made: Any) -> dict[str, Any]:
     return {"tool_calls": made} if made else {}
 
 
-def _deltas(line: str) -> list[dict[str, Any]]:
+def deltas(line: str) -> list[dict[str, Any]]:
+    """Return the deltas in a line of a stream."""
     data = line.removeprefix("data: ")
     if data == line or data == "[DONE]":
         return []
@@ -111,7 +112,7 @@ def is_buffered(base_url: str, path: str = PATH, timeout_s: float = TIMEOUT_S, *
         body = {"model": "waiting", "messages": messages, "stream": True}
         with open_client(base_url, http2=http2) as client, client.stream("POST", path, json=body) as response:
             for line in response.iter_lines():
-                if pieces := "".join(delta.get("content") or "" for delta in _deltas(line)):
+                if pieces := "".join(delta.get("content") or "" for delta in deltas(line)):
                     text += pieces
                     lengths.put(len(text))
 

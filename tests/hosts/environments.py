@@ -21,6 +21,8 @@ FLAG = "CALLFUSE_HOSTS"
 IS_ASKED_FOR = os.environ.pop(FLAG, "") == "1"
 """Taken out, because callfuse refuses variables of its own prefix that it does not know."""
 CACHE = os.environ.pop(f"{FLAG}_CACHE", "") or str(Path(tempfile.gettempdir()) / "callfuse-hosts")
+RAY_LLM = os.environ.pop(f"{FLAG}_RAY_LLM", "")
+"""A Python that can import `ray.serve.llm`: an environment with vLLM has several gigabytes, and is not made here."""
 asked_for = pytest.mark.skipif(not IS_ASKED_FOR, reason=f"installs and runs other programs: set {FLAG}=1")
 """Marks tests that do."""
 

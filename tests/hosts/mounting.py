@@ -39,12 +39,20 @@ def free_port() -> int:
 
 @contextmanager
 def mounted(
-    name: str, command: str, python: Path, folder: Path, *, start_s: float = 60, env: Mapping[str, str] | None = None
+    name: str,
+    command: str,
+    python: Path,
+    folder: Path,
+    *,
+    start_s: float = 60,
+    env: Mapping[str, str] | None = None,
+    ready: Mapping[str, Any] = READY,
 ) -> Iterator[str]:
     """Run a command of a page; yields its base URL once it listens. RuntimeError with its output if it does not.
 
     In the folder are the files of the page and those of `apps/NAME` and `apps/common`; commands are found in the
     environment of `python`. `env`: more variables; they win over those in front of the command.
+    `ready`: a request that the app answers.
     """
     for source in (APPS / "common", APPS / name):
         if source.exists():
@@ -71,7 +79,7 @@ def mounted(
             words, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        _wait_for(process, port, start_s, log)
+        _wait_for(process, port, ready, start_s, log)
         yield f"http://127.0.0.1:{port}"
     except BaseException as error:
         error.add_note(log.read_text(errors="replace")[-6000:])
@@ -90,13 +98,15 @@ def _split(command: str) -> tuple[dict[str, str], list[str]]:
     return variables, words
 
 
-def _wait_for(process: "subprocess.Popen[bytes]", port: int, start_s: float, log: Path) -> None:
+def _wait_for(
+    process: "subprocess.Popen[bytes]", port: int, ready: Mapping[str, Any], start_s: float, log: Path
+) -> None:
     end = time.monotonic() + start_s
     while time.monotonic() < end:
         if process.poll() is not None:
             raise RuntimeError(f"the host has ended with {process.returncode}:\n{log.read_text()[-6000:]}")
         try:
-            answer = httpx.post(f"http://127.0.0.1:{port}{PATH}", json=READY, timeout=start_s, trust_env=False)
+            answer = httpx.post(f"http://127.0.0.1:{port}{PATH}", json=dict(ready), timeout=start_s, trust_env=False)
         except httpx.TransportError:
             time.sleep(POLL_S)
         else:

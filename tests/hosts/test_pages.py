@@ -8,7 +8,7 @@ from tests.hosts.pages import FOLDER, page
 from tests.hosts.test_mounts import MOUNTS
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "README.md")
-OTHERWISE = {"nginx", "litellm", "mcp"}
+OTHERWISE = {"nginx", "litellm", "mcp", "ray-llm"}
 """Pages that a test of their own follows: `test_nginx` and the like."""
 
 

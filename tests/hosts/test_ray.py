@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from benchmarks import ray
+from benchmarks import ray, ray_llm
 
 from tests.hosts.client import LOOPING, PATH, TOOL
 from tests.hosts.environments import asked_for, environment
@@ -122,10 +123,11 @@ def test_without_a_store_each_replica_knows_its_own(command: str, tmp_path: Path
     assert [one.executed for one in runs] == [one.in_a_row for one in runs]
 
 
+@pytest.mark.parametrize("benchmark", [ray, ray_llm], ids=["ray", "ray_llm"])
 def test_the_benchmark_says_why_it_does_not_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where there is no Ray."""
-    monkeypatch.setattr(ray, "find_spec", lambda _: None)
-    ray.main([])
-    assert "Ray is not installed here" in capsys.readouterr().out
+    monkeypatch.setattr(benchmark, "find_spec", lambda _: None)
+    benchmark.main([])
+    assert "not installed here" in capsys.readouterr().out
