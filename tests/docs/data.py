@@ -149,7 +149,10 @@ def _ray(content: Any, block: Block, world: World, folder: Path) -> None:
     """`tests/hosts` starts Ray Serve with it; here the files that it names are on the page."""
     assert hosts_run(block)
     files = {one.file for one in blocks_of(block.page)}
-    assert {f"{one['import_path'].partition(':')[0]}.py" for one in content["applications"]} <= files
+    for one in content["applications"]:
+        ingress = one.get("args", {}).get("ingress_cls_config", {}).get("ingress_cls", "")
+        modules = {path.partition(":")[0] for path in (one["import_path"], ingress) if path}
+        assert {f"{module}.py" for module in modules - {"ray.serve.llm"}} <= files
 
 
 def _workflow(content: Any, block: Block, world: World, folder: Path) -> None:

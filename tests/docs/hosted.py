@@ -5,7 +5,7 @@ import re
 from tests.docs.blocks import Block
 from tests.hosts.pages import page
 from tests.hosts.test_mounts import CASES, MOUNTS
-from tests.hosts.test_pages import OTHERWISE
+from tests.hosts.test_pages import MOUNTED, OTHERWISE
 from tests.hosts.test_ray import COMMANDS
 from tests.project.sources import PROJECT
 
@@ -20,7 +20,7 @@ def name_of(block: Block) -> str:
 def hosts_run(block: Block) -> bool:
     """Whether a host is started with this block, which is a file of its page."""
     name = name_of(block)
-    if name in OTHERWISE:
+    if name in OTHERWISE - MOUNTED:
         test = (PROJECT / f"tests/hosts/test_{name}.py").read_text(encoding="utf-8")
         return re.search(rf"files\[['\"]{re.escape(block.file)}['\"]\]", test) is not None
     return bool(name) and block.file != ""

@@ -10,6 +10,8 @@ from tests.hosts.test_mounts import MOUNTS
 NAMES = sorted(path.stem for path in FOLDER.glob("*.md") if path.name != "README.md")
 OTHERWISE = {"nginx", "litellm", "mcp", "ray-llm"}
 """Pages that a test of their own follows: `test_nginx` and the like."""
+MOUNTED = {"ray-llm"}
+"""Those of them whose test starts the host with all files of the page."""
 
 
 @pytest.mark.parametrize("name", NAMES)
