@@ -7,6 +7,7 @@ place of an engine, the server gives 30 pieces of text at once. Requests, rounds
 `benchmarks.ray`. Needs an environment with `ray[serve,llm]` and callfuse's own dependencies.
 """
 
+import argparse
 import os
 from collections.abc import AsyncIterator
 from importlib import import_module
@@ -96,7 +97,7 @@ def deploy(serve: Any) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
-    options = parsed(__doc__.partition("\n")[0], arguments, requests=10)
+    options: argparse.Namespace = parsed(__doc__.partition("\n")[0], arguments, requests=10)
     if find_spec("ray") is None or find_spec("vllm") is None:
         print("skipped: Ray or vLLM is not installed here (pip install 'ray[serve,llm]')")
         return
