@@ -46,7 +46,7 @@ def python() -> Path:
     command = [RAY_LLM, "-c", "import ray.serve.llm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
     if done.returncode:
-        pytest.skip(f"ray.serve.llm cannot be imported: {done.stderr.strip().splitlines()[-1]}")
+        pytest.skip(f"ray.serve.llm cannot be imported: {done.stderr.strip().rpartition(chr(10))[2]}")
     return Path(RAY_LLM)
 
 
