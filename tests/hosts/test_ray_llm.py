@@ -46,7 +46,8 @@ def python() -> Path:
     command = [RAY_LLM, "-c", "import ray.serve.llm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
     if done.returncode:
-        pytest.skip(f"ray.serve.llm cannot be imported: {done.stderr.strip().rpartition(chr(10))[2]}")
+        *_, reason = ["", *done.stderr.splitlines()]
+        pytest.skip(f"ray.serve.llm cannot be imported: {reason}")
     return Path(RAY_LLM)
 
 
