@@ -50,9 +50,19 @@ async def test_a_healthy_exchange_has_a_line(access: pytest.LogCaptureFixture) -
     (record,) = lines(access)
     assert record.levelno == logging.INFO
     lane, ms = record.__dict__["lane"], record.__dict__["ms"]
+    assert len(lane) == 32
     assert record.getMessage() == (
-        f"openai-chat 200, model=gpt-test, session=abc, lane={lane}, watched, calls=1, action=-, {ms} ms"
+        f"openai-chat 200, model=gpt-test, session=abc, lane={lane[:8]}, watched, calls=1, action=-, {ms} ms"
     )
+
+
+async def test_a_session_without_a_name_is_its_only_lane(access: pytest.LogCaptureFixture) -> None:
+    """So the line names it once."""
+    guarded = CallFuseMiddleware(play(framewise(CHAT, TALK)), settings())
+    await drive(guarded, ask(CHAT, spin(1), stream=True))
+    (record,) = lines(access)
+    assert record.__dict__["lane"] == record.__dict__["session_id"]
+    assert f", session={record.__dict__['lane']}, watched, " in record.getMessage()
 
 
 async def test_what_was_done_stands_in_the_line(access: pytest.LogCaptureFixture) -> None:
@@ -70,7 +80,7 @@ async def test_why_not_stands_in_the_line(access: pytest.LogCaptureFixture) -> N
     await drive(guarded, Request("/v1/chat/completions", b"no json", query=b"key=s3cret"))
     (record,) = lines(access)
     assert record.getMessage().startswith(
-        "openai-chat 200, model=-, session=-, lane=-, not guarded: request not JSON, calls=0, action=-, "
+        "openai-chat 200, model=-, session=-, not guarded: request not JSON, calls=0, action=-, "
     )
     assert "s3cret" not in str(record.__dict__)
 

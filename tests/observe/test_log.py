@@ -104,8 +104,10 @@ def test_every_block_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_lane_stands_where_there_may_be_several(caplog: pytest.LogCaptureFixture) -> None:
     """With who has named the session; one that only its conversation identifies is its own lane."""
-    (named,) = told(caplog, verdict(), logging.INFO, lane="agent.f00", source="x-session-id")
-    assert named.getMessage().endswith(", kind=repeat, lane=agent.f00, named by x-session-id")
+    digest = "79f0e35d6532cc5810a4ef34e94a0692"
+    (named,) = told(caplog, verdict(), logging.INFO, lane=f"agent.7.{digest}", source="x-session-id")
+    assert named.getMessage().endswith(", kind=repeat, lane=agent.7.79f0e35d, named by x-session-id")
+    assert named.__dict__["lane"] == f"agent.7.{digest}"
     caplog.clear()
     (nameless,) = told(caplog, verdict(), logging.INFO, lane="session-1", source="fingerprint")
     assert nameless.getMessage().endswith(", kind=repeat")

@@ -10,14 +10,15 @@ from typing import Final
 
 from callfuse.observe.events import Event, ExchangeEnded
 from callfuse.observe.fields import text
-from callfuse.observe.log import write
+from callfuse.observe.log import short_lane, write
 from callfuse.observe.printable import plain
 
 ACCESS: Final = "callfuse.access"
 """The name of the logger."""
 logger: Final = logging.getLogger(ACCESS)
 
-_LINE: Final = "%s %s, model=%s, session=%s, lane=%s, %s, calls=%d, action=%s, %d ms"
+_LINE: Final = "%s %s, model=%s, session=%s, %s%s, calls=%d, action=%s, %d ms"
+_LANE: Final = "lane=%s, "
 _HELD: Final = ", held %d ms"
 
 
@@ -35,7 +36,8 @@ class AccessSink:
 def access(event: ExchangeEnded) -> None:
     """Log an exchange. `-` stands for a value that is not known."""
     where = event.where
-    model, lane = text(where.model) or "-", where.lane or "-"
+    model, short = text(where.model) or "-", short_lane(where.session, where.lane)
+    lane = _LANE % short if short else ""
     status, action = event.status or "-", event.action or "-"
     guard, ms, held_ms = _guard(event), round(1000 * event.seconds), round(1000 * event.held_seconds)
     line = _LINE
@@ -45,7 +47,7 @@ def access(event: ExchangeEnded) -> None:
     fields: dict[str, object] = {
         "session_id": where.session,
         "session_source": where.source,
-        "lane": lane,
+        "lane": where.lane or "-",
         "backend": where.backend,
         "model": model,
         "dialect": where.dialect,

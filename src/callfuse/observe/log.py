@@ -27,6 +27,8 @@ logger: Final = logging.getLogger("callfuse")
 Args = tuple[object, ...] | dict[str, object]
 """What stands in a line: by place, which is three times as fast, or by name."""
 
+SHORT_LANE: Final = 8
+"""Characters of a conversation's digest in a line; fields have all of it."""
 SHORT_SIGNATURE: Final = 50
 """Characters of tool and arguments in the line of a finding."""
 MAX_CALLS_TEXT: Final = 2000
@@ -43,7 +45,7 @@ _LINE: Final = (
 )
 _ID: Final = ", finding_id=%(finding_id)s"
 _BLOCKS: Final = ", blocks=%(blocks)d"
-_LANE: Final = ", lane=%(lane)s, named by %(session_source)s"
+_LANE: Final = ", lane=%(short_lane)s, named by %(session_source)s"
 _ARM: Final = ", arm=%(arm)s"
 _WOULD: Final = ", would have been %(would)s"
 _FEEDBACK: Final = "Feedback on finding %(finding_id)s (%(kind)s of %(tool)s): %(feedback)s"
@@ -55,8 +57,14 @@ _VERDICT: Final = (
 _BY: Final = {"command": "with a command", "page": "on the page"}
 _BLOWN: Final = (
     "The fuse has blown in session %(session_id)s: %(blocks)d blocks in a row without a new call, so "
-    "the model was not asked: model=%(model)s, backend=%(backend)s, action=%(action)s, lane=%(lane)s"
+    "the model was not asked: model=%(model)s, backend=%(backend)s, action=%(action)s"
 )
+
+
+def short_lane(session: str, lane: str) -> str:
+    """Return a lane as lines name it, with a short digest; empty if the session is named by it, and has no other."""
+    agent, dot, digest = lane.rpartition(".")
+    return "" if session.endswith(lane) else f"{agent}{dot}{digest[:SHORT_LANE]}"
 
 
 def write(to: logging.Logger, level: int, line: str, args: Args, fields: dict[str, object]) -> None:
@@ -91,8 +99,7 @@ def finding(
 ) -> None:
     """Log a finding and what was done about it, or would have been. `source`: where the session id was found.
 
-    `blocks`: how often the lane was blocked, this time included, if the call is. The lane stands in the line where its
-    session may have others: a session that is known by its conversation alone has one.
+    `blocks`: how often the lane was blocked, this time included, if the call is.
     """
     level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
     if not logger.isEnabledFor(level):
@@ -124,9 +131,10 @@ def finding(
     }
     more = _ID if finding_id else ""
     more += _BLOCKS if blocks and verdict.blocks else ""
-    more += _LANE if not session.endswith(lane) else ""
+    short = short_lane(session, lane)
+    more += _LANE if short else ""
     more += (_ARM if arm else "") + (_WOULD if would else "")
-    write(logger, level, _LINE + more, fields, fields)
+    write(logger, level, _LINE + more, fields | {"short_lane": short} if short else fields, fields)
     if logger.isEnabledFor(logging.DEBUG):
         evidence = {
             "kinds": "+".join(map(str, found.kinds or (found.kind,))),
@@ -166,7 +174,8 @@ def blown(
         "dialect": dialect,
         "action": "blown",
     }
-    logger.warning(_BLOWN, fields, extra=fields)
+    short = short_lane(session, lane)
+    logger.warning(_BLOWN + (_LANE if short else ""), fields | {"short_lane": short}, extra=fields)
 
 
 def fail_open(cause: str, *, session: str) -> None:
