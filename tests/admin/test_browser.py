@@ -1,7 +1,7 @@
 """The pages in a real browser, where there is one: a form lets it in, a loop is seen while it happens, by anybody.
 
 Pictures of the live page are written to the folder that `CALLFUSE_PICTURES` names, else to a temporary one. The rules
-of axe-core are run over it: those of the package axe-core-python, or of the file that `CALLFUSE_AXE` names.
+of axe-core are run over it.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from callfuse.testing import Answer, ScriptedVendor, VendorRequest, looping_mode
 from tests.admin.asking import PATH, TOKEN, Guarded
 from tests.admin.test_settings import HOSTILE, SESSION, hostile
 from tests.support.asgi import Receive, Scope, Send
+from tests.support.axe import axe
 from tests.support.browser import PROGRAM, Browser, chromium
 from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import ask
@@ -202,22 +202,6 @@ async def look_at_all(browser: Browser, folder: Path) -> None:
                 assert await browser.run(CHECKS) == [], file.name
                 assert await axe(browser) == [], file.name
         await browser.run("document.querySelector('#close').click()")
-
-
-async def axe(browser: Browser) -> list[str]:
-    """The rules of axe-core that the page breaks."""
-    if not await browser.run("'axe' in window"):
-        file = os.environ.get("CALLFUSE_AXE") or str(files("axe_core_python").joinpath("axe.min.js"))
-        await browser.run(read(file) + "; true")
-    told = await browser.run("axe.run().then((told) => [told.passes.length, told.violations.map((one) => one.id)])")
-    assert told[0] > 20
-    found: list[str] = told[1]
-    return found
-
-
-def read(file: str) -> str:
-    """A file's text."""
-    return Path(file).read_text()
 
 
 async def test_a_page_that_never_hears_silence_is_drawn(tmp_path: Path) -> None:
@@ -609,6 +593,8 @@ async def test_the_page_fits_its_screen(tmp_path: Path) -> None:
         tops = "[...document.querySelectorAll('#list > li')].map((one) => one.getBoundingClientRect().top)"
         first, second = await browser.run(tops)
         assert first == second
+        figures = "[...document.querySelectorAll('#figures li')].map((one) => one.getBoundingClientRect().top)"
+        assert len(set(await browser.run(figures))) == 1
         assert await browser.run("[...document.querySelectorAll('.tools')].map((one) => one.innerText)") == [
             "A: search_web",
             "B: search_web · A: read_file",

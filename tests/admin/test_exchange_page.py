@@ -7,8 +7,9 @@ import pytest
 
 from callfuse.testing import Answer, Call, ScriptedVendor
 from tests.admin.asking import Guarded
-from tests.admin.test_browser import CHECKS, THREE, Loops, axe, logged_in, pictures
+from tests.admin.test_browser import CHECKS, THREE, Loops, logged_in, pictures
 from tests.support.asgi import Message, Receive, Scope, Send
+from tests.support.axe import axe
 from tests.support.browser import PROGRAM, Browser
 
 pytestmark = [

@@ -1,11 +1,13 @@
 """The view of the findings in a real browser: how many loops, which, and all that is known of each."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.admin.asking import PATH, Guarded
-from tests.admin.test_browser import CHECKS, THREE, Loops, axe, logged_in, pictures
+from tests.admin.test_browser import CHECKS, THREE, Loops, logged_in, pictures
+from tests.support.axe import axe
 from tests.support.browser import PROGRAM, Browser
 
 pytestmark = [
@@ -47,6 +49,7 @@ async def test_how_many_loops_and_which(tmp_path: Path) -> None:
             ["repeat", "search", "4 of 3", "block"],
             ["repeat", "search", "3 of 3", "steer It did the same again."],
         ]
+        assert re.fullmatch(r"≈ \d+(\.\d)?", rows[1][7])
         await choose(browser, "by", "loop")
         await browser.until(f"{ROWS}.length === 3")
         assert (await browser.run(ROWS))[0][3:5] == ["4 (2 findings)", "steer, then block"]

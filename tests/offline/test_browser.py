@@ -12,6 +12,8 @@ from callfuse.offline.report_page import as_html
 from tests.offline.test_judging import run_of
 from tests.offline.test_replay import replayed
 from tests.offline.test_reports import hostile_run
+from tests.support.axe import axe
+from tests.support.browser import chromium
 
 BROWSER = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), "")
 
@@ -34,3 +36,17 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     found = re.search(r"<title>(.*?)</title>", ended.stdout)
     assert found is not None
     assert unescape(found[1]) == "[8,0,1,true,3]"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BROWSER, reason="no chromium here; on Debian: apt-get install chromium")
+async def test_nobody_is_left_out(tmp_path: Path) -> None:
+    """No rule of axe-core is broken, narrow or wide, light or dark."""
+    page = tmp_path / "report.html"
+    page.write_bytes(as_html(replayed([run_of([["a"], ["b"], ["b"], ["b"]], success=False)])))
+    async with chromium(tmp_path) as browser:
+        await browser.go(page.as_uri())
+        for width, dark in ((1600, False), (400, True)):
+            await browser.look(width, 900, dark=dark)
+            assert await axe(browser) == []
+            assert await browser.run("document.documentElement.scrollWidth <= innerWidth")

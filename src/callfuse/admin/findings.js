@@ -170,7 +170,7 @@ function drawRow(tr, row, by) {
     cell(count), cell(done, ...notes.filter(Boolean).map((note) => make("span", { class: "note" }, ` ${note}`))),
     cell(make("a", { href: linkTo({ session: row.session }) }, row.session)),
     cell(row.model && make("a", { href: linkTo({ model: row.model }) }, row.model)),
-    cell(row.saved_calls ? String(Math.round(10 * row.saved_calls) / 10) : ""),
+    cell(row.saved_calls ? `≈ ${Math.round(10 * row.saved_calls) / 10}` : ""), // an estimate
   ];
   cells[4].title = DONE[row.action] ?? "";
   tr.replaceChildren(...cells);
