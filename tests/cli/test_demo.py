@@ -233,6 +233,13 @@ def test_log_of_a_server_that_fails() -> None:
         log.wait_until_it_listens()
 
 
+def test_log_of_a_server_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that neither listens nor ends is an error, too, which says how long the demo has waited."""
+    monkeypatch.setattr("callfuse.demo.servers.START_TIMEOUT_S", 0.0)
+    with pytest.raises(DemoError, match=r"did not start within 0 s:\nit printed nothing"):
+        Log(lambda _: None).wait_until_it_listens()
+
+
 @pytest.mark.parametrize(
     ("without", "with_callfuse", "expected"), [(12, 3, "9 (75 %)"), (6403, 1470, "4,933 (77 %)"), (0, 0, "0 (0 %)")]
 )

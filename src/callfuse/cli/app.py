@@ -404,8 +404,8 @@ def feedback(
 ) -> None:
     """Rate a finding of a running `callfuse serve`: no loop, a loop, or a loop that was found too late.
 
-    FINDING is the id of the finding in events and in log lines (--log-format json). The live page has buttons for the
-    same. Set the server's token in CALLFUSE_ADMIN_TOKEN.
+    FINDING is the id of the finding: `finding_id` in log lines and events. The live page has buttons for the same. Set
+    the server's token in CALLFUSE_ADMIN_TOKEN.
     """
     from callfuse.cli.feedback import run_feedback
 
@@ -427,8 +427,8 @@ def allow(
 ) -> None:
     """Let a call pass that a running `callfuse serve` has found, even if it was refused already.
 
-    Without an option, only this call passes, in its conversation. FINDING is the id of the finding in events and in log
-    lines (--log-format json). The live page has buttons for the same. Set the server's token in CALLFUSE_ADMIN_TOKEN.
+    Without an option, only this call passes, in its conversation. FINDING is the id of the finding: `finding_id` in log
+    lines and events. The live page has buttons for the same. Set the server's token in CALLFUSE_ADMIN_TOKEN.
     """
     from callfuse.cli.allow import COMMAND, run_allow
     from callfuse.cli.runs import fail

@@ -73,7 +73,7 @@ TRAVEL = Task(QUESTION, TOOLS, lambda _, arguments: search_web(**arguments))
 
 
 def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
-    """The script of the vendor's model; a `stubborn` one ignores callfuse's guidance and goes on looping."""
+    """The script of the vendor's model; a `stubborn` one ignores callfuse's guidance and continues its loop."""
     return looping_model(
         TOOL,
         {"query": LOOPING_QUERY},

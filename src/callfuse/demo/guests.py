@@ -15,7 +15,7 @@ MODEL = "scripted-"
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """An agent and its model. `results`: of each tool, one call after another, the last for ever.
+    """An agent and its model. `results`: of each tool, one call after another, the last forever.
 
     `after_guidance`: what the model calls then, before it answers; None: it goes on with its list, and where that ends,
     with the last call of it.

@@ -16,7 +16,7 @@ from typing import IO
 
 from callfuse.config.environment import ADMIN_TOKEN
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 
 _LISTENING = re.compile(r"callfuse \S+ on (http://\S+) guards ")
@@ -64,7 +64,9 @@ class Log:
         with self._changed:
             self._changed.wait_for(lambda: self.url or self._ended, START_TIMEOUT_S)
         if self.url is None:
-            raise DemoError("callfuse serve did not start:\n" + "\n".join(self.last_lines))
+            printed = "\n".join(self.last_lines) or "it printed nothing"
+            when = "" if self._ended else f" within {START_TIMEOUT_S:g} s"
+            raise DemoError(f"callfuse serve did not start{when}:\n{printed}")
         return self.url
 
     def wait_for_findings(self, count: int, timeout_s: float) -> None:
