@@ -40,7 +40,7 @@ _SUMMARIES: Final = (
     "Here is a summary of the conversation to date:",  # LangChain
     "<state_snapshot>",  # Gemini CLI, Qwen Code
 )
-"""Beginnings of summaries: the harness has compacted its history, and goes on from there."""
+"""Beginnings of summaries: the harness has compacted its history, and continues from there."""
 _BEGINNING: Final = 512
 """Bytes of a text in which its first words stand."""
 _GO_ON: Final = "Continue if you have next steps"
@@ -64,12 +64,12 @@ _NUDGES: Final = re.compile(
     r"|(?:this is |current |you are (?:at|on) )?(?:iteration|step|turn)\W{1,3}\d{1,9}(?: ?(?:/|of) ?\d{1,9})?",
     re.IGNORECASE,
 )
-"""What harnesses say to a model that has got its results, each a whole text but for marks around it."""
+"""What harnesses say to a model that has got its results, each a whole text except for marks around it."""
 _MARKS: Final = " \t\r\n.!:;*_#=~()[]-"
 
 
 def is_nudge(text: str, *, shows: bool) -> bool:
-    """Whether a text in a user message behind results only asks to go on or counts steps, or is the caption of the
+    """Whether a text in a user message behind results only asks to continue or counts steps, or is the caption of the
     screenshot that the message `shows`."""
     if len(text) > _LONGEST_NUDGE:
         return False

@@ -1,4 +1,4 @@
-"""The one way to remember what a function has made of texts that others write, within a bound in bytes.
+"""The one way to remember a function's results for texts that others write, within a bound in bytes.
 
 `functools.lru_cache` bounds how many results it keeps, not how long their keys are: a thousand names of 400 kB each
 are 400 MB. A `remembered` function keeps a result only where its texts are short together, so that its entries times

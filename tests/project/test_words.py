@@ -1,10 +1,10 @@
-"""What callfuse says to users is plain English: pages, help texts, sentences of settings and messages."""
+"""What callfuse says is plain English: pages, help texts, settings, messages, and the beginnings of docstrings."""
 
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +49,8 @@ HABITS: Final = {
     r"\bOff means\b": "If off, ...",
 }
 """Habits of a private English, each with what to write in its place."""
+IN_CODE: Final = frozenset({r"\b(?:is|are) none\b", r"\bthere is none\b"})
+"""Habits that docstrings may have: "None if there is none"."""
 PAGES: Final = [
     *(PROJECT / name for name in ("README.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((PROJECT / "docs").rglob("*.md")),
@@ -72,12 +74,17 @@ ROOMS: Final = (
 BLOCK: Final = re.compile(r"^[ ]*```.*?^[ ]*```$", re.MULTILINE | re.DOTALL)
 
 
-def habits_in(text: str) -> list[str]:
+SENTENCE: Final = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
+CODE: Final = re.compile(r"`[^`]*`")
+
+
+def habits_in(text: str, allowed: Collection[str] = ()) -> list[str]:
     """The habits in a text, each with the words around it and what to write instead."""
     flat = " ".join(text.split())
     return [
         f"...{flat[max(0, found.start() - 40) : found.end() + 40]}...: {better}"
         for habit, better in HABITS.items()
+        if habit not in allowed
         for found in re.finditer(habit, flat)
     ]
 
@@ -98,6 +105,13 @@ def sentences_of_settings() -> Iterator[tuple[str, str]]:
     for model in (ToolSettings, ModelSettings, Route):
         for name, text in descriptions(model).items():
             yield f"{model.__name__}.{name}", text
+
+
+def first_sentences(tree: ast.Module) -> Iterator[str]:
+    """The first sentence of each docstring in a module, and of each text that describes a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield SENTENCE.split(CODE.sub("`", node.value.value.split("\n\n")[0]))[0]
 
 
 def messages(tree: ast.Module) -> Iterator[str]:
@@ -147,6 +161,17 @@ def test_messages(room: str) -> None:
         for file in sorted((SOURCE / room).rglob("*.py"))
         for text in messages(ast.parse(file.read_text(encoding="utf-8")))
         for habit in habits_in(text)
+    ]
+    assert found == []
+
+
+def test_first_sentences_of_docstrings() -> None:
+    """They say what a thing does, to a reader who is new to it."""
+    found = [
+        f"{file.relative_to(SOURCE)}: {habit}"
+        for file in sorted(SOURCE.rglob("*.py"))
+        for text in first_sentences(ast.parse(file.read_text(encoding="utf-8")))
+        for habit in habits_in(text, IN_CODE)
     ]
     assert found == []
 

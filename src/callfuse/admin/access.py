@@ -70,7 +70,7 @@ class Access:
 
 
 def is_same_origin(request: Request) -> bool:
-    """Whether a form was sent from a page of this origin, or by a client that is no browser.
+    """Whether a form was sent from a page of this origin, or by a client that is not a browser.
 
     Browsers send `Sec-Fetch-Site` to trustworthy origins (https, localhost), and `Origin` to others.
     """

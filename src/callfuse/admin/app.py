@@ -163,8 +163,8 @@ class AdminApp:
             await self._app(scope, receive, with_headers)
 
     def stop(self) -> None:
-        """Tell the page that the process stops: it is no longer ready, and readers of the feed are let go, because they
-        never leave by themselves. Must be called in the event loop."""
+        """Tell the page that the process stops: it is no longer ready, and readers of the feed are disconnected,
+        because they never leave by themselves. Must be called in the event loop."""
         self._readiness.draining = True
         self._feed.end()
 
@@ -184,7 +184,7 @@ class AdminApp:
 
     def _protect_page(self, endpoint: Endpoint) -> Endpoint:
         """Wrap a page, which a browser gets with the token or the cookie, and without them the login form: with status
-        200, because its console would tell of any other as a failure."""
+        200, because the browser's console would report any other as a failure."""
 
         async def protected(request: Request) -> Response:
             is_browser = "text/html" in request.headers.get("accept", "") and "authorization" not in request.headers

@@ -1,8 +1,8 @@
 """The endpoint `events`: the feed as a stream of server-sent events. The only module that imports sse-starlette.
 
 It is imported with the first reader, for that replaces `uvicorn.Server.handle_exit` by a method that marks the process
-as ending for ever: of servers that run one after the other, as in tests, only the first would have a feed. The method
-is put back. sse-starlette then finds the server by its signal handler, and ends the streams when it stops: they do not
+as ending forever: of servers that run one after the other, as in tests, only the first would have a feed. The method is
+put back. sse-starlette then finds the server by its signal handler, and ends the streams when it stops: they do not
 hold up a graceful shutdown.
 """
 

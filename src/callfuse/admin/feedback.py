@@ -24,7 +24,7 @@ LONGEST_ID: Final = 100
 
 
 class UnknownFinding(BadQuery):
-    """Raised for a finding of which nothing is known."""
+    """Raised for an unknown finding."""
 
     status = 404
 

@@ -36,7 +36,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class UnknownFindingId(BadQuery):
-    """Raised for an id of which nothing is known."""
+    """Raised for an unknown id."""
 
     status = 404
 

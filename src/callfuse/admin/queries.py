@@ -43,7 +43,7 @@ class BadQuery(ValueError):
 
 
 class UnknownSession(BadQuery):
-    """Raised for a session of which nothing is known."""
+    """Raised for an unknown session."""
 
     status = 404
 
@@ -181,7 +181,7 @@ async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) 
 
 async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[str]:
     """Forget the blocks of a session in all of its lanes, so that its fuse holds again, and all evidence until now, so
-    that a request that was blocked can go on; returns its names. Raises BadQuery."""
+    that a request that was blocked can continue; returns its names. Raises BadQuery."""
     if not query.session:
         raise BadQuery("name the session to reset: session=ID")
     found, now = await find_to_change(middleware, access, query), time.time()

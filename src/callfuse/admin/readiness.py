@@ -14,8 +14,8 @@ from callfuse.observe.events import Event, StoreDown, StoreFailed, StoreUp
 
 State = Literal["ok", "unknown", "failed"]
 PARTS: Final = ("settings", "upstream", "store", "serving")
-"""What has to be right: the settings are read; an upstream was reached at the last try; the store is used, or there is
-none; the process has not been told to stop."""
+"""What has to be right: the settings are read; an upstream was reached at the last try; the store is used, or memory
+is; the process does not stop."""
 
 
 class Readiness:

@@ -29,7 +29,7 @@ from callfuse.observe.events import AskedAgain
 
 DISCONNECT = "http.disconnect"
 MOST_UNHEEDED: Final = 8
-"""Messages that an app may send after a disconnect before its `send` raises all the same."""
+"""Messages that an app may send after a disconnect before its `send` raises nevertheless."""
 
 
 class ClientGoneError(OSError):

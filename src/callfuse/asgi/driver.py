@@ -37,8 +37,8 @@ from callfuse.policy import texts
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 MOST_UNPACKED_BYTES = 8 * 1024 * 1024
-"""Bytes that one message may unpack to and still be read while it waits: about 10 ms, in which no other stream goes
-on."""
+"""Bytes that one message may unpack to and still be read while it waits: about 10 ms, in which all other streams
+wait."""
 
 NO_CHUNK: Callable[[bytes], bool] = frozenset[bytes]().__contains__
 """False for any chunk."""

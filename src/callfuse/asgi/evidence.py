@@ -245,7 +245,7 @@ class ExchangeEvidence:
         *,
         is_text_blocked: bool = False,
     ) -> LaneState:
-        """Return the lane's state with the new rounds and notes of this exchange, what the model was told and has not
+        """Return the lane's state with the new rounds and notes of this exchange, texts for the model that it has not
         answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds. `cut_off`,
         `is_text_blocked`: as in `LaneEvidence.after`."""
         keyed = note_keys(self.conversation, notes) if notes else []

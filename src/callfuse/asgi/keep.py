@@ -1,4 +1,4 @@
-"""Records what an exchange brought: its events, and the lane's new state in the ledger."""
+"""Records the results of an exchange: its events, and the lane's new state in the ledger."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -135,7 +135,8 @@ class Keeper:
             record.note(delivered[0], [texts.warning(one.call, one.finding, settings, model) for one in said])
 
     def _follow(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> Course:
-        """Return what came of what the model was told: before this exchange, with its request, and within it."""
+        """Return how the model reacted to findings that it read about: before this exchange, with its request, and
+        within it."""
         kept, hindsight = self._evidence.kept, self._evidence.hindsight
         course = Course(kept.told)
         if self._prepared.request.choices != 1 or not (course.waiting or verdicts or hindsight):
@@ -152,7 +153,7 @@ class Keeper:
         return course
 
     def _taught_with(self, verdicts: Iterable[Verdict], calls: Sequence[PastCall]) -> list[Told]:
-        """Return what the model is told about these calls of an answer, by the last verdict on each."""
+        """Return the texts for the model about these calls of an answer, by the last verdict on each."""
         of_call = {verdict.call: verdict for verdict in verdicts}
         return self._taught([of_call[one.call] for one in calls if one.call in of_call], self._evidence.kept.length)
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 LONG_BYTES: Final = 64 * 1024
 """Work on longer bodies is done in a thread: on as much of an ordinary conversation it takes 1 to 3 ms."""
 MANY_VALUES: Final = 4000
-"""So is work on shorter bodies with so many values, each of which may be a message that takes 3 to 5 us."""
+"""So is work on shorter bodies with so many values. Each may be a message that takes 3 to 5 us."""
 HUGE_BYTES: Final = 4 * 1024 * 1024
 """Longer bodies are worked on one at a time. The others need not wait for them."""
 

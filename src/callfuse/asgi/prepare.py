@@ -364,7 +364,7 @@ class _Preparation:
 
 
 def goes_on(request: Request, state: LaneState) -> bool:
-    """Whether a request continues a stored conversation of which the ledger has a state."""
+    """Whether a request continues a stored conversation that the ledger knows."""
     chain = request.chain
     return chain is not None and chain.chained and bool(state.rounds or state.continuation != NO_DIFFERENCE)
 

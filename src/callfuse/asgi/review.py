@@ -62,7 +62,7 @@ class CallbackFault(OnLoopError):
 
 
 MOST_OVERDUE: Final = 100
-"""Runs of a callback that have not ended in time and still go on. At so many it is called no more."""
+"""Runs of a callback that have not ended in time and continue. At so many it is called no more."""
 
 
 class Callback:

@@ -25,11 +25,11 @@ from callfuse.observe.saved import Saved, amounts_of
 from callfuse.policy.rungs import Rung
 
 ENDINGS: Final = frozenset({str(Rung.BLOCK), ACTION.decode()})
-"""Actions behind which an agent gets no call to go on with."""
+"""Actions after which an agent gets no call to run."""
 MOST_SHOWN: Final = 20
 """Findings and sessions that are named; the others are counted."""
 MOST_KEPT: Final = 5000
-"""Findings and sessions that are kept, the newest ones: a command may run for ever."""
+"""Findings and sessions that are kept, the newest ones: a command may run forever."""
 IN_VAIN: Final = frozenset({NO_TOOLS})
 """Causes why an exchange was not guarded that nobody must know: there was nothing to guard."""
 

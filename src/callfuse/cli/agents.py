@@ -97,7 +97,7 @@ def wire(env: Mapping[str, str], upstream: str | None = None) -> Wiring:
     """Work out routes and variables for a command with this environment.
 
     `upstream`: a base URL that wins over the variables of the vendors that its host names; of all if it names none.
-    Raises ConfigError for a variable that holds no base URL.
+    Raises ConfigError for a variable that contains no base URL.
     """
     routes: dict[str, str] = {}
     paths: dict[str, str] = {}

@@ -21,7 +21,7 @@ from typing import Final
 
 CODEX: Final = "codex"
 KEY: Final = "openai_base_url"
-"""The setting that holds the base URL."""
+"""The setting that contains the base URL."""
 _OWN_KEY: Final = re.compile(rf"^[ \t]*{KEY}[ \t]*=.*\n?", re.MULTILINE)
 _OURS: Final = re.compile(r"callfuse-([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{8}\.config\.toml")
 _PROFILE: Final = re.compile(r"--profile(?:=(.*))?|-p=?(.*)")

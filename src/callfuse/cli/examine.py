@@ -43,7 +43,7 @@ MOST_READ: Final = 4096
 LONGEST_VERSION: Final = 50
 """Characters of the version that it names."""
 SLOW: Final = 0.5
-"""Of the time that an exchange waits for the store: a round trip that takes a larger part is told."""
+"""Share of the time that an exchange waits for the store: a round trip that takes longer is reported."""
 _EXTRAS: Final = ("serve", "envoy", "redis", "otel")
 _NEEDED: Final = re.compile(r"""^([\w.-]+).*\bextra == ['"](\w+)['"]""")
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - compared, not listened on

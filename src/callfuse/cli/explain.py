@@ -69,7 +69,7 @@ class Given:
 
 @dataclass(slots=True)
 class ExchangeSink:
-    """A sink that keeps what the middleware tells of one exchange."""
+    """A sink that keeps the events of one exchange."""
 
     ended: ExchangeEnded | None = None
     found: list[FindingSeen] = field(default_factory=list)

@@ -23,7 +23,7 @@ POLL_S: Final = 1.0
 ANSWER_S: Final = 10.0
 """How long an answer may take."""
 LONGEST_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes of an answer; a server whose answer is longer is no callfuse."""
+"""Bytes of an answer; a server whose answer is longer is not callfuse."""
 LONGEST_REFUSAL: Final = 10_000
 """Bytes of a refusal that are read."""
 _FOR_A_WHILE: Final = (502, 503, 504)
@@ -148,7 +148,7 @@ class PageFollower:
         self._name, self._version = "", 0
 
     async def follow(self) -> None:
-        """Follow for ever. Raises PageRefused, also if the server cannot be reached at the first try."""
+        """Follow forever. Raises PageRefused, also if the server cannot be reached at the first try."""
         async with self._session() as http:
             while True:
                 try:

@@ -383,7 +383,7 @@ def _check_route(part: FilePart, names: set[str], faults: GatewayFaults, *, buff
 
 
 def _check_manager(one: Processor, faults: GatewayFaults) -> None:
-    """Check what holds for all requests of a connection manager, and the order of its filters."""
+    """Check the settings for all requests of a connection manager, and the order of its filters."""
     manager = one.manager or one.settings
     faults.check_limit(manager, _STREAM_IDLE, is_complete=False)
     filters = [part.at("typed_config") for part in manager.at("http_filters").parts]
@@ -429,7 +429,7 @@ def _type_of(part: FilePart) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write a single value as text; a mapping or a list is none."""
+    """Write a single value as text; mappings and lists are not written."""
     return "" if value is None or isinstance(value, Mapping | list) else plain(str(value))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of <malloc.h>
 LARGE_BYTES: Final = 128 * 1024  # glibc's size at the start; to set it keeps it there
 TRIM_EACH_S: Final = 30.0
-"""To look takes 0.07 ms, and to give 30 MB back 2.5 ms, in which other threads go on until they need memory."""
+"""To look takes 0.07 ms, and to give 30 MB back 2.5 ms, in which other threads run until they need memory."""
 
 
 def settle_heap() -> None:

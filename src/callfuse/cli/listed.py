@@ -55,7 +55,7 @@ def is_of_an_extra(error: ModuleNotFoundError) -> bool:
 
 
 def print_missing(command: str, *packages: str) -> int:
-    """Say on stderr that a command needs its extra, of which these packages are missing. Returns the exit code, 2."""
+    """Say on stderr that a command needs its extra, because these packages are missing. Returns the exit code, 2."""
     extra = extra_of(command)
     missing = f"{' and '.join(packages)} {'is' if len(packages) == 1 else 'are'} missing"
     print(f"callfuse {command} needs the extra {extra} ({missing}): {install_hint(extra)}", file=sys.stderr)

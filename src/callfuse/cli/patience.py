@@ -1,6 +1,6 @@
 """Limits the time in which the head of a request must come; uvicorn limits only the pause after an answer.
 
-A client that sends half a head, or nothing at all, would keep its connection for ever.
+A client that sends half a head, or nothing at all, would keep its connection forever.
 """
 
 import asyncio

@@ -48,10 +48,10 @@ LOCAL: Final = "127.0.0.1"
 PLACE_BYTES: Final = 12
 """Random bytes of the path."""
 CLOSE_S: Final = 2.0
-"""How long streams may go on that the command has left open."""
+"""How long streams may continue that the command has left open."""
 POLL_S: Final = 0.01
 PASSED_ON: Final = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-"""Signals that go on to the command."""
+"""Signals that are passed to the command."""
 OF_THE_TERMINAL: Final = ("SIGINT", "SIGQUIT")
 """Signals that a terminal sends to the command, too, if it stands in the foreground."""
 

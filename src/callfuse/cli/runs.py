@@ -32,7 +32,7 @@ def fail(command: str, what: str) -> int:
 
 
 def print_faults(command: str, faults: Sequence[Unreadable], count: int) -> None:
-    """Print faults on stderr, and the count of all, of which `faults` may be the first."""
+    """Print faults on stderr, and how many there are in all, if `faults` has only the first ones."""
     if not count:
         return
     what = "fault" if count == 1 else "faults"

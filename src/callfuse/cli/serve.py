@@ -92,7 +92,7 @@ def build_app(setup: ServeSetup, *sinks: Sink, replaces: bool = False) -> App:
 
 
 def _nothing() -> None:
-    """Without the admin page nobody asks whether the process is ready."""
+    """Without the admin page there is no endpoint `ready`."""
 
 
 def create_app() -> App:

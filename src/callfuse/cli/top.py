@@ -1,4 +1,4 @@
-"""`callfuse top`: what goes on at a running `callfuse serve`, in a terminal.
+"""`callfuse top`: watch a running `callfuse serve` in a terminal.
 
 The exit code is 0, 1 if the server cannot be reached or refuses it, or 2 for wrong options or a missing package.
 """
@@ -26,7 +26,7 @@ MOST_AT_ONCE: Final = 200
 
 
 def run_top(url: str, session: str, *, once: bool) -> int:
-    """Show what goes on at the server whose admin page has this `url` (empty: by the settings) until Ctrl-C. `session`:
+    """Show the activity of the server whose admin page has this `url` (empty: by the settings) until Ctrl-C. `session`:
     only that one. `once`, or where standard output is no terminal: what it has now. Returns the exit code."""
     if missing := [name for name in ("aiohttp", "rich") if find_spec(name) is None]:
         return print_missing(COMMAND, *missing)

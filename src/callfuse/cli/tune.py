@@ -148,7 +148,7 @@ def _file_text(options: TuneOptions, tuned: Tuned) -> str:
 
 
 def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
-    """The limits for a section that holds these values: those that it has, and those that are not the default."""
+    """The limits for a section that contains these values: those that it has, and those that are not the default."""
     default = limits_of(LoopSettings())
     values: dict[str, Any] = {
         name: limit
@@ -166,7 +166,7 @@ def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
 
 
 def _of_tools(raised: Sequence[Raised], there: object) -> dict[str, Any]:
-    """The limits of single tools that are raised, for a section `per_tool` that holds these values."""
+    """The limits of single tools that are raised, for a section `per_tool` that contains these values."""
     tools = there if isinstance(there, Mapping) else {}
     values: dict[str, Any] = {}
     for one in raised:

@@ -126,7 +126,7 @@ def _in_runs(request: Request) -> Iterator[bool]:
 
 
 class _TextParser:
-    """Parses the texts of one request, of which `MAX_TEXTS` may begin with the prefix."""
+    """Parses the texts of one request. At most `MAX_TEXTS` of them may begin with the prefix."""
 
     __slots__ = ("_left", "_prefix")
 

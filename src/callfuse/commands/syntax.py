@@ -1,6 +1,6 @@
 """Parse commands: `!/set(tool-loop-mode=break, tool-loop-ttl="120")`, `!/unset(tool-loop-ttl)`, `!/status`, `!/help`.
 
-Commands count only at the beginning of a text, in lines that hold nothing else, any number in a line; what stands
+Commands count only at the beginning of a text, in lines that contain nothing else, any number in a line; what stands
 behind the first other line is text, whatever it looks like. Names in any case, quotes of either kind or none. A known
 name needs no parentheses. An unknown name is a mistyped command if it has parentheses, or if it ends its line and
 differs from a known name by one letter; else it is plain text.
@@ -83,8 +83,8 @@ def parse_commands(text: str, prefix: str, start: int = 0, most: int = MAX_COMMA
 
 
 def _next_line(text: str, start: int) -> int:
-    """Return where, from `start` on, the first line begins that holds more than blanks; the end if all stand in the
-    line of `start` and that is no beginning."""
+    """Return where, from `start` on, the first line begins that contains more than blanks; the end if all stand in the
+    line of `start` and that is not a beginning."""
     here = _end_of(_SPACE, text, start)
     line = text.rfind("\n", start, here) + 1
     return line or (len(text) if start else 0)

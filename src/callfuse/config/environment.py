@@ -91,7 +91,7 @@ def _read_value(path: KeyPath, text: str) -> str | list[Any]:
 
 
 def _tell_unknown(layer: Layer, name: str) -> None:
-    """Say what is to be said of a variable that sets nothing. Its value is left out: it may be a token."""
+    """Report a variable that sets nothing. Its value is left out: it may be a token."""
     if name.startswith(_PREFIX):
         if right := _suggest_variable(name):
             layer.problems.append(f"{name}: unknown environment variable; {right}")
@@ -127,8 +127,8 @@ def usable_token(token: str, source: str, what: str = "admin token") -> str:
 
 
 def _put_from_file(layer: Layer, env: Mapping[str, str], name: str) -> None:
-    """Put the value of a variable that stands in a file into the layer, or what is wrong with it; not if the variable
-    is none of a setting."""
+    """Read the value of a variable from its file into the layer, or report what is wrong with the file. Ignores
+    variables that do not name a setting."""
     if (path := variables().get(name)) is None:
         return
     try:
@@ -167,7 +167,7 @@ def _find_near(name: str) -> str | None:
 
 
 def _find_typo(name: str) -> str | None:
-    """The variable of which an unknown name is probably a typing error; None if there is none."""
+    """The variable that is probably meant by an unknown name with a typing error; None if there is none."""
     four = _bare_synonyms()
     if not name.startswith(_SYNONYM_PREFIX):
         return nearest(name, (*variables(), *SYNONYMS), typo_only=True)

@@ -1,5 +1,5 @@
 """Read secrets from files, as Docker, Kubernetes and systemd hand them over: the variable `NAME_FILE` names a file that
-holds what `NAME` would. A process's environment is seen by more programs than such a file is.
+contains what `NAME` would. A process's environment is seen by more programs than such a file is.
 """
 
 from collections.abc import Mapping

@@ -116,7 +116,7 @@ def after_reset(state: LaneState, session: SessionState) -> LaneState:
 
 
 def is_typed_since(memory: BlockMemory, turns: Collection[bytes]) -> bool:
-    """Whether a person has typed something since the last block, as far as can be told. `turns`: as in
+    """Whether a person has typed something since the last block, as far as callfuse can know. `turns`: as in
     `after_round`."""
     return not memory.in_a_row or set(memory.turns).isdisjoint(turns)
 

@@ -347,7 +347,7 @@ def _is_codex(headers: Headers) -> bool:
 
 
 def _id_text(value: Any) -> str:
-    """Decode, strip and cut an id; empty for a value that is no text."""
+    """Decode, strip and cut an id; empty for a value that is not a text."""
     if isinstance(value, bytes):
         try:
             value = value[:MAX_ID].decode()

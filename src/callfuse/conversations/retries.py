@@ -1,7 +1,7 @@
 """Find requests that are sent again and again although the vendor answers with errors only.
 
 A request that has failed is kept with its lane for a minute, by a digest of its body. The next answer with calls that
-is no error ends that, because the lane's state is written anew then.
+is not an error ends that, because the lane's state is written anew then.
 """
 
 from collections.abc import Sequence

@@ -58,7 +58,7 @@ class BlockedRepeat(Detector):
 
 
 def _are_in_a_row(found: Sequence[tuple[int, PastCall]]) -> bool:
-    """Whether the call was in each of the newest rounds, and always brought the same outcome."""
+    """Whether the call was in each of the newest rounds, and always returned the same outcome."""
     brought = {one.outcome.digest for _, one in found if not one.withheld and one.outcome}
     return [index for index, _ in found] == [*range(len(found))] and len(brought) < 2
 
@@ -69,8 +69,8 @@ def _must_wait(earlier: EarlierBlocks | None, calls: Sequence[PastCall]) -> bool
 
 
 def _is_same_again(found: Sequence[tuple[int, PastCall]], at: int, earlier: PastCall | None) -> bool:
-    """Whether the call was executed after its block in round `at`, and brought the outcome that it had before the
-    block. `found`: the call in these rounds. `earlier`: the call as it ran before the last user message."""
+    """Whether the call was executed after its block in round `at`, and had the same outcome as before the block.
+    `found`: the call in these rounds. `earlier`: the call as it ran before the last user message."""
     executed = [(index, one) for index, one in found if not one.withheld]
     since = next((one for index, one in executed if index < at), None)
     outcomes = [one.outcome for index, one in executed if index > at] + [earlier.outcome if earlier else None]

@@ -1,7 +1,7 @@
 """`budget`: more calls in a timeline, or more of one tool, than allowed. Off by default; what `tune` calibrates.
 
 Equal calls of one round count once. Earlier calls of the same answer count too, so the first calls pass until the
-budget is used up. A call that brought nothing new may weigh more: length alone hardly tells good runs from bad runs;
+budget is used up. A call that returned nothing new may weigh more: length alone hardly tells good runs from bad runs;
 in good runs of almost any length, most calls bring something new.
 """
 
@@ -79,7 +79,7 @@ class WeightedBudget(Budget):
         return _first_beyond(tool.settings.max_weighted_calls)
 
     def room(self, timeline: Timeline, settings: Settings) -> Room:
-        """Return how many calls are left if none so far brought anything new."""
+        """Return how many calls are left if none so far returned anything new."""
         return Room(settings.max_weighted_calls - STALE * timeline.facts.calls)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:

@@ -127,7 +127,7 @@ class _State(Enum):
     IN_OBJECT = auto()
     COMMA = auto()
     NOTHING = auto()
-    """The object is closed, or is no JSON: nothing more can differ."""
+    """The object is closed, or is not JSON: nothing more can differ."""
 
 
 class _ObjectReader:

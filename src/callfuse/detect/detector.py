@@ -79,7 +79,7 @@ class Detector(Rule):
     """
 
     needs: ClassVar[Fact] = facts.ROUNDS
-    """The fact without which it finds nothing. It is asked only where that holds for its soft limit."""
+    """The fact without which it finds nothing. It is asked only where that applies to its soft limit."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
         """Return soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one never.
@@ -123,7 +123,7 @@ class Hindsight(Rule):
     """
 
     needs: ClassVar[ResultFact]
-    """The fact without which it finds nothing: it is asked only where that holds for its limit."""
+    """The fact without which it finds nothing: it is asked only where that applies to its limit."""
 
     @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:

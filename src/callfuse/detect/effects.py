@@ -45,7 +45,7 @@ _CHANGING: Final = _set_of(
 _RUNNING: Final = _set_of("bash shell terminal exec execute run command cmd console sh")
 _SQL: Final = _set_of("sql")
 _TEXTS: Final = ("command", "cmd", "script", "code", "input", "query", "sql", "statement")
-"""Arguments that hold a command or a statement."""
+"""Arguments that contain a command or a statement."""
 _ACTIONS: Final = ("command", "action", "operation", "action_name", "tool_name")
 """Arguments that say which of several things a tool is to do."""
 
@@ -208,4 +208,4 @@ _OPTIONS: Final[dict[str, Callable[[list[str]], bool]]] = {
     "sed": lambda words: True in [word.startswith(("-i", "--in-place")) for word in words],
     "find": lambda words: not _FIND_WRITERS.isdisjoint(words),
 }
-"""Commands that read, but for what they are told to do."""
+"""Commands that read, unless their arguments say otherwise."""

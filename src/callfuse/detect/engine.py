@@ -404,6 +404,6 @@ def _are_compared(hit: Hit) -> bool:
 
 
 def _may_act(hit: Hit, detectors: Detectors) -> tuple[int, bool]:
-    """Return how hard a hit may act under its cap, and whether it takes the last rung at once."""
+    """Return how hard a hit may act under its cap, and whether it leads to the last rung at once."""
     hardest = detectors.hardest(hit.detector.kind.name, hard=hit.hard, waits=hit.waits)
     return hardest, hit.hard and not hit.detector.kind.climbs

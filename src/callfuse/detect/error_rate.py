@@ -17,7 +17,7 @@ from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import OutcomeKind
 
 SPARED: Final = 4
-"""One result that is no error is allowed for so many errors."""
+"""One result that is not an error is allowed for so many errors."""
 
 
 class ErrorRate(Hindsight):
@@ -38,7 +38,7 @@ class ErrorRate(Hindsight):
     needs = facts.ERRORS
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """Yield the errors among the last results, for each round that brought one."""
+        """Yield the errors among the last results, for each round that returned one."""
         found: list[Evidence | None] = []
         last: deque[PastCall] = deque()
         for round_, paused in oldest_first(timeline, settings):

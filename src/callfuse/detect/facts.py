@@ -20,13 +20,13 @@ from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.model.signature import Signature
 
 STALE: Final = 10
-"""What a call counts in a weighted budget that brought nothing new."""
+"""What a call counts in a weighted budget that returned nothing new."""
 WITHIN: Final = 20
 """Rounds in which one call with one error comes as often as the limit of `known_pairs` says."""
 LONGEST_DETAIL: Final = 4096
 """Characters of arguments beyond which nobody looks for details."""
 TELLING: Final = 40
-"""Characters of a result from which on it is no mere yes or no, which many things have in common."""
+"""Characters of a result from which on it is more than a yes or no, which many calls return."""
 NOTES_BETWEEN: Final = 3
 """Rounds of nothing but notes that may stand between two equal ones which are acted on."""
 _ONE_ARGUMENT: Final = re.compile(r'\s*+\{\s*+"([^"\\]*+)"\s*+:\s*+("[^"\\]*+"|[^"\[{,}\s]*+)\s*+\}\s*+')
@@ -39,7 +39,7 @@ class Finds(Enum):
     """Which pending calls have evidence against them."""
 
     EQUAL = auto()
-    """Those that equal one of `Detector.recurring`: any other leaves as soon as its arguments show that it is none."""
+    """Those that equal one of `Detector.recurring`: any other leaves as soon as its arguments show that it does not."""
     ALIKE = auto()
     """Any call of a tool, but no more than the strongest of that tool's `Detector.recurring`."""
     ANY = auto()
@@ -53,7 +53,7 @@ class Fact:
     `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
     of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `finds`: which
     pending calls there can be evidence against. `in_a_row`: a finding of n rounds (calls, laps) means that n - 2 in a
-    row before it, and the pending one, brought a call that had come before; so a new call beside the pending one shows
+    row before it, and the pending one, returned a call that had come before; so a new call beside the pending one shows
     progress, and voids the finding. `certain`: the finding is hard whatever the count, and spares no poller.
     """
 
@@ -134,8 +134,8 @@ def _keeps_to_tool(timeline: Timeline, at: int, least: int, reach: int) -> bool:
 
 
 def _returns_with_notes(timeline: Timeline, at: int, least: int, reach: int) -> bool:
-    """Whether a call may have come in `least - 1` rounds, of which all but the first have a call from the window, with
-    few other rounds in between."""
+    """Whether a call may have come in `least - 1` rounds, where all but the first have a call from the window, with few
+    other rounds in between."""
     if not timeline.facts.memoized(_often, least - 1):  # as in most timelines
         return False
     returning, others = 0, 0
@@ -170,7 +170,7 @@ UNDECLARED: Final = Fact(_is_undeclared, Finds.ANY)
 CALLS: Final = Fact(_has_calls, Finds.ANY)
 """There are so many calls, with the pending one."""
 WEIGHT: Final = Fact(_weighs, Finds.ANY)
-"""They weigh so much, if none has brought anything new."""
+"""They weigh so much, if none has returned anything new."""
 SAME_TOOL: Final = Fact(_keeps_to_tool)
 """All rounds of it but the pending one have a call of one tool."""
 NOTED: Final = Fact(_returns_with_notes, Finds.EQUAL)
@@ -201,7 +201,7 @@ def _newest_has_failed(timeline: Timeline) -> bool:
 
 
 def _newest_is_alike(timeline: Timeline) -> bool:
-    """Whether a call of the newest round may have brought the same result as the previous call of its tool."""
+    """Whether a call of the newest round may have returned the same result as the previous call of its tool."""
     newest, *earlier = timeline.rounds
     if len(newest.calls) > 1:
         return True
@@ -234,8 +234,8 @@ def _failures(facts: Facts, least: int) -> bool:
 
 
 def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
-    """Whether `shortest` rounds in a row, one of which failed, have no success of a new call. Used in place of the scan
-    in `_failures` where calls have come again."""
+    """Whether `shortest` rounds in a row have a failure and no success of a new call. Used in place of the scan in
+    `_failures` where calls have come again."""
     first = {signature: at for at, round_ in enumerate(rounds) for signature in round_.signatures}
     goes_on = partial(_goes_on, rounds, first)
     for at in filter(goes_on, range(shortest - 1, len(rounds), shortest)):
@@ -281,7 +281,7 @@ def _failing(facts: Facts, least: int) -> bool:
 
 
 def _alike(facts: Facts, least: int) -> bool:
-    """Whether `least` calls of one tool in a row may have brought results that are alike. Pairs of neighbours are
+    """Whether `least` calls of one tool in a row may have returned results that are alike. Pairs of neighbours are
     looked at, so close together that no streak fits between two pairs."""
     own: dict[str, list[PastCall]] = {}
     for round_ in facts.rounds:
@@ -358,7 +358,7 @@ def _unknown(facts: Facts, least: int) -> bool:
 
 
 def _may_tell(round_: Round) -> bool:
-    """Whether a call of the round may have been of an unknown tool; a call without a name is no evidence."""
+    """Whether a call of the round may have been of an unknown tool; a call without a name is not evidence."""
     return True in [one.withheld or not one.call.name or one.failed is not False for one in round_.calls]
 
 

@@ -24,7 +24,7 @@ class InAnswer(RoundDetector):
     needs: ClassVar[Fact] = facts.OTHERS
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """Return None: a call alone is no evidence."""
+        """Return None: a call alone is not evidence."""
         return None
 
 

@@ -95,6 +95,6 @@ class Kind:
 
     @property
     def climbs(self) -> bool:
-        """Whether a hard finding climbs the ladder step by step, because a cap ends at the hard limit; else it takes
+        """Whether a hard finding climbs the ladder step by step, because a cap ends at the hard limit; else it leads to
         the last rung at once."""
         return bool(self.most_hard)

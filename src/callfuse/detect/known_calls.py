@@ -26,7 +26,7 @@ _OBJECT: Final = 64
 DEPTH: Final = 8
 """Lists in lists. Where there are more of them nothing is compared."""
 _NOT_JSON: Final = (b"nan", b"inf", b"-inf")
-"""Canonical forms of numbers, none of which is JSON."""
+"""Canonical forms of numbers that are not JSON."""
 
 
 class _TooDeepError(ValueError):

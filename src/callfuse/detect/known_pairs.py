@@ -97,7 +97,8 @@ class _Walk:
         self._rounds, self._known, self._failures = [], [0], {}
 
     def _tells(self, call: PastCall) -> bool:
-        """Whether a call counts: the limit is on, it does not wait, is no new note and, if repeated, has an outcome."""
+        """Whether a call counts: the limit is on, it does not wait, is not a new note and, if repeated, has an
+        outcome."""
         tool = self._settings.for_tool(call.full_name)
         own = tool.settings
         if not (own.enabled and _limit(own)) or polls(call.call, self._settings):
@@ -172,11 +173,11 @@ class _Pairs:
         return self._latest.get(call.signature) == self._line
 
     def knows(self, call: PastCall) -> bool:
-        """Whether an equal call brought the same outcome."""
+        """Whether an equal call returned the same outcome."""
         return self._line_of(call) is not None
 
     def knows_lately(self, call: PastCall) -> bool:
-        """Whether an equal call brought the same outcome since the last line."""
+        """Whether an equal call returned the same outcome since the last line."""
         return self.has_lately(call) and self._line_of(call) == self._line
 
     def _line_of(self, call: PastCall) -> int | None:

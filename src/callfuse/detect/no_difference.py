@@ -1,7 +1,7 @@
 """`no_difference`: calls of one tool that differ in a detail only, and bring the same result.
 
 A detail is white space, capitals, a comment in a command, an `echo` before it; or one argument among others, as a
-number of the attempt, a reason, a time: what differs in nothing else, and brings a result of some length that is the
+number of the attempt, a reason, a time: what differs in nothing else, and returns a result of some length that is the
 same each time, does not depend on it. Judged when results are known, among the calls of one tool, whatever others do in
 between. In a call that changes something only white space is a detail; calls that wait or act on a screen do not count.
 """
@@ -27,7 +27,7 @@ from callfuse.model.signature import canonical_value
 from callfuse.wire.jsontext import NotJSON, loads
 
 QUESTIONS: Final = frozenset((*KEYS, "input", "query", "sql", "statement"))
-"""Arguments that hold a command, a program or a question: what these are about is no detail."""
+"""Arguments that contain a command, a program or a question: what these are about is not a detail."""
 
 _COMMENT: Final = re.compile(r"(?:^|(?<=[\s;&|]))#[^\n'\"]{0,200}+$", re.MULTILINE)
 _SAYS: Final = re.compile(

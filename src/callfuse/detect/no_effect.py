@@ -1,4 +1,4 @@
-"""`no_effect`: the same call brings the same result after each of several changes. Off by default.
+"""`no_effect`: the same call returns the same result after each of several changes. Off by default.
 
 A program is edited and run, and fails as before, six times: perhaps another file runs than is edited. Judged when
 results are known, and reported with the last of them. Results within `WITHIN` calls are compared as they came, with
@@ -26,7 +26,7 @@ WITHIN: Final = 40
 
 
 class NoEffect(Hindsight):
-    """Finds a call that brings the same result, whatever is changed before it."""
+    """Finds a call that returns the same result, whatever is changed before it."""
 
     kind = Kind(
         "no_effect",

@@ -78,7 +78,7 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
 
 
 def _has_silently_written(call: PastCall) -> bool:
-    """Whether a call is a shell command that has written something and brought an empty result."""
+    """Whether a call is a shell command that has written something and returned an empty result."""
     outcome = None if call.withheld else call.outcome
     return outcome is not None and outcome.kind is OutcomeKind.NO_DATA and writes(call.call)
 

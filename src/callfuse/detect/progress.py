@@ -51,8 +51,8 @@ def _goes_on(older: str, newer: str) -> bool:
 
 @remembered(entries=1024, longest=RESULTS * SHORT_TEXT)
 def _moves(texts: tuple[str, ...]) -> bool:
-    """Whether these texts differ only in numbers, one of which only rises or only falls. Remembered: a history asks for
-    equal texts once for each of its rounds."""
+    """Whether these texts differ only in numbers, and one number only rises or only falls. Remembered: a history asks
+    for equal texts once for each of its rounds."""
     words, newest = _numbers(texts[0])
     columns: list[list[float]] = [[number] for number in newest]
     for text in texts[1:]:

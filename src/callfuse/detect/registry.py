@@ -83,5 +83,5 @@ _OF_CALLS: Final = [one for one in REGISTERED if isinstance(one, Detector)]
 _ONWARD: Final = [onward(one) for one in HINDSIGHTS if one.kind not in [other.kind for other in _OF_CALLS]]
 
 DETECTORS: tuple[Detector, ...] = tuple(sorted([*_OF_CALLS, *_ONWARD], key=lambda one: not one.kind.specific))
-"""Those that judge pending calls, in the order in which they explain themselves best; the last ones judge calls that go
-on with what results have shown, where no other does."""
+"""Those that judge pending calls, in the order in which they explain themselves best; the last ones judge calls that
+continue a loop in the results, if no other detector does."""

@@ -1,7 +1,7 @@
 """`repeat` and `repeat_changing`: consecutive rounds bring the same call.
 
 For `repeat`, the outcomes of all past calls must be equal (an unknown outcome equals any); `repeat_changing` does not
-compare outcomes, has higher limits, and starts anew when they show progress (`progress.py`). A round that also brings
+compare outcomes, has higher limits, and starts anew when they show progress (`progress.py`). A round that also returns
 a new call is progress: it ends the streak and does not count, except that the round in which the call first appears
 starts its streak, whatever else is in it.
 """
@@ -87,7 +87,7 @@ class Repeat(RepeatChanging):
 
 
 def equal_calls(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
-    """Return the equal calls before the pending one that brought equal outcomes, newest first."""
+    """Return the equal calls before the pending one that returned equal outcomes, newest first."""
     return timeline.memoized(_with_equal_outcomes, settings, signature)
 
 

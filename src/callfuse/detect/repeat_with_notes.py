@@ -1,8 +1,8 @@
 """`repeat_with_notes`: the same calls with the same results, and nothing but notes between or beside them.
 
-A task list, a plan or a written-down thought (`note_tools`) has new text each time, and yet is no progress. Rounds are
-compared without such calls, of which there must be at least one; rounds of notes alone are passed over. Calls that
-wait or act on a screen end the streak, and so does any other call. `known_pairs` warns long before.
+A task list, a plan or a written-down thought (`note_tools`) has new text each time, and yet is not progress. Rounds are
+compared without such calls, of which there must be at least one; rounds of notes alone are passed over. Calls that wait
+or act on a screen end the streak, and so does any other call. `known_pairs` warns long before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -80,7 +80,7 @@ def _without_notes(rounds: Sequence[Round], settings: Settings) -> Sequence[Roun
 
 
 def _brings_the_same(call: PastCall, brought: dict[Signature, Outcome], settings: Settings) -> bool:
-    """Whether a call brought the same outcome as the later equal calls, whose outcomes are in `brought`. False if it
+    """Whether a call returned the same outcome as the later equal calls, whose outcomes are in `brought`. False if it
     waits or acts on a screen."""
     tool, outcome = settings.for_tool(call.full_name), None if call.withheld else call.outcome
     if tool.on_screen or polls(call.call, settings) or (outcome and (outcome.pending or outcome.transient)):

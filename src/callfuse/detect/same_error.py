@@ -134,11 +134,11 @@ class _History:
         return None if known is None else _Failures(known, counts=bool(failed))
 
     def _has_news(self, round_: Round) -> bool:
-        """Whether a call succeeded with a result that it had not brought before."""
+        """Whether a call succeeded with a result that it had not returned before."""
         return True in [succeeded(one) and one not in self._stale_of(one.signature) for one in round_.distinct]
 
     def _stale_of(self, signature: Signature) -> set[PastCall]:
-        """Return the calls with this signature that brought the same as an earlier one."""
+        """Return the calls with this signature that returned the same as an earlier one."""
         stale = self._stale.get(signature)
         if stale is None:
             stale = self._stale[signature] = set()

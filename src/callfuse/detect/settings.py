@@ -14,7 +14,7 @@ LONGEST_LAP: Final = 5
 
 
 class Similarity(Protocol):
-    """How alike two texts are; hashable."""
+    """How similar two texts are; hashable."""
 
     @property
     def algorithm(self) -> str:
@@ -126,7 +126,7 @@ class Settings(Protocol):
 
     @property
     def similarity_threshold(self) -> float | None:
-        """How alike (0 to 1) calls must be to count as one; None is off."""
+        """How similar (0 to 1) calls must be to count as one; None is off."""
 
     @property
     def similarity(self) -> Similarity:
@@ -152,7 +152,7 @@ class Settings(Protocol):
         """The soft limit of a kind that has one in the section `detectors`."""
 
     def for_tool(self, name: str) -> "ForTool":
-        """Return what holds for a tool; for `ANY_TOOL`, the settings under which most would be found."""
+        """Return the settings in effect for a tool; for `ANY_TOOL`, the settings under which most would be found."""
 
 
 class ForTool(Protocol):
@@ -164,7 +164,7 @@ class ForTool(Protocol):
 
     @property
     def poller(self) -> bool:
-        """Whether the tool is called again and again by its nature."""
+        """Whether the tool is meant to be called again and again."""
 
     @property
     def on_screen(self) -> bool:
@@ -172,7 +172,7 @@ class ForTool(Protocol):
 
     @property
     def takes_notes(self) -> bool:
-        """Whether the tool only writes down what the agent thinks or plans: new text in its calls is no progress."""
+        """Whether the tool only writes down what the agent thinks or plans: new text in its calls is not progress."""
 
     @property
     def changes_state(self) -> bool:

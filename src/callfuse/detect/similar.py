@@ -130,7 +130,7 @@ def _most_like(timeline: Timeline, later: ToolCall, round_: Round, settings: Set
 
 
 def _alike(timeline: Timeline, settings: Settings, one: ToolCall, other: ToolCall) -> float:
-    """Return how alike two calls are. Cached if the newest round has several calls, whose streaks share pairs."""
+    """Return how similar two calls are. Cached if the newest round has several calls, whose streaks share pairs."""
     newest = timeline.newest
     if newest is None or len(newest.calls) == 1:
         return alike(one, other, settings)
@@ -144,7 +144,7 @@ def _kept(_: Timeline, settings: Settings, one: ToolCall, other: ToolCall) -> fl
 
 
 def _results_alike(later: ToolCall, outcome: Outcome, one: ToolCall, came: Outcome, settings: Settings) -> float:
-    """Return how alike the outcomes of two calls are: 1 if both failed, 0 if another page brought another result."""
+    """Return how similar the outcomes of two calls are: 1 if both failed, 0 if another page returned another result."""
     if outcome.kind is came.kind is OutcomeKind.ERROR:
         return 1.0
     if not same_outcome(outcome, came) and pages_on(later, one):

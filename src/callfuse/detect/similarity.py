@@ -1,4 +1,4 @@
-"""Measure how alike the arguments of two calls are, and their outcomes, from 0 to 1.
+"""Measure how similar the arguments of two calls are, and their outcomes, from 0 to 1.
 
 Objects are compared field by field (the mean over all keys of both), lists by position, all else as text: by
 Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. Where order does
@@ -50,7 +50,7 @@ _SCALAR: Final = (str, int, float)
 
 
 def alike(one: ToolCall, other: ToolCall, settings: Settings) -> float:
-    """Return how alike two calls of one tool are; calls without arguments to look at are only like themselves."""
+    """Return how similar two calls of one tool are; calls without arguments to look at are only like themselves."""
     if one.signature == other.signature:
         return 1.0
     if not (one.has_arguments and other.has_arguments):
@@ -99,7 +99,7 @@ def _differs_in_count(mine: Any, theirs: Any, depth: int) -> bool:
 
 
 def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
-    """Return how alike two outcomes are: short outcomes may be nearly equal, once a threshold is set.
+    """Return how similar two outcomes are: short outcomes may be nearly equal, once a threshold is set.
 
     Only the beginning of a longer outcome is kept, which says nothing about the rest.
     """
@@ -166,7 +166,7 @@ _first: Final = itemgetter(0)
 
 
 def _words(mine: str, theirs: str, how: Similarity) -> float:
-    """Return how alike two texts are; the order of their words is ignored if it does not matter."""
+    """Return how similar two texts are; the order of their words is ignored if it does not matter."""
     likeness = _characters(mine, theirs, how)
     if likeness == 1 or not (how.ignore_word_order and how.normalize_whitespace and how.algorithm == "levenshtein"):
         return likeness
@@ -177,7 +177,7 @@ def _words(mine: str, theirs: str, how: Similarity) -> float:
 
 
 def _characters(mine: str, theirs: str, how: Similarity) -> float:
-    """Return how alike two texts are as they stand."""
+    """Return how similar two texts are as they stand."""
     mine, theirs = _plain(mine, how), _plain(theirs, how)
     if mine == theirs:
         return 1.0

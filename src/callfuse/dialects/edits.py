@@ -37,7 +37,7 @@ def remove_elements(path: Path, gone: Collection[int], length: int) -> list[Edit
 
 
 def index_without(index: int, gone: Sequence[int]) -> int | None:
-    """Return an element's index once those at `gone` (sorted) are removed; None if the element is one of them."""
+    """Return an element's index once those at `gone` (sorted) are removed; None if the element is removed."""
     before = bisect_left(gone, index)
     return None if before < len(gone) and gone[before] == index else index - before
 

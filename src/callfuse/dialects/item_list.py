@@ -66,7 +66,7 @@ class ItemList(RequestWithHistory):
     choices: int = 1
 
     _chain_key: ClassVar[str]
-    """The key that holds the id of the stored answer which a request continues."""
+    """The key that contains the id of the stored answer which a request continues."""
     _own_prefix: ClassVar[str]
     """The prefix of the ids of callfuse's own answers."""
     _text_type: ClassVar[str]
@@ -120,7 +120,7 @@ class ItemList(RequestWithHistory):
 
     @abstractmethod
     def _user_item(self, content: bytes) -> bytes:
-        """Return a user's item with this content (JSON text), equivalent to an input that is no list of items."""
+        """Return a user's item with this content (JSON text), equivalent to an input that is not a list of items."""
 
     @abstractmethod
     def _said_item(self, text: str) -> Payload:
@@ -226,8 +226,8 @@ class ItemList(RequestWithHistory):
                 yield Speaker.USER, position, item.get("content")
 
     def _begins_turn(self, position: int) -> bool:
-        """Whether an item begins a timeline: a person wrote it, and it is no nudge. In a chain, an item behind results
-        that repeats the last user message counts as a nudge."""
+        """Whether an item begins a timeline: a person wrote it, and it is not a nudge. In a chain, an item behind
+        results that repeats the last user message counts as a nudge."""
         if not self._is_real_user(self._items[position]):
             return False
         if self._is_no_nudge(position):
@@ -237,7 +237,7 @@ class ItemList(RequestWithHistory):
         return not (is_said_again or position in found.added)
 
     def _is_no_nudge(self, position: int) -> bool:
-        """Whether a cheap check shows that a user's item is no nudge: no result stands before it."""
+        """Whether a cheap check shows that a user's item is not a nudge: no result stands before it."""
         return not position or self._is_models(position - 1)
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
@@ -357,18 +357,18 @@ class ItemList(RequestWithHistory):
         return [dumps(self._reply_item(reply)) for reply in attempt.replies]
 
     def _put_last(self, items: bytes, spoken: bytes) -> bytes:
-        """Turn an input that is no list of items into a list, with items appended."""
+        """Turn an input that is not a list of items into a list, with items appended."""
         return raw_list((self._user_item(spoken), items))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:
-        """Return the edits that append a text to a user's item, or to an input that is no list; else none."""
+        """Return the edits that append a text to a user's item, or to an input that is not a list; else none."""
         item = self._items[at]
         content = item.get("content") if self._is_user(item) else None
         path = ("input", at, "content") if self._is_listed else ("input",)
         return append_text(path, content, text, text_part=self._text_type) if type(content) in (str, list) else []
 
     def typed_message(self, at: int) -> TypedMessage | None:
-        """Return what a person typed in an item (or in an input that is no list); None if no person wrote it."""
+        """Return what a person typed in an item (or in an input that is not a list); None if no person wrote it."""
         item = self._items[at]
         if not self._is_real_user(item):
             return None

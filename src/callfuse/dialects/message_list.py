@@ -190,13 +190,13 @@ class MessageList(RequestWithHistory):
                     yield Speaker.USER, position, self._spoken(message)
 
     def _begins_turn(self, position: int, message: Payload) -> bool:
-        """Whether a user message begins a timeline: a person wrote it, and it is no nudge."""
+        """Whether a user message begins a timeline: a person wrote it, and it is not a nudge."""
         if not self._is_real_user(position, message):
             return False
         return self._is_no_nudge(position) or position not in self._nudges.added
 
     def _is_no_nudge(self, position: int) -> bool:
-        """Whether a cheap check shows that a user message is no nudge: no results stand before it or in it."""
+        """Whether a cheap check shows that a user message is not a nudge: no results stand before it or in it."""
         before: Any = self._messages[position - 1] if position else None
         if type(before) is dict and before.get("role") in self._speaking:
             return False

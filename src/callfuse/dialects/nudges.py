@@ -2,7 +2,7 @@
 
 `Continue.`, `Step 3/50`, a state as JSON, a screenshot: nobody has typed them, so they begin no timeline. A nudge
 stands behind results, with no answer between, and is known by its words (`harness.is_nudge`), or is the one before it
-again that stood there, but for numbers, states and images. Any other text behind results is a person's.
+again that stood there, except for numbers, states and images. Any other text behind results is a person's.
 
 What is shown behind results, by whomever, is part of the last one: a click that answers `ok` has changed the screen.
 """
@@ -34,7 +34,7 @@ class Speaker(Enum):
     TOOL = auto()
     """The message has a result."""
     USER = auto()
-    """A user wrote the message, and it is no reminder."""
+    """A user wrote the message, and it is not a reminder."""
 
 
 Messages = Iterable[tuple[Speaker, int, Any]]
@@ -71,7 +71,7 @@ def _is_known(texts: Sequence[str], *, shows: bool) -> bool:
 
 
 def _is_state(text: str) -> bool:
-    """Whether a text is a short JSON object that holds only numbers and single words."""
+    """Whether a text is a short JSON object with only numbers and single words."""
     if len(text) > _LONGEST_STATE or not text.lstrip().startswith("{"):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What the model says in an answer, piece by piece: texts and reasoning, each of which grows on its own."""
+"""What the model says in an answer, piece by piece: texts and reasoning, which grow separately."""
 
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple

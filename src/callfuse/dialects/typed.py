@@ -49,8 +49,8 @@ CALLS_MADE: Final = Utterance(Speech.CALLS)
 
 
 class TypedText(NamedTuple):
-    """One text of a message. `path`: the path of the text. `part`: the path of the content part that holds it; None if
-    the text is the whole content. `place`: its number among the texts of the message."""
+    """One text of a message. `path`: the path of the text. `part`: the path of the content part that contains it; None
+    if the text is the whole content. `place`: its number among the texts of the message."""
 
     path: Path
     text: str

@@ -41,7 +41,7 @@ from callfuse.stores.keys import FINDINGS
 MOST_WAITING: Final = 5000
 """Events that wait to be written; beyond, the oldest are dropped."""
 MANY: Final = 500
-"""Events that wait in memory until somebody asks."""
+"""Events that wait in memory for the first request."""
 LINGER_S: Final = 30.0
 """How long a connection to the store is kept while nothing is found."""
 PAUSE_S: Final = 0.2

@@ -1,4 +1,4 @@
-"""Read what somebody asks of the findings: the parameters of the endpoint `findings`.
+"""Read a query for findings: the parameters of the endpoint `findings`.
 
 | name | value |
 |---|---|
@@ -32,9 +32,9 @@ MOST_VALUES: Final = 50
 """Values of one column."""
 SIZE: Final = 50
 LARGEST: Final = 500
-"""Rows of a page: if nobody says, and at the most."""
+"""Rows of a page: the default, and the maximum."""
 LATEST: Final = 1e11
-"""A time beyond, in seconds since the epoch, is none that a calendar has."""
+"""A time beyond, in seconds since the epoch, has no date in the calendar."""
 TIME_HINT: Final = "use a time as in 2026-03-01T12:00:00Z, or Unix seconds"
 
 

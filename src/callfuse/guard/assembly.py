@@ -344,6 +344,6 @@ class Assembly:
         record.observe(calls, self._judging.cut_off_verdicts(calls))
 
     def _keep(self, record: ExchangeRecord, calls: Sequence[ToolCall]) -> None:
-        """Record a delivered round with its verdicts, none of which withholds."""
+        """Record a delivered round with its verdicts, which withhold nothing."""
         calls = apply_ignored_arguments(calls, self._judging.settings)
         record.keep(calls, self._judging.verdicts(calls))

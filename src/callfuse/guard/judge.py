@@ -171,7 +171,8 @@ class Judge:
         return Comparison(known) if known else None
 
     def _must_equal(self, name: str) -> list[ToolCall] | None:
-        """Return the calls one of which a call of this tool must equal to be withheld; None if unknown."""
+        """Return the calls that a call of this tool is compared with: only an equal one is withheld. None if
+        unknown."""
         return self._engine.must_equal(name, lambda hit: self._permits.hold_all or self._acts(name, hit))
 
     def must_hold_beside(self, name: str, namespace: str, siblings: Siblings) -> bool:

@@ -162,13 +162,13 @@ class LoopDetector:
             self._has_message = False
 
     def _told(self, verdicts: Iterable[Verdict]) -> list[Told]:
-        """Return the verdicts that the model is told of so that it changes course; in a holdout, those that it would
-        have been told of."""
+        """Return the verdicts that the model reads about so that it changes course; in a holdout, those that it would
+        have read about."""
         rungs = [(one, self._arm.rung_of(one)) for one in verdicts]
         return [taught(one, self._arm.name) for one, rung in rungs if rung is not None and rung.teaches]
 
     def _tell_course(self) -> None:
-        """Emit what the model did after it was told of a finding."""
+        """Emit how the model reacted to a finding that it read about."""
         for told, result in self._course.take_decided():
             self._bus.emit(CourseMended(self._where, told.finding_id, result, told.arm))
 

@@ -49,8 +49,8 @@ class RoundHistory:
         return remember(self._blocks, self._blocked)
 
     def refused(self) -> set[Signature]:
-        """Signatures withheld in the newest rounds of which nothing ran: the model was asked again after these, so a
-        new call beside them does not clear them."""
+        """Signatures withheld in the newest rounds, where nothing ran: the model was asked again after these, so a new
+        call beside them does not clear them."""
         refused: set[Signature] = set()
         for round_ in reversed(self._rounds):
             if not all(call.withheld for call in round_.calls):

@@ -18,8 +18,8 @@ from callfuse.inprocess.values import append_text
 from callfuse.model import ToolCall
 
 OnBlock = Literal["end", "continue", "raise"]
-"""What follows a block that leaves nothing of an answer to run: the run ends with the text of the block, or the text is
-the result of the call and the model goes on, or `ToolLoopError` is raised."""
+"""What follows a block after which no call of an answer runs: the run ends with the text of the block, or the text is
+the result of the call and the model continues, or `ToolLoopError` is raised."""
 
 _SAFE: Final = " !#$&'()*+,:;=?@[]|"
 """What stays as it is in a part of a name: all printable characters but `/` and `%`."""
@@ -36,7 +36,7 @@ class AgentRun:
     def __init__(self, detector: LoopDetector, on_block: OnBlock = "end") -> None:
         self.detector = detector
         self.ended: LoopDetection | None = None
-        """The block that ends the run, found in the newest answer; None if the run goes on."""
+        """The block that ends the run, found in the newest answer; None if the run continues."""
         self._on_block = on_block
         self._lock = RLock()
         self._answer: Hashable = None
@@ -86,7 +86,7 @@ def name_of(*parts: str) -> str:
 
 
 def _ending(found: Sequence[LoopDetection | None]) -> LoopDetection | None:
-    """Return the block of an answer of which nothing runs; None if a call runs, or nothing is blocked."""
+    """Return the block of an answer whose calls do not run; None if a call runs, or nothing is blocked."""
     withheld = [one for one in found if one is not None and one.action is not None and one.action.withholds]
     if len(withheld) < len(found):
         return None

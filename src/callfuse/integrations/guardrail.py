@@ -43,7 +43,7 @@ Answer = dict[str, Any]
 """What LiteLLM is answered: `action`, and what belongs to it."""
 
 NOTHING: Final = "NONE"
-"""The action that lets a request go on as it is."""
+"""The action that lets a request pass unchanged."""
 NAME: Final = "litellm-guardrail"
 """What logs and events name as the dialect of what came this way."""
 HIDDEN: Final = "[present]"
@@ -159,7 +159,7 @@ def _is_guarded(given: Mapping[str, Any]) -> bool:
 
 
 def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:
-    """The lane of a request, by the headers of which LiteLLM shows the values and the hash of its client's key."""
+    """The lane of a request, by the hash of its client's key and the headers whose values LiteLLM shows."""
     shown, about = given.get("request_headers"), given.get("request_data")
     headers = {
         name.lower().encode(*_ENCODING): value.encode(*_ENCODING)

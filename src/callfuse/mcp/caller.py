@@ -84,7 +84,7 @@ class Pending:
 
 
 Find = Callable[[bytes], Pending | None]
-"""The call for the key of a response; None if it is none of ours."""
+"""The call for the key of a response; None if callfuse does not know it."""
 
 
 class Caller:
@@ -241,7 +241,7 @@ class Caller:
         return pending
 
     def previous(self, pending: Pending) -> Kept | None:
-        """Return the result that the same call brought to the same identity before, if it is kept."""
+        """Return the earlier result of the same call by the same identity, if it is kept."""
         return self._results.of(pending.call.signature, pending.identity)
 
     def _close(self, pending: Pending) -> None:

@@ -44,8 +44,8 @@ _BAGGAGE: Final = "baggage"
 _OF_USER: Final = ("identity", "display_name", "username")
 """Attributes of a user of Starlette's kind that say who it is."""
 _SIGNED: Final = b"AWS4-"
-"""A signature, of which only the id of its key is a credential: that is no secret, and the app cannot check the
-signature where it is not asked."""
+"""A signature. Only the id of its key is a credential: that is not a secret, and the app cannot check the signature
+where it is not asked."""
 _INDIFFERENT: Final = frozenset(
     b"accept accept-charset accept-encoding accept-language cache-control connection content-encoding content-length "
     b"content-type date expect host keep-alive pragma priority referer te trailer transfer-encoding upgrade "

@@ -25,7 +25,7 @@ from callfuse.wire.sse import SSEFramer
 LONGEST_LIST: Final = 1024 * 1024
 """Bytes of an answer with a list of tools beyond which it is not read: lists of 200 tools have 200 kB."""
 CLIENTS_KEPT: Final = 1000
-"""Clients of which is known which tools they were told of."""
+"""Clients whose list of tools is remembered."""
 TOOLS_KEPT: Final = 256
 """Read-only tools of one client. With `CLIENTS_KEPT` that is 25 MB at most."""
 _DIGEST_SIZE: Final = 16

@@ -48,7 +48,7 @@ class CallRequest(NamedTuple):
 
     `at`: its place in a batch, 0 without one. `id`: as JSON; `key`: what its response has in common with it.
     `arguments`: as they stand in the body, `{}` if missing. `continues`: the client sends what a call of the same name
-    and arguments has asked for. `about`: a digest of all else that the message says, but for what differs each time.
+    and arguments has asked for. `about`: a digest of all else that the message says, except for what differs each time.
     """
 
     at: int

@@ -56,6 +56,6 @@ class Results:
             self._kept.popitem(last=False)
 
     def of(self, signature: Signature, identity: Identity) -> Kept | None:
-        """Return the result that a call has brought this identity, if it is kept."""
+        """Return the result of a call by this identity, if it is kept."""
         owner, kept = self._kept.get(signature, (None, None))
         return kept if owner == identity else None

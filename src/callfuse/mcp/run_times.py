@@ -8,9 +8,9 @@ from typing import Final
 from callfuse.model.signature import Signature
 
 CALLS_KEPT: Final = 256
-"""Calls of which is known when they last ran."""
+"""Calls whose last run is remembered."""
 RUNS_KEPT: Final = 64
-"""Runs of one call of which is known in which POST they were."""
+"""Runs of one call whose POST is remembered."""
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class RunTimes:
         self._posts = self._began = 0
 
     def __len__(self) -> int:
-        """The number of calls of which something is known."""
+        """The number of calls that are remembered."""
         return len(self._runs)
 
     def begin(self, ttl_s: float) -> bool:

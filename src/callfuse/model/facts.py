@@ -16,7 +16,7 @@ class Facts:
     """The rounds of one timeline, newest first, and which calls recur in them. Never changed.
 
     `calls`: the number of calls; equal calls of a round all count. `has_nameless`: whether any call has no name, and so
-    is no evidence.
+    is not evidence.
     """
 
     __slots__ = ("_again", "_has_gaps", "_known", "_repeated", "calls", "has_nameless", "rounds")

@@ -2,12 +2,12 @@
 
 Equality is that of RFC 8785 (JSON Canonicalization Scheme): key order, white space, `1` and `1.0` and `1e0`, `0` and
 `-0` do not matter, NFC and NFD differ. One departure: integers keep all their digits, where the RFC's doubles would
-merge two 19-digit ids. Arguments that are no JSON are their own identity but for white space; `""` is `{}` (vendors
+merge two 19-digit ids. Arguments that are no JSON are their own identity except for white space; `""` is `{}` (vendors
 send it for a call without parameters). So are those that give one argument two different values: they are no I-JSON,
 which the RFC wants, parsers disagree on them, and which call it is must be told before the last value has come.
 
 The cost is bounded whatever a model sends: a text of more than a million characters or 10,000 values is not parsed, and
-one of more than 64 K characters that is no JSON keeps its white space. Such a text equals only itself.
+one of more than 64 K characters that is not JSON keeps its white space. Such a text equals only itself.
 """
 
 import json
@@ -41,7 +41,7 @@ _FEW_KEYS: Final = 16
 """Keys of an object that are looked for in its text one by one."""
 
 _LONGEST_LOOSE: Final = 64 * 1024
-"""Characters up to which a text that is no JSON is searched for its white space: that takes 15 ms at most, in which
+"""Characters up to which a text that is not JSON is searched for its white space: that takes 15 ms at most, in which
 nothing else runs."""
 
 

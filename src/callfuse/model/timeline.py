@@ -143,7 +143,7 @@ class Timeline:
 
     @property
     def missing(self) -> frozenset[str]:
-        """The tools that do not exist according to a result, and of which no call has succeeded."""
+        """The tools that do not exist according to a result, and had no successful call."""
         known = self._memo.get(("missing",))
         if known is None:
             calls = [one for round_ in self.rounds[:RESULTS_ON_TOOLS] for one in round_.calls if not one.withheld]

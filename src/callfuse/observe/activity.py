@@ -50,9 +50,9 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_TOOLS: Final = 50
 """Tools of a session by which it is found."""
 LATE_S: Final = 2.0
-"""How much later than what came of it an event may be told: each process sends its own in turns."""
+"""How much later than its consequence an event may arrive: each process sends its own in turns."""
 MOST_EARLY: Final = 100
-"""Things that were told before what they are of."""
+"""Facts that arrived before the call or finding that they belong to."""
 UNNAMED: Final = "a tool"
 """What stands for a tool where no names are shown."""
 SKEW_S: Final = 60
@@ -95,7 +95,7 @@ class Told(NamedTuple):
 
 
 class Activity:
-    """The sessions and rates that events tell of. To be read from any thread.
+    """The sessions and rates, computed from events. To be read from any thread.
 
     `content`: what is kept of arguments and results. `clock`: Unix seconds. `server`: which activity it is, for readers
     that say what they have of it; None for one that there is once. Others of the same name were told the same. `rates`:
@@ -374,13 +374,13 @@ class Activity:
             self._resize(session, grown)
 
     def _keep_early(self, told: Told, key: tuple[str, ...], **values: Any) -> None:
-        """Keep what was told before the call or finding that it is of."""
+        """Keep a fact that arrived before the call or finding that it belongs to."""
         self._early[key] = told.now, values
         if len(self._early) > MOST_EARLY:
             self._early.popitem(last=False)
 
     def _pop_early(self, told: Told, key: tuple[str, ...]) -> dict[str, Any]:
-        """What was told of a call or a finding just before it."""
+        """The facts about a call or a finding that arrived just before it."""
         then, values = self._early.pop(key, (0.0, {}))
         return values if abs(then - told.now) < LATE_S else {}
 

@@ -24,7 +24,7 @@ SESSION: Final = 3000
 
 
 class Quoted(NamedTuple):
-    """A text that `collected` has cut, of which `length` characters may be shown. `is_cut`: there is more."""
+    """A text that `collected` has cut. `length` characters of it may be shown. `is_cut`: there is more."""
 
     text: str
     length: int

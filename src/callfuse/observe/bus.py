@@ -40,7 +40,7 @@ class Bus:
             self.add(sink)
 
     def add(self, sink: Sink) -> None:
-        """Give a sink all events from now on, but for those on demand; only those of its `kinds` (a collection of
+        """Give a sink all events from now on, except for those on demand; only those of its `kinds` (a collection of
         classes), if it has such."""
         kinds = frozenset[type[Event]](getattr(sink, "kinds", ()))
         with self._lock:

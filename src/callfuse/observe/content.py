@@ -58,7 +58,7 @@ def shown(event: Event, content: str) -> dict[str, Value]:
 
 def collected(event: Event, content: str) -> dict[str, Value]:
     """The same, but texts that quote are cut only: to look for secrets takes as long as all else, and is left to
-    `finished`, for whoever reads the event."""
+    `finished`, when the event is read."""
     fields = fields_of(event)
     if isinstance(event, FindingSeen):
         fields |= _of_finding(event.verdict)
@@ -91,7 +91,7 @@ def finish(quoted: str, length: int) -> str:
 
 
 def _of_finding(verdict: Verdict) -> dict[str, Value]:
-    """What a finding rests on and says, beyond the names that are told everywhere."""
+    """The evidence and the texts of a finding, beyond the fields that every event has."""
     found = verdict.finding
     fields: dict[str, Value] = {
         DESCRIPTION: verdict.description[: LONGEST + MARGIN],

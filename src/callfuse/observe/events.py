@@ -1,4 +1,4 @@
-"""What happens, as values: an event for each thing that logs, counts, metrics, traces, feed and callbacks tell of.
+"""What happens, as values: the events behind logs, counts, metrics, traces, feed and callbacks.
 
 Each is emitted once, at the place where it happens, to a `Bus` (`observe/bus.py`), which gives it to every sink. Texts
 are as they came from outside: a sink bounds, escapes and stars what it shows (`observe/fields.py` does so for all).
@@ -54,8 +54,8 @@ __all__ = [
 ]
 
 MODES: Final = ("guarded", "watched", "answered", "passed")
-"""What callfuse did with an exchange: it could withhold calls of the answer; it read an answer of which no call could
-be a loop; it answered by itself; the exchange passed it."""
+"""What callfuse did with an exchange: it could withhold calls of the answer; it read an answer without a call that
+could be a loop; it answered by itself; the exchange passed it."""
 ENDINGS: Final = ("complete", "broke off", "client gone", "error")
 """How exchanges end. `error`: the app, or the server's `send`, has raised. An answer that was not held is `complete`
 wherever its app has returned."""
@@ -265,8 +265,8 @@ class ActionTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResultSeen(Event):
-    """The client has sent what a call of the newest round has brought, for the first time. `call_id` as the ledger
-    keeps it (`model/ids.py`)."""
+    """The client has sent the result of a call of the newest round, for the first time. `call_id` as the ledger keeps
+    it (`model/ids.py`)."""
 
     name: ClassVar[str] = "result"
     on_demand: ClassVar[bool] = True
@@ -278,8 +278,8 @@ class ResultSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class CourseMended(Event):
-    """What the model did after it was told of a finding by guidance or a warning; in the arm `holdout`, after one of
-    which it would have been told. `result`: `changed`, `same`, `ended` or `user` (`conversations/mending.py`)."""
+    """How the model reacted to a finding that it read about in guidance or a warning; in the arm `holdout`, to one that
+    it would have read about. `result`: `changed`, `same`, `ended` or `user` (`conversations/mending.py`)."""
 
     name: ClassVar[str] = "mended"
     where: Where
@@ -304,7 +304,7 @@ class FailedOpen(Event):
 
 @dataclass(frozen=True, slots=True)
 class NotGuarded(Event):
-    """A request or an answer passed unguarded, although its path is one that is guarded."""
+    """A request or an answer passed unguarded, although its path is guarded."""
 
     name: ClassVar[str] = "not_guarded"
     cause: str

@@ -85,7 +85,8 @@ class KeptSide:
         return answer
 
     def add(self, answer: KeptAnswer, chunk: bytes) -> None:
-        """Keep a chunk with the first ones while they have room, then with the last ones, of which the oldest go."""
+        """Keep a chunk with the first ones while they have room, then with the last ones, where the oldest is
+        dropped."""
         first = b"" if self._is_full else self._fitting(chunk)
         if first and self._grow(len(first) + CHUNK_COST):
             self._first_size += len(first) + CHUNK_COST

@@ -63,7 +63,7 @@ ALONE: Final = (
     b'process"}\n\n'
 )
 SHARED: Final = b'event: shared\ndata: {"callfuse.event":"shared","callfuse.cause":"the store is up again"}\n\n'
-"""What is told of the feed itself. Without an id, so that a reader that comes back goes on behind the last event."""
+"""A message about the feed itself. Without an id, so that a reader that comes back goes on behind the last event."""
 
 
 class FullError(Exception):

@@ -1,4 +1,4 @@
-"""The names under which events are told outside: in JSON log lines, traces, the feed and webhooks.
+"""The names of event fields outside callfuse: in JSON log lines, traces, the feed and webhooks.
 
 They are those of OpenTelemetry's GenAI conventions where these have one, and `callfuse.*` elsewhere. All names stand
 here, because the conventions are in development.
@@ -202,7 +202,7 @@ def fields_of(event: Event) -> dict[str, Value]:
 
 
 _names: Final[dict[type[Event], tuple[tuple[str, str], ...]]] = {}
-"""By kind, the attributes of events that are told, each with its name."""
+"""By kind, the attributes of events that are shown, each with its name."""
 
 
 def _note_names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
@@ -218,7 +218,7 @@ def _known(found: dict[str, Value]) -> dict[str, Value]:
 
 
 def text(value: str) -> str:
-    """Return a foreign text in a form that may be shown: cut, printable, with secrets starred."""
+    """Return a foreign text in a form that may be shown: cut, printable, with secrets replaced by asterisks."""
     return _text(value[: LONGEST + MARGIN])
 
 

@@ -17,7 +17,7 @@ from callfuse.observe.events import Event, FeedbackGiven, FindingSeen
 from callfuse.observe.fields import text
 
 LATEST: Final = 1e11
-"""A time beyond, in seconds since the epoch, is none that a calendar has."""
+"""A time beyond, in seconds since the epoch, has no date in the calendar."""
 LONGEST_NAME: Final = 1000
 """Characters of a tool's name as it came."""
 MOST: Final = 5000
@@ -46,7 +46,7 @@ class KeptFinding:
 
 
 class RecentFindings:
-    """The newest findings, by id, and what was said of them. `store`: where processes share them; None: nowhere."""
+    """The newest findings, by id, and their ratings. `store`: where processes share them; None: nowhere."""
 
     kinds: Final = frozenset({FindingSeen})
 

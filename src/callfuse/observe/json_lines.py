@@ -23,7 +23,7 @@ _ENCODER: Final = json.JSONEncoder(default=str)
 _NAMES: Final = tuple(OF_LOG.items())
 _UNKNOWN: Final = ("", "-")
 OWN: Final = "callfuse"
-"""The logger whose records, and those of whose children, have fields."""
+"""The logger whose records have fields, as do those of its children."""
 
 
 class JsonFormatter(logging.Formatter):

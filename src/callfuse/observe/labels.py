@@ -82,16 +82,16 @@ OPERATIONS: Final = frozenset({"read", "write", "probe", "value", "finding", "fe
 RESULTS: Final = frozenset({"changed", "same", "ended", "user"})
 """What a model did after it had read of a finding."""
 ARMS: Final = frozenset({"guarded", "holdout"})
-"""Whether findings were acted on, or only observed to measure what acting on them brings."""
+"""Whether findings were acted on, or only observed to measure the benefit of acting."""
 FALSE_POSITIVE: Final = "false_positive"
 FEEDBACK: Final = frozenset({FALSE_POSITIVE, "true_positive", "too_late"})
-"""What somebody says of a finding."""
+"""A rating of a finding."""
 DROPS: Final = frozenset({"lane", "max_ledger_bytes", "max_sessions"})
 """The limits by which lanes and sessions are forgotten before their time."""
 
 
 def one_of(values: Collection[str], value: str) -> str:
-    """Return the value if it is one of these, else `other`."""
+    """Return the value if it is among these, else `other`."""
     return value if value in values else OTHER
 
 

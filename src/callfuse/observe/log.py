@@ -36,7 +36,7 @@ MAX_CALLS_TEXT: Final = 2000
 MAX_CAUSE: Final = 500
 """Characters of a cause."""
 MAX_CAUSES: Final = 200
-"""Causes of one kind of event that are told, each once."""
+"""Causes of one kind of event that are logged, each once."""
 
 _LINE: Final = (
     "Tool call loop detected in session %(session_id)s: tool=%(tool)s, repeats=%(count)d/%(max_repeats)d, "
@@ -218,7 +218,7 @@ def heartbeat_failure(error: Exception) -> None:
 
 
 def feedback(event: FeedbackGiven) -> None:
-    """Log what somebody says of a finding."""
+    """Log a rating of a finding."""
     said = {"finding_id": event.finding_id, "kind": event.found, "tool": event.tool, "feedback": event.kind}
     if logger.isEnabledFor(logging.INFO):  # texts perhaps as another process has kept them
         quoted: dict[str, object] = {name: _quoted(text) for name, text in said.items()}
@@ -226,7 +226,7 @@ def feedback(event: FeedbackGiven) -> None:
 
 
 def mended(event: CourseMended) -> None:
-    """Log, at DEBUG, what the model did after it was told of a finding."""
+    """Log, at DEBUG, how the model reacted to a finding that it read about."""
     said = (event.finding_id, event.where.session, event.result)
     logger.debug("After finding %s in session %s: %s", *map(_quoted, said))
 
@@ -295,7 +295,7 @@ _LINES_ONCE: Final[Mapping[type[Event], Callable[[Any], None]]] = {
     events.StoreWithoutLoop: lambda event: store_without_asyncio(event.store),
     events.StoreFailed: lambda event: store_failed(event.store, event.operation),
 }
-"""Those of which only the first of each label has a line."""
+"""Events that are logged only the first time for each label."""
 
 
 class LogSink:

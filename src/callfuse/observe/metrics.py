@@ -1,4 +1,4 @@
-"""The metrics of callfuse, whoever exports them: names, labels, and what each event adds.
+"""The metrics of callfuse for every exporter: names, labels, and what each event adds.
 
 `observe/prometheus.py` and `observe/otel.py` make these with their libraries' instruments, and change none. A label's
 values are from closed sets (`observe/labels.py`); all else is `other`.
@@ -223,7 +223,7 @@ class Watched(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """The number of exchanges that go on at present."""
+        """The number of exchanges in progress."""
         ...
 
 
@@ -232,7 +232,7 @@ FIGURES: Final[Mapping[str, Callable[[Watched], int]]] = {
     "sessions": lambda guard: guard.lanes,
     "in_flight": lambda guard: guard.in_flight,
 }
-"""The gauges of which no event tells, and where they are read."""
+"""The gauges that no event reports, and where they are read."""
 
 
 class Instruments(Protocol):

@@ -68,8 +68,8 @@ _OF_SPAN: Final = frozenset(
 
 
 class _Exchange:
-    """One exchange that goes on. `owner`: its sink; None once it is over. `outer`: the exchange within which it runs,
-    as where one guard stands before another. `waiting`: what happened before the span, with its time."""
+    """One exchange in progress. `owner`: its sink; None once it is over. `outer`: the exchange within which it runs, as
+    where one guard stands before another. `waiting`: what happened before the span, with its time."""
 
     __slots__ = ("began", "carrier", "context", "outer", "owner", "span", "waiting")
 
@@ -83,7 +83,7 @@ class _Exchange:
         self.waiting: list[tuple[int, Event]] = []
 
     def close(self) -> None:
-        """Drop everything but `outer`: tasks of the app that go on have this in their context."""
+        """Drop everything but `outer`: tasks of the app that still run have this in their context."""
         self.owner = self.context = self.span = None
         self.carrier, self.waiting = {}, []
 
@@ -163,7 +163,7 @@ class OtelTraces:
             exchange.waiting.append((time.time_ns(), event))
 
     def _current(self) -> _Exchange | None:
-        """The innermost exchange of this context that is one of this sink and not over."""
+        """The innermost exchange of this context that belongs to this sink and is not over."""
         exchange = _exchange.get()
         while exchange is not None and exchange.owner is not self:
             exchange = exchange.outer

@@ -34,7 +34,7 @@ class Rates:
             return dict(self._totals)
 
     def series(self, now: float) -> dict[str, list[float]]:
-        """The amounts of each name, the oldest bucket first, up to the one that holds `now`."""
+        """The amounts of each name, the oldest bucket first, up to the one that contains `now`."""
         first = int(now // BUCKET_S) - BUCKETS + 1
         with self._lock:
             found = {name: [0.0] * BUCKETS for name in self._totals}

@@ -1,4 +1,4 @@
-"""The last events of a feed, from which a reader that comes back goes on.
+"""The last events of a feed, for readers that reconnect.
 
 An id is the time in milliseconds with a number behind, as in `1767225600123-0`: the ids of Redis streams. So it says
 what is older and newer across workers and restarts, too.
@@ -85,7 +85,8 @@ class WrittenEvent(FeedEvent):
 
     @classmethod
     def read(cls, id_: str, data: bytes) -> "WrittenEvent | None":
-        """Read an event that another process has written; None if it is none: its data stand in a stream of lines."""
+        """Read an event that another process has written; None if it is not an event: its data stand in a stream of
+        lines."""
         return cls(read_id(id_), data) if _ID.fullmatch(id_) and _DATA.fullmatch(data) else None
 
 

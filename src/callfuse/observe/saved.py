@@ -26,7 +26,7 @@ FOLLOW: Final[Mapping[str, tuple[float, ...]]] = {
 """By kind, and by how far the count is above the soft limit (the last for all beyond): the findings that follow. Kinds
 without a measurement save what is withheld alone."""
 MOST_LOOPS: Final = 1000
-"""Loops of which is known how many calls were counted in advance; beyond, the one unseen for longest is forgotten."""
+"""Loops whose number of calls counted in advance is remembered; beyond, the one unseen for longest is forgotten."""
 
 
 def following(kind: str, above: int) -> float:

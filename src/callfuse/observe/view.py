@@ -29,7 +29,7 @@ LOOKS_S: Final = 30.0
 MOST_WAITING: Final = 20_000
 """Events that wait until somebody looks; beyond, it is made anew then."""
 NOBODY: Final = "nobody yet"
-"""The name of an activity that has been told nothing."""
+"""The name of an activity without events."""
 
 
 class View:

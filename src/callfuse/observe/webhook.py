@@ -229,7 +229,8 @@ class Webhook:
             self._bus.emit(DeliveryDropped(why))
 
     def _note(self, answer: Answer) -> None:
-        """Log when the receiver fails, and when it takes events again. Its address may be a secret but for the host."""
+        """Log when the receiver fails, and when it takes events again. Its address may be a secret except for the
+        host."""
         if self._is_down == answer.is_taken:
             self._is_down = not answer.is_taken
             host = urlsplit(str(self._settings.webhook)).hostname

@@ -25,7 +25,8 @@ TURN_ON: Final = "mode: chance_then_block, in tool_call_loop"
 
 
 Recommendation = Literal["observe", "change", "look", "turn_on", "none"]
-"""What to do, in one word: go on observing, change something first, look at findings first, turn it on, or nothing."""
+"""What to do, in one word: continue to observe, change something first, look at findings first, turn it on, or
+nothing."""
 
 
 @dataclass(frozen=True, slots=True)

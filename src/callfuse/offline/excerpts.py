@@ -168,7 +168,7 @@ def _excerpt(run: RecordedRun, calls: Sequence[Judged], before: Sequence[Outcome
 
 
 def _outcomes_before(calls: Sequence[Judged]) -> list[Outcome | None]:
-    """Return, for each call, the outcome that the same call brought earlier in its turn; None if there is none."""
+    """Return, for each call, the outcome that the same call returned earlier in its turn; None if there is none."""
     newest: dict[tuple[int, Signature], Outcome] = {}
     before: list[Outcome | None] = []
     for one in calls:

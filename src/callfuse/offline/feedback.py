@@ -1,7 +1,7 @@
 """Reads the ratings of findings, and raises limits above the findings that were false positives.
 
 A finding that was no loop is a good run acted on wrongly, whatever recorded runs say: so the limit of its kind is
-raised for its tool, until a count as high as its own is no finding.
+raised for its tool, until a count as high as its own is not a finding.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from callfuse.policy.tiers import explicit_values
 LONGEST_FILE: Final = 256 * 1024 * 1024
 """Bytes of a file that are read."""
 MOST_COUNT: Final = 100_000
-"""A count beyond this is none that callfuse has written."""
+"""callfuse writes no count beyond this."""
 FALSE_POSITIVE: Final = "false_positive"
 _OF_TOOL: Final[Mapping[str, str]] = {"repeat": "max_repeats", "repeat_changing": "max_repeats_changing"}
 """The keys of a tool's own limits, by kind, where it is not one of `detectors`. Budgets are for their owner to set."""

@@ -60,8 +60,8 @@ def judge_run(run: RecordedRun, settings: LoopSettings, memory: VerdictMemory | 
 
 
 def judge_texts(run: RecordedRun, settings: LoopSettings) -> list[Judged]:
-    """What runs away in the run's answers and is no call, each as a call `(text)`, `(reasoning)` or `(finish)` behind
-    all others."""
+    """What runs away in the run's answers and is not a call, each as a call `(text)`, `(reasoning)` or `(finish)`
+    behind all others."""
     found = [one for one in run.texts if settings.enabled and settings.detectors.finds(RunawayCall.kind.name, one.part)]
     verdicts = [verdict_on_text(one.part, one.found, settings) for one in found]
     turn = max(len(run.turns) - 1, 0)

@@ -22,7 +22,7 @@ from callfuse.policy.rungs import RUNG_NAMES
 
 MOST_LOOPS: Final = 50_000
 MOST_FINDINGS: Final = 100_000
-"""Findings of which is known what they were, in case somebody has rated them."""
+"""Findings that are remembered, in case a rating names them."""
 MOST_SESSIONS: Final = 1_000_000
 _MOST_NAMES: Final = 1000
 """Tools and kinds, and causes, that are counted apart."""

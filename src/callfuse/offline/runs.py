@@ -22,7 +22,7 @@ class RecordedRun:
 
     `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
     its task; None if the record does not say. `known`: tools that were declared, at least those that it calls; None if
-    the record does not list all that were. `texts`: what runs away in recorded answers, and is no call.
+    the record does not list all that were. `texts`: what runs away in recorded answers, and is not a call.
     """
 
     id: str

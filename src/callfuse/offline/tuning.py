@@ -274,7 +274,7 @@ class Trials(NamedTuple):
 
 
 def try_lines(source: Source, alpha: Fraction) -> Trials:
-    """Try lines on the good runs of a source, of which one half is enough for a line."""
+    """Try lines on the good runs of a source, where one half is enough for a line."""
     return Trials(
         trial(source.good, alpha, source.saved),
         trial(source.good_calls, alpha, source.saved_by_length),

@@ -32,5 +32,5 @@ def with_allowance(allowed: Iterable[Allowance], one: Allowance) -> tuple[Allowa
 
 
 def of_lane(allowed: Iterable[Allowance], lane: str) -> tuple[Allowance, ...]:
-    """Return the allowances that hold for a lane: its own, and those of the whole session."""
+    """Return the allowances that apply to a lane: its own, and those of the whole session."""
     return tuple([one for one in allowed if one.lane in ("", lane)])

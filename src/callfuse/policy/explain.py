@@ -8,7 +8,7 @@ from callfuse.model.spent import Unit, figure, in_words
 
 BEYOND: Final = "a call beyond the budget: {spent}, {allowed} allowed"
 NEAR: Final = "a call near the end of the budget: {spent}, {allowed} allowed"
-"""What is said of an amount that was spent, beyond its limit and before."""
+"""The texts about an amount that was spent, beyond its limit and before."""
 
 
 def seen(finding: Finding) -> str:

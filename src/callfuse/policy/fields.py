@@ -1,4 +1,4 @@
-"""The kinds of values that settings are made of: ladders, counts, times, texts with placeholders, on-or-off limits."""
+"""The types of the values of settings: ladders, counts, times, texts with placeholders, on-or-off limits."""
 
 from dataclasses import dataclass
 from string import Formatter, ascii_lowercase, digits
@@ -72,7 +72,7 @@ def ladder(value: Any) -> Any:
 
 
 def preset_of(mode: object) -> Preset | None:
-    """Return the preset that a mode is, or names; None if the mode is no preset."""
+    """Return the preset that a mode is, or names; None if the mode is not a preset."""
     found = MODES.get(_name(mode)) if isinstance(mode, str) else mode
     return found if isinstance(found, Preset) else None
 
@@ -86,7 +86,7 @@ def _name(value: str) -> str:
 
 
 def _number(value: Any) -> Any:
-    """A switch is no number: pydantic would read `true` as 1."""
+    """A switch is not a number: pydantic would read `true` as 1."""
     if not isinstance(value, bool):
         return value
     raise ValueError("use a number (YAML reads on, off, yes and no as true and false)")

@@ -25,7 +25,7 @@ ALLOW: Final = "allow"
 """What a callback answers to let a call go; True is the same."""
 _RUNGS: Final = tuple(map(str, Rung))
 _CLIMBING: Final = frozenset([name for name, kind in KINDS.items() if kind.climbs])
-"""Kinds of which a hard finding goes on up the ladder."""
+"""Kinds whose hard findings climb the ladder step by step."""
 
 
 class OnLoopError(ValueError):
@@ -65,7 +65,8 @@ class Found(Protocol):
 
     @property
     def hard(self) -> bool:
-        """Whether the hard limit is reached: then the finding takes the last rung at once, unless its kind climbs."""
+        """Whether the hard limit is reached: then the finding leads to the last rung at once, unless its kind
+        climbs."""
         ...
 
     @property
@@ -136,7 +137,7 @@ class Verdict:
         return self.rung is not None and self.rung.blocks
 
     def observed(self) -> "Verdict":
-        """Return this verdict as only observed, for a call that was delivered all the same; this uses up no rung."""
+        """Return this verdict as only observed, for a call that was delivered anyway; this uses up no rung."""
         return replace(self, rung=Rung.OBSERVE, step=self.step - 1, lowered=True)
 
     @property
@@ -275,7 +276,7 @@ def would_have_warned(finding: Finding, ladder: CappedLadder) -> bool:
 
 
 def _takes_last(finding: Found) -> bool:
-    """Whether a finding takes the last rung at once."""
+    """Whether a finding leads to the last rung at once."""
     return finding.hard and finding.kind not in _CLIMBING
 
 

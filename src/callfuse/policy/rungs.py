@@ -33,7 +33,7 @@ TEXT_ONLY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a rung does; by default nothing but to tell of the finding.
+    """What a rung does; by default it only reports the finding.
 
     `warns`: the call goes out, and its result carries `text` in the next request. `asks`: the call is withheld and the
     model asked again, with `text` as the call's result; `text_only`: it must not call a tool then; `other_model`: the
@@ -83,7 +83,7 @@ class Rung(StrEnum):
     withholds: bool
     """Whether the call is kept from the client."""
     teaches: bool
-    """Whether the model is told of the finding, so that it may do something else."""
+    """Whether the model reads about the finding, so that it may do something else."""
 
     def __new__(cls, name: str, act: Act = _TELL) -> "Rung":
         """Create a member by its name, with the fields of its `Act` as attributes."""

@@ -40,7 +40,7 @@ COMMAND_ALIASES = {
 
 
 def command_key(spelt: str) -> str:
-    """The key that is meant by a spelling of it; what is no key as it is, with `-` for `_`."""
+    """The key that is meant by a spelling of it; what is not a key as it is, with `-` for `_`."""
     key = spelt.lower().replace("_", "-")
     return COMMAND_ALIASES.get(key, key)
 

@@ -331,7 +331,7 @@ class LoopSettings(Strict):
         return known
 
     def tiers(self, model: str = "", session: Overrides = NO_OVERRIDES, tool: str | None = None) -> list[Tier]:
-        """The tiers above these settings that hold for a model, a session and a tool, the lowest first."""
+        """The tiers above these settings that apply to a model, a session and a tool, the lowest first."""
         tiers = [*model_tiers(model, self.models)] if model else []
         if tool is not None:
             tiers += [Tier(one.name, _of_tool(one.values)) for one in tool_tiers(tool, self.per_tool)]
@@ -428,7 +428,7 @@ class LoopSettings(Strict):
 
     @cached_property
     def observes(self) -> bool:
-        """Whether nothing is ever done about a finding but to tell of it."""
+        """Whether findings are only ever reported."""
         return not any(rung.warns or rung.withholds for rung in self.ladder)
 
     @cached_property

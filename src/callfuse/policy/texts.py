@@ -38,10 +38,10 @@ GO_ON: Final = (
     "Your answer was cut off, because it was {finding}. What you had said before the repetition stands above. "
     "Go on from there without the repetition, or do something else."
 )
-"""What is said of a text that was cut off, to the client and to the model."""
+"""What the client and the model read about a text that was cut off."""
 SAME_AGAIN: Final = "This is {finding} (limit {max_repeats}). {suggestion}"
 NOT_ASKED: Final = "Stopped a loop: this was {finding} (limit {max_repeats}). The model was not asked. {suggestion}"
-"""What is said of a request that shows a loop, to the model and to the client."""
+"""What the model and the client read about a request that shows a loop."""
 
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:

@@ -235,7 +235,7 @@ class ReverseProxy(Refusing):
 
 
 def _needs_credentials(target: RouteTarget, scope: Scope) -> bool:
-    """Whether the configured credentials are added: there are some, and the client brings none."""
+    """Whether the configured credentials are added: there are some, and the client sends none."""
     if target.upstream.authorization is None:
         return False
     return all(name.lower() != b"authorization" for name, _ in scope["headers"])

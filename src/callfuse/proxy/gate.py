@@ -28,7 +28,7 @@ class CrossSiteGate:
 
 
 class FrontGate:
-    """Wraps all that is served over HTTP. Requests for a `Host` that is no name of the proxy, and those whose body
+    """Wraps all that is served over HTTP. Requests for a `Host` that is not a name of the proxy, and those whose body
     comes in a transfer coding that it does not understand, do not reach it."""
 
     def __init__(self, app: App, proxy: Refusing) -> None:

@@ -32,7 +32,7 @@ class Refusing:
         self._settings = settings
 
     def foreign_host(self, scope: Scope) -> str | None:
-        """Return the `Host` of an HTTP request if it is no name of this proxy; None if it is one, or if there is
+        """Return the `Host` of an HTTP request if it is not a name of this proxy; None if it is one, or if there is
         none."""
         if self._settings.is_any_host:
             return None

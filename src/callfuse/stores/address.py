@@ -200,7 +200,7 @@ def _hosts(listed: str, scheme: str) -> tuple[Endpoint, ...]:
 
 
 def _check_database(path: str, *, is_cluster: bool) -> None:
-    """Raises ValueError for a path that is no database."""
+    """Raises ValueError for a path that is not a database."""
     if not re.fullmatch(r"(/\d*)?", path, re.ASCII):
         raise ValueError(f"after the host only the number of a database is allowed; {STORE_HINT}")
     if is_cluster and path not in ("", "/", "/0"):

@@ -1,11 +1,11 @@
-"""The lanes of which this process knows more than the store, which could not be written or has lost its last writes.
+"""The lanes that this process knows better than the store, which could not be written or has lost its last writes.
 
     ahead.note(lane, before)              # written in memory only
     state = ahead.join(lane, there, here) # what holds, once the store answers again
     ahead.settle(lane)                    # it has been written to the store
 
-A revision counts how often its lane has been written. So a store that holds an earlier one than this process has seen
-has gone back, as the replica that a failover makes the master may.
+A revision counts how often its lane has been written. So a store that contains an earlier one than this process has
+seen has gone back, as the replica that a failover makes the master may.
 """
 
 from collections import OrderedDict
@@ -40,8 +40,8 @@ class LanesAhead:
         self._before.pop(lane, None)
 
     def join(self, lane: Lane, there: LaneState, here: LaneState) -> LaneState:
-        """The state of a lane, of which the store has what is `there` and this process what is `here`. It may be
-        written over what is there."""
+        """The state of a lane, joined from what is `there`, in the store, and what is `here`, in this process. It may
+        be written over what is there."""
         known = self._before.get(lane)
         if here == LaneState(last_used=here.last_used):  # memory has dropped it
             self.settle(lane)

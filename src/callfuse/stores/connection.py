@@ -137,7 +137,7 @@ class Connection:
         return None, self._describe(error)
 
     def start(self) -> None:
-        """Look for the server in the background, so that one that cannot be reached is told before it is needed."""
+        """Look for the server in the background, so that a failure is reported before it is needed."""
         loop = self.running_loop()
         if loop is not None:
             server = self._servers.get(loop) or self._open(loop)

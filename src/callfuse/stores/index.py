@@ -28,7 +28,7 @@ from callfuse.stores.replies import Reader, read_number, read_scores, states_of
 MOST: Final = 1000
 """Sessions of a name, and such as have set something, that can be found: those that were noted last."""
 MOST_NOTED: Final = 10_000
-"""Sessions of which a process knows when it has noted them; beyond that, some are noted more often."""
+"""Sessions whose last note a process remembers; beyond that, some are noted more often."""
 RENEWAL: Final = 0.25
 """The part of a session's life after which it is noted again."""
 AT_A_TIME: Final = 50
@@ -123,7 +123,7 @@ class SessionIndex:
             self._breaker.close()
 
     async def of_name(self, name: str, now: float) -> dict[SessionKey, float]:
-        """When each session was noted that has this name, or a name that begins with it and goes on with a dot and a
+        """When each session was noted that has this name, or a name that begins with it, followed by a dot and a
         fingerprint; the last one first. Raises StoreUnavailable."""
         found = await self._newest(name_key(_base(name)), now)
         return {session: at for session, at in found.items() if is_of_name(session[1], name)}

@@ -20,7 +20,7 @@ CHANGED: Final = f"{PREFIX}changed"
 
 class StreamPlace(NamedTuple):
     """A stream of the store: its key, about how many events it keeps, how many seconds it is kept after its last event,
-    and what its failures are told as."""
+    and the name of its failures."""
 
     key: str
     most: int

@@ -144,6 +144,6 @@ def elsewhere(error: Exception, asked: str) -> Elsewhere | None:
 
 
 def _node(host: str, port: int, asked: str) -> str:
-    """The name of a node, empty if nobody knows it. One that does not know its own host names none: then it is the host
+    """The name of a node, empty if it is unknown. One that does not know its own host names none: then it is the host
     of that which was `asked`."""
     return "" if host == "?" else f"{host or asked.rpartition(':')[0]}:{port}"

@@ -305,13 +305,13 @@ class RedisLedger:
         return await self._connection.demand("finding", GET, [finding_key(finding_id)], (), read_value)
 
     async def swap_feedback(self, finding_id: str, said: str) -> str:
-        """Keep what is said of a finding; returns what was said before."""
+        """Keep a rating of a finding; returns the rating before."""
         key = f"{finding_key(finding_id)}:said"
         before = await self._connection.ask("finding", SWAP, [key], [FINDING_TTL_MS, said], read_value)
         return before.decode("utf-8", "replace") if before is not None else ""
 
     def start(self) -> None:
-        """Look for the server in the background, so that one that cannot be reached is told before it is needed."""
+        """Look for the server in the background, so that a failure is reported before it is needed."""
         self._connection.start()
 
     async def aclose(self) -> None:

@@ -26,7 +26,7 @@ from callfuse.stores.places import MasterMap, SlotMap, elsewhere
 MOST_REDIRECTIONS: Final = 6
 """How often nodes of a Cluster may send a script elsewhere: twice is usual while slots move."""
 PAUSE_S: Final = 0.01
-"""How long a script waits that needs keys of which a Cluster has moved some, and is moving others."""
+"""How long a script waits for keys that a Cluster is moving, when it has moved only some of them."""
 ASKED_TOGETHER: Final = 3
 """Nodes or Sentinels that are asked at a time: one may be dead, and say nothing."""
 ASK_TIMEOUT_S: Final = 0.5

@@ -94,7 +94,7 @@ LaneShape = tuple[
     BlocksShape | None,
     list[ToldShape],
 ]
-"""Version, length, turns, rounds, notes, continuation, blocks, what the model was told."""
+"""Version, length, turns, rounds, notes, continuation, blocks, texts for the model."""
 SpentShape = tuple[float, Count, Count, Count, Count, bool, Base64, float]
 """Since when, calls, tokens, estimated ones, money, whether the model was warned, turn, end of the period."""
 StormShape = tuple[Base64, float]

@@ -139,7 +139,7 @@ class AWSEvents:
 
     def payload(self, frame: bytes) -> Payload | None:
         """Parse a message; return None if it names no type. Raises NotFramed if a length or a CRC is wrong, and NotJSON
-        if the message is cut off, or if its payload is no JSON or has too many values."""
+        if the message is cut off, or if its payload is not JSON or has too many values."""
         read = _read(frame)
         return {read.kind: _parsed(read.payload or b"{}")} if read.kind else None
 

@@ -67,7 +67,7 @@ class Lines:
 
     def payload(self, frame: bytes) -> Payload | None:
         """Parse a line, with every digit of its integers; return None for a blank line. Raises NotJSON if the line is
-        no object, or has too many values."""
+        not an object, or has too many values."""
         if len(frame) > MOST_VALUES and has_too_many_values(frame):
             raise NotJSON("too many values")
         if frame[:1] == b"{" and frame.translate(_DIGITS_AS_ZEROS).find(_WIDE) < 0:

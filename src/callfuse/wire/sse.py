@@ -56,7 +56,7 @@ class SSEFramer:
         return frames
 
     def _feed_any(self, chunk: bytes) -> list[bytes]:
-        """Split a stream that holds carriage returns, which needs the slower pattern."""
+        """Split a stream that contains carriage returns, which needs the slower pattern."""
         self._has_cr = True
         frames: list[bytes] = []
         if self._split_crlf and chunk:

@@ -18,7 +18,7 @@ _STEP: Final = 256 * 1024
 def has_too_many_values(text: bytes) -> bool:
     """Whether a JSON text has more than `MOST_VALUES` values, by its commas and opening brackets outside strings.
 
-    Of a text that is no JSON, those before its first fault count.
+    Of a text that is not JSON, those before its first fault count.
     """
     return _has_more_values(text, MOST_VALUES)
 

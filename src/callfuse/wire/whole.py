@@ -73,7 +73,7 @@ class Whole:
 
 
 def _without_logprobs(text: bytes) -> bytes:
-    """Return a JSON text with its log probabilities emptied. Text that is no JSON is returned unchanged."""
+    """Return a JSON text with its log probabilities emptied. Text that is not JSON is returned unchanged."""
     kept: list[bytes] = []
     at = 0
     while found := _LOGPROBS.search(text, at):

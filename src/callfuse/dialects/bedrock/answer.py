@@ -88,7 +88,7 @@ class ConverseReader(NumberedReader):
 
 
 def event_in(payload: Payload | None) -> tuple[str, Payload]:
-    """Return an event's type and its content; both empty if the content is no object."""
+    """Return an event's type and its content; both empty if the content is not an object."""
     for kind, said in (payload or {}).items():
         return (kind, said) if isinstance(said, dict) else ("", {})
     return "", {}
@@ -116,7 +116,7 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 def _content_of(payload: Payload) -> list[Any] | None:
-    """Return the content of a whole answer's message; None if the content is no list."""
+    """Return the content of a whole answer's message; None if the content is not a list."""
     content = object_of(object_of(payload.get("output")).get("message")).get("content")
     return content if isinstance(content, list) else None
 

@@ -62,7 +62,7 @@ class BedrockInvoke(MessagesDialect):
         return path.rstrip("/").endswith("/invoke-with-response-stream")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InvokeRequest | None:
-        """Return the request, if the body is one of Anthropic's."""
+        """Return the request, if the body has Anthropic's format."""
         return InvokeRequest(body, payload, target) if is_messages(payload) else None
 
     def stream_format(self, content_type: bytes, *, asked: bool) -> Format | None:

@@ -166,7 +166,7 @@ def _parse_path(text: str) -> Path:
 
 
 def _holder(root: Payload, path: Path) -> Any:
-    """Return the object or array that holds the last step of a path; created with all its parents if missing."""
+    """Return the object or array that contains the last step of a path; created with all its parents if missing."""
     holder: Any = root
     for step, following in zip(path, (*path[1:], None), strict=True):
         if isinstance(step, int):

@@ -130,11 +130,11 @@ class GeminiRequest(RequestWithHistory):
                 yield Speaker.USER, at, self._parts(at)
 
     def _begins_turn(self, at: int) -> bool:
-        """Whether a content begins a timeline: a person wrote it, and it is no nudge."""
+        """Whether a content begins a timeline: a person wrote it, and it is not a nudge."""
         return self._is_real_user(at) and (self._is_no_nudge(at) or at not in self._nudges.added)
 
     def _is_no_nudge(self, at: int) -> bool:
-        """Whether a cheap check shows that a user's content is no nudge: no results stand before it."""
+        """Whether a cheap check shows that a user's content is not a nudge: no results stand before it."""
         return not at or self._is_model(at - 1)
 
     def _is_seam(self, at: int) -> bool:

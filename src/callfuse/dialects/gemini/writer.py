@@ -267,7 +267,7 @@ class GeminiWriter(AnswerWriter):
 
     def splice_whole(self, first: bytes, second: bytes, *, foreign: bool) -> bytes:
         """Return the second answer with the first one's head, the first one's parts in front (without texts that must
-        fit a schema), and the usage of both. Raises NotJSON if the second's first candidate is no object."""
+        fit a schema), and the usage of both. Raises NotJSON if the second's first candidate is not an object."""
         self._is_whole = True
         one, other = loads(first), loads(second)
         if not raw_at(second, ("candidates", 0)).startswith(b"{") and other.get("candidates"):

@@ -224,7 +224,7 @@ class InteractionsRequest(ItemList):
         return apply(self.body, edits)
 
     def _put_before(self, steps: bytes, spoken: bytes) -> bytes:
-        """Turn an input that is no list of steps into a list, with steps put first."""
+        """Turn an input that is not a list of steps into a list, with steps put first."""
         return raw_list((steps, self._user_item(spoken)))
 
     def continuation(self, known: Continuation, answers: Sequence[StoredAnswer]) -> Continuation:

@@ -244,7 +244,7 @@ def says_nothing(value: Any) -> bool:
 
 
 def _name_in(function: Payload) -> str:
-    """Return the name in a function; empty if it is no text, or blank: no client can execute such a call."""
+    """Return the name in a function; empty if it is not a text, or blank: no client can execute such a call."""
     name = function.get("name")
     return name if type(name) is str and not name.isspace() else ""
 
@@ -269,7 +269,7 @@ def _custom_call(part: Payload) -> ToolCall:
 
 
 def _call(id_: Any, function: Any) -> ToolCall:
-    """Return a call from its id and its function, either of which may be of any type or missing."""
+    """Return a call from its id and its function. Both may be of any type or missing."""
     if type(function) is not dict:
         function = {}
     arguments = function.get("arguments")
@@ -279,7 +279,7 @@ def _call(id_: Any, function: Any) -> ToolCall:
 
 
 def read_whole(payload: Payload) -> list[WholeChoice]:
-    """Return the calls of each choice of a whole answer; none for a choice that is no object."""
+    """Return the calls of each choice of a whole answer; none for a choice that is not an object."""
     return [_read_choice(object_of(choice)) for choice in list_of(payload.get("choices"))]
 
 

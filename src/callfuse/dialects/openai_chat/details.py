@@ -66,7 +66,7 @@ def without_loose_details(delta: Payload, path: Path) -> Iterator[Edit]:
 
 def add_detail(details: list[Payload], new: Any) -> None:
     """Add a detail to the last one if both have the same index and type, else append it. Its texts stay in pieces.
-    Raises CannotReplay if the detail is no object."""
+    Raises CannotReplay if the detail is not an object."""
     if not isinstance(new, dict):
         raise CannotReplay(f"delta.{KEY}")
     last = details[-1] if details else None

@@ -17,9 +17,9 @@ from callfuse.wire.jsontext import Edit, Path, apply, loads
 REASONING_TEXTS: Final = ("reasoning_content", "reasoning")
 REASONING_LISTS: Final = (DETAILS, "thinking_blocks")
 REASONING: Final = (*REASONING_TEXTS, *REASONING_LISTS)
-"""Keys of a message that hold reasoning, which no other model takes back."""
+"""Keys of a message that contain reasoning, which no other model takes back."""
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
-"""Types of content parts that hold reasoning."""
+"""Types of content parts that contain reasoning."""
 MESSAGE: Final = ("choices", 0, "message")
 """Where a whole answer has its first message."""
 

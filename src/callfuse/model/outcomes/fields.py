@@ -55,7 +55,7 @@ def shape_of(raw: bytes) -> bytes:
 
 
 def blank_fields(raw: bytes, shape: bytes) -> bytes:
-    """Put `0` for values of such fields that hold a digit. `shape`: the text's `shape_of`. Linear time."""
+    """Put `0` for values of such fields that contain a digit. `shape`: the text's `shape_of`. Linear time."""
     if _FIELD.search(shape) is None or not _may_change(shape):
         return raw
     kept: list[bytes] = []

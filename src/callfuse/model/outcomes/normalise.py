@@ -11,7 +11,7 @@ searched in the shape of the text, which has `0` for every digit: `re` finds a l
 class of bytes.
 
 In a short result (`is_short`) durations and addresses may be what was asked for: a benchmark measured again, a debugger
-that is stepped. There they are kept, but for the time that the call itself took.
+that is stepped. There they are kept, except for the time that the call itself took.
 
 A long text is read in pieces, so that no regular expression keeps other threads waiting for long. Nothing of what is
 removed runs over the end of a line, where the pieces end: the whole text would give the same.

@@ -41,9 +41,8 @@ class Outcome:
     `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
     to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
     without arguments, of the whole result if it has no message; empty if there is no error, or one that another call
-    may not meet (a transient one, but for a command that has run for too long by itself; a person's refusal to let the
-    call run). `unknown_tool`: the error
-    says that the called tool does not exist.
+    may not meet (a transient one, except for a command that has run for too long by itself; a person's refusal to let
+    the call run). `unknown_tool`: the error says that the called tool does not exist.
     """
 
     digest: bytes

@@ -148,7 +148,7 @@ _AWAITED: Final = (
     r"(?:agents?|approvals?|builds?|capacity|deployments?|executors?|jobs?|locks?|machines?|nodes?|pipelines?|pods?"
     r"|quota|replicas|resources?|reviews?|rollout|runners?|slots?|workers?)"
 )
-"""What work waits for that goes on by itself, or by somebody else: not for input, nor for a customer."""
+"""What work waits for that proceeds without the caller: not for input, nor for a customer."""
 _TENSE: Final = r"(?:(?:already|being|currently|just|now|still|yet) ){0,2}"
 _WAITING = re.compile(
     rf"\A\W{{0,12}}{_STATE}\W{{0,12}}\Z"  # nothing else is said
@@ -164,7 +164,7 @@ _WAITING = re.compile(
     rf"|\b(?:waiting for|awaiting) (?:[\w-]+ ){{0,3}}?{_AWAITED}\b",
     re.IGNORECASE,
 )
-"""The state of work that goes on, as the only word, at the end of a sentence, as a field, or in a column; or what it
+"""The state of work in progress, as the only word, at the end of a sentence, as a field, or in a column; or what it
 waits for."""
 _WAITING_WORDS: Final = (
     "building", "compiling", "creating", "initializing", "progress", "ready", "pending", "processing", "queued",
@@ -214,7 +214,7 @@ _PAYLOAD: Final = _WRAPPERS | frozenset((
     "data", "documents", "entries", "files", "hits", "items", "list", "matches", "messages", "objects", "records",
     "results", "rows", "stdout", "values",
 ))  # fmt: skip
-"""Last words of keys that hold the data a tool was asked for."""
+"""Last words of keys that contain the data a tool was asked for."""
 _SIDE_KEYS: Final = frozenset(("filters", "meta", "pagination", "params", "query", "request", "usage"))
 _COUNTS: Final = frozenset(("count", "num_results", "total", "total_count", "total_results"))
 
@@ -309,7 +309,7 @@ def _is_failure_text(text: str, code: int | None) -> bool:
 
 def _is_complaint(text: str) -> bool:
     """Whether a text begins with the complaint of a command: its name, a colon, one of `_COMPLAINTS`; or ssh has no key
-    that is taken, of which other lines may come first."""
+    that is accepted; there, other lines may come first."""
     if "ermission denied (publickey" in text:
         return True
     if (named := _COMPLAINER.match(text)) is None:
@@ -331,8 +331,8 @@ def _read_prose(text: str) -> ResultStatus:
 
 
 def _is_waiting(text: str, seen: str) -> bool:
-    """Whether a short text says that work goes on, by a state word; `seen` is its lower-case text. A table of `kubectl`
-    says so by its columns."""
+    """Whether a short text says that work is in progress, by a state word; `seen` is its lower-case text. A table of
+    `kubectl` says so by its columns."""
     if text.startswith("NAME") and _is_of_kubectl(text.partition("\n")[0].split()):
         return _NOT_YET_UP.search(text, 0, _MAX_TABLE) is not None
     if "Triggered via " in text[:HEAD] and _GITHUB_RUN.search(text, 0, HEAD):

@@ -68,7 +68,7 @@ def answer_of(answer: Any) -> tuple[ToolCall, ...]:
 
 
 def texts_of(answer: Any) -> tuple[FoundText, ...]:
-    """What runs away in a whole answer, and is no call; empty if no dialect knows it."""
+    """What runs away in a whole answer, and is not a call; empty if no dialect knows it."""
     found = recognise_answer(answer)
     if found is None:
         return ()
