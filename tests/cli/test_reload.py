@@ -96,7 +96,7 @@ def test_a_signal_has_the_file_read_again(vendors: tuple[str, str], tmp_path: Pa
         assert served.get("/") == b"other"
         file.write_text(f"serve: {{upstream: {one}}}\n")
         served.process.send_signal(signal.SIGHUP)
-        assert f"INFO    callfuse.serve: {file} has no errors any more" in told(served, "no errors")
+        assert f"INFO    callfuse.serve: {file} is valid again" in told(served, "valid again")
         assert "reloaded" in told(served, "reloaded")
         assert served.get("/") == b"one"
         code, printed = served.end(signal.SIGTERM)

@@ -121,7 +121,7 @@ class ReloadingApp:
             self._log_refusal(boundary.error)
             return
         if was_refused:
-            logger.info("%s has no errors any more, its settings are used again", self._origin.file)
+            logger.info("%s is valid again; its settings are in effect", self._origin.file)
         changed, self._config = list(differences(self._config, config)), config
         now = [path for path in changed if not _is_fixed(path)]
         logger.info("reloaded %s; changed: %s", self._origin.file, _join(now) or "nothing")

@@ -1,13 +1,14 @@
 """Read the environment into a layer of settings.
 
-Every leaf of the configuration has one variable: `CALLFUSE_<KEY>` for those of the block `tool_call_loop`
-(`CALLFUSE_ERROR_MESSAGES_BLOCK` for a key within a key), and `CALLFUSE_<BLOCK>_<KEY>` for those of the other blocks.
-Four have a synonym, `TOOL_LOOP_...`; setting both to different values is a problem. A list is written with commas. An
-empty variable counts as not set, as compose files and shells produce them. An unknown `CALLFUSE_*` variable that is
-near one of ours is a problem, and so is any that is one of ours with a typing error, or a `TOOL_LOOP_*` one that has
-only words of ours (`TOOL_LOOP_TTL`). Others may belong to other programs; a `CALLFUSE_*` one among them is worth a
-warning, and so is a `TOOL_LOOP_*` one that is near one of ours. What may be a secret can also stand in a file
+Every leaf of the configuration has one variable: `CALLFUSE_<KEY>` for the block `tool_call_loop`
+(`CALLFUSE_ERROR_MESSAGES_BLOCK` for a nested key), `CALLFUSE_<BLOCK>_<KEY>` for the other blocks. Four variables have a
+synonym, `TOOL_LOOP_...`; different values in both are a problem. Commas separate the items of a list. An empty variable
+counts as not set, because compose files and shells produce such variables. Secrets can also stand in files
 (`secret_files.py`).
+
+Unknown variables may belong to other programs. These are problems: a `CALLFUSE_*` name that resembles a known one, a
+known name with a typing error, and a `TOOL_LOOP_*` name that has only words of the synonyms (`TOOL_LOOP_TTL`). These
+get a warning: other `CALLFUSE_*` names, and `TOOL_LOOP_*` names that resemble a synonym.
 """
 
 import re
@@ -37,7 +38,7 @@ SYNONYMS: dict[str, KeyPath] = {
 }
 """Second names of variables, each with the path of the key that it sets."""
 _NOT_SETTINGS = frozenset({CONFIG_FILE, ADMIN_TOKEN, GUARDRAIL_KEY, "CALLFUSE_CAPTURES"})
-"""The path of the file, token and key (no settings), and the folder of recorded bodies for the tests."""
+"""Variables that set no key: the path of the file, the token, the key, and the folder of recorded bodies for tests."""
 _SECRETS = (
     ADMIN_TOKEN,
     GUARDRAIL_KEY,
@@ -47,7 +48,7 @@ _SECRETS = (
     "CALLFUSE_EVENTS_SECRET",
 )
 IN_FILES = {name + SUFFIX: name for name in _SECRETS}
-"""Variables that name a file with the value of another one, which is or holds a secret."""
+"""Variables that name a file with the value of another variable, because that is a secret or contains one."""
 
 # Kubernetes sets variables for every service of a namespace in every pod: services called callfuse and callfuse-serve
 # appear as CALLFUSE_SERVICE_HOST=10.0.0.1 and CALLFUSE_SERVE_PORT=tcp://10.0.0.1:80.
@@ -62,7 +63,7 @@ def variables() -> dict[str, KeyPath]:
 
 
 def from_environment(env: Mapping[str, str]) -> Layer:
-    """Read the environment into a layer; unknown variables with our prefix are its problems, or worth a warning."""
+    """Read the environment into a layer, with problems and warnings about unknown variables."""
     layer = Layer()
     for name, text in env.items():
         if not text.strip() or _is_service_link(name, text):
@@ -83,8 +84,8 @@ def _lists() -> Mapping[KeyPath, tuple[Any, ...]]:
 
 
 def _read_value(path: KeyPath, text: str) -> str | list[Any]:
-    """What a variable says. A ladder may be the name of a mode; any other list may have one entry, which needs no
-    comma."""
+    """Parse the text of a variable: a text, or the items of a list. A ladder may be the name of a mode; any other list
+    may have a single item, without a comma."""
     entries = _lists().get(path)
     is_list = entries is not None and ("," in text or entries[0] is str)
     return [part.strip() for part in text.split(",") if part.strip()] if is_list else text.strip()
@@ -117,8 +118,8 @@ def guardrail_key(env: Mapping[str, str]) -> str | None:
 
 
 def usable_token(token: str, source: str, what: str = "admin token") -> str:
-    """Check a token and return it. Raises ConfigError, which names `what` it is and its `source`, if it is too short or
-    odd."""
+    """Check a token and return it. Raises ConfigError if it is too short, or has a character that no header may have.
+    `what` it is, and its `source`, are for the message."""
     if not re.fullmatch(r"[!-~]{16,}", token):
         raise ConfigError(
             f"the {what} ({source}) is too short, or has a character that no header may have; {TOKEN_HINT}"

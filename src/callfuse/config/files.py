@@ -15,7 +15,7 @@ from callfuse.config.model import KeyPath, dotted_name, item_name
 from callfuse.config.wording import format_value
 
 MAX_REPEATED: Final = 10_000
-"""Values that aliases of a file may repeat; a settings file that shares an entry among a thousand tools needs less."""
+"""The most values that aliases of a file may repeat. A file that shares an entry among a thousand tools needs fewer."""
 _TOML_PLACE = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -29,8 +29,8 @@ class Text:
 
 
 def read_file(path: str | os.PathLike[str], *, named_by: str = "") -> Layer:
-    """Read a file of settings. Raises nothing: a broken file gives a layer with its problems. `named_by`: what names
-    the file, for the message if it cannot be read."""
+    """Read a file of settings. Never raises: the layer of a broken file has its problems. `named_by`: where the path
+    was set, for the message if the file cannot be read."""
     name = os.fspath(path)
     place = f"{name} ({named_by})" if named_by else name
     try:

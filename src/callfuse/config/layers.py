@@ -50,8 +50,7 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The values of one source by key path, one line for each problem with its keys, and one for each that is not an
-    error but worth a warning."""
+    """The values of one source by key path, and a line for each problem with its keys and for each warning."""
 
     values: dict[KeyPath, SourcedValue] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)

@@ -29,7 +29,7 @@ def item_name(at: int) -> str:
 
 
 class Config(Strict):
-    """Everything that is set at start: single keys, which TOML wants first, and the blocks of the file."""
+    """All settings: single keys, which TOML requires at the top, and the blocks of the file."""
 
     store: Annotated[str, AfterValidator(check_store_url)] = MEMORY
     """Where callfuse keeps state that is not in the requests: `memory://` is the memory of each process; `redis://`,

@@ -16,8 +16,8 @@ PATH_HINT: Final = "use / and names without ? # % or white space, as in /anthrop
 ADMIN_PATH_HINT: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
 BACKEND_HINT: Final = "use a name without : or white space, as in anthropic"
 FAILED_FOR_S: Final = 30.0
-"""How long a failure says that something is down. A process that is not ready gets no requests that could show the
-opposite, so only time can make it ready again; this is three times the pause between two probes of Kubernetes."""
+"""How long something counts as down after a failure. A process that is not ready gets no requests, so only time can
+make it ready again; this is three times the pause between two probes of Kubernetes."""
 ANY_HOST: Final = "*"
 UPSTREAM_HINT = "use http:// or https:// with a host, as in https://api.openai.com"
 
