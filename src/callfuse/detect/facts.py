@@ -53,7 +53,7 @@ class Fact:
     `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
     of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `finds`: which
     pending calls there can be evidence against. `in_a_row`: a finding of n rounds (calls, laps) means that n - 2 in a
-    row before it, and the pending one, returned a call that had come before; so a new call beside the pending one shows
+    row before it, and the pending one, had a call that had come before; so a new call beside the pending one shows
     progress, and voids the finding. `certain`: the finding is hard whatever the count, and spares no poller.
     """
 

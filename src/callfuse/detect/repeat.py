@@ -1,7 +1,7 @@
 """`repeat` and `repeat_changing`: consecutive rounds bring the same call.
 
 For `repeat`, the outcomes of all past calls must be equal (an unknown outcome equals any); `repeat_changing` does not
-compare outcomes, has higher limits, and starts anew when they show progress (`progress.py`). A round that also returns
+compare outcomes, has higher limits, and starts anew when they show progress (`progress.py`). A round that also has
 a new call is progress: it ends the streak and does not count, except that the round in which the call first appears
 starts its streak, whatever else is in it.
 """
