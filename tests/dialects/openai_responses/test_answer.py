@@ -87,6 +87,17 @@ def test_a_call_whose_result_takes_no_text_is_not_asked_about(call: Item) -> Non
     blocked(met, call)
 
 
+@mute_call
+def test_nor_is_one_that_the_terminal_event_does_not_list(call: Item) -> None:
+    """Its output has other items than those that were streamed: that is no error of callfuse."""
+    begun, other = stream(call), stream(message())
+    body = begun[: begun.index(b"event: response.completed")] + other[other.index(b"event: response.completed") :]
+    met = meet(request(*spinning(call)), [Reply((body,))], "chance_then_block", **AS_OTHERS)
+    assert not any("failed open" in text for _, _, text in met.log), met.log
+    assert len(met.app.heard) == 1
+    assert call["call_id"].encode() not in met.body
+
+
 @every_call
 def test_a_warning_stands_in_the_result(call: Item) -> None:
     """In the last text that it has, and every other byte stays."""

@@ -6,6 +6,7 @@ Calls of tools that the vendor runs, and calls of the vendor's programs, are not
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeGuard
 
+from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.shapes import is_one_of
 from callfuse.model import Result, ToolCall
 from callfuse.wire import Payload
@@ -127,10 +128,10 @@ def stand_in_for(call: ToolCall, text: str) -> Payload | None:
 
 
 def answer_to(call: ToolCall, text: str) -> Payload:
-    """Return the result that callfuse gives for a withheld call. Raises KeyError if the call cannot have a result."""
+    """Return the result that callfuse gives for a withheld call. Raises CannotReplay if its results take no text."""
     kind = CALLS[call.kind or "function_call"]
     if kind.answer is None:
-        raise KeyError(call.kind)
+        raise CannotReplay(call.kind)
     return {"type": kind.result, "call_id": call.id} | kind.answer(text)
 
 
