@@ -37,7 +37,7 @@ def weight_of(text: bytes, *, packed: bool = False) -> int:
 
 
 def weight_of_answer(size: int) -> int:
-    """Return the weight of a whole answer of so many bytes, for `run`: each of its calls is judged in 0.1 to 0.25 ms."""
+    """Return the weight of a whole answer of so many bytes, for `run`: each call is judged in 0.1 to 0.25 ms."""
     return 4 * size
 
 
