@@ -133,7 +133,7 @@ def test_a_blown_fuse_quotes_as_others_do(outcome: str | None, quoted: str) -> N
     settings = LoopSettings.model_validate(every | own)
     assert texts.blown("search", outcome, 5, settings, "gpt-test") == f"{MARKER} search: {quoted}"
     assert texts.blown("pay", outcome, 5, settings, "gpt-test") == f"{MARKER} Never mind: {quoted}"
-    assert texts.blown("", outcome, 5, settings, "gpt-test") == f"{MARKER} a tool: {quoted}"
+    assert texts.blown("", outcome, 5, settings, "gpt-test") == f"{MARKER} an answer: {quoted}"
 
 
 def test_an_unjudged_call_is_named() -> None:
