@@ -7,6 +7,7 @@ These counts do not depend on the machine or its load, so `tests/project/test_wa
 that data takes:
 
     short         a stream of 10 chunks of text, one tool, a new conversation
+    long          a text in 600 events, in pieces of 4 KB that end anywhere
     agent         40 messages and 10 tools, a new conversation; the same answer
     longer        an agent's 20th to 23rd request, each with all before; the answer is a call in 20 pieces
     call          10 tools, a new conversation; the answer is a call in 40 pieces, a frame a chunk
@@ -124,6 +125,13 @@ def _short() -> Iterator[Exchange]:
         yield Exchange(_body(session, 1, ()), _text())
 
 
+def _long() -> Iterator[Exchange]:
+    answer = b"".join([_frame({"content": f"word {at} "}) for at in range(600)] + _text()[-2:])
+    pieces = [answer[at : at + 4096] for at in range(0, len(answer), 4096)]
+    for session in range(BEFORE + MEASURED):
+        yield Exchange(_body(session, 1, ()), pieces)
+
+
 def _agent() -> Iterator[Exchange]:
     for session in range(BEFORE + MEASURED):
         yield Exchange(_body(session, 10, [_news(at) for at in range(20)][:20]), _text())
@@ -155,6 +163,7 @@ def _blocked() -> Iterator[Exchange]:
 
 WAYS: Final = {
     "short": Way(_short, {}),
+    "long": Way(_long, {}),
     "agent": Way(_agent, {}),
     "longer": Way(_longer, {}),
     "call": Way(lambda: _call(1), {}),

@@ -37,12 +37,12 @@ MANY_ATTRIBUTES = {
 }
 MOST_ATTRIBUTES_BEYOND = 32
 """By how many attributes all classes together exceed the limit, each with its private helpers. It only falls."""
-MOST_USED_ONCE = 65
+MOST_USED_ONCE = 63
 """Small private functions that are called at one place. It only falls."""
 MOST_NAMED_TWICE = 18
 """Names that several classes have, each in a module of its own. It only falls."""
 LONG_FUNCTIONS: set[str] = set()
-MOST_CORE_LINES = 39_830
+MOST_CORE_LINES = 39_834
 """As many as there are; only a new kind or setting makes them more. The goal is `CORE_GOAL`."""
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS: set[str] = set()

@@ -28,6 +28,7 @@ from callfuse.wire import EVENTS, Format, Framer, NotFramed, Payload
 from callfuse.wire.jsontext import NotJSON
 
 NO_LIMIT: Final = Room()
+FEW_FRAMES: Final = 6
 MANY_CALLS: Final = 32
 """To judge more calls takes 10 ms or more."""
 
@@ -211,10 +212,11 @@ class Assembly:
             self.begin(chunk)
             return chunk
         if self._left >= 0:
-            if frames := framer.feed(chunk):
+            frames = framer.feed(chunk)
+            if len(frames) < FEW_FRAMES or not self._passes_over(frames):
                 self._read(frames)
             if (framer.broken or framer.waiting > self._left) and not self.is_suspect:  # else the framer is the guard's
-                self.ending.broke = self.ending.broke or framer.broken
+                self.ending.broke |= framer.broken
                 self._left = -1
                 framer.flush()
             self.idle = framer.empty and not self.reader.calls and (sent is None or bool(sent.before))
@@ -240,6 +242,16 @@ class Assembly:
         if codec.is_stateful or not chunk.endswith(codec.form.frame_end):
             return False
         return not (codec.shows_call(chunk) or (codec.other_mark and codec.other_mark in chunk))
+
+    def _passes_over(self, frames: Sequence[bytes]) -> bool:
+        """Pass over many frames at once if none of them need be read by itself. Returns whether it has."""
+        codec, text = self.codec, b"".join(frames)
+        is_read = self.reader.calls or codec.is_stateful or (self.sent is not None and not self.sent.before)
+        has_mark = codec.shows_call(text) or (codec.other_mark and codec.other_mark in text)
+        if is_read or has_mark or len(text) > min(self._left, self.texts.room):
+            return False
+        self.texts.room -= len(text)
+        return True
 
     def _read(self, frames: Iterable[bytes]) -> None:
         """Read the frames that may contain calls, and those whose text is searched for repetition."""

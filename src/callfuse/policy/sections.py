@@ -215,7 +215,8 @@ def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
     caps: dict[str, Any] = {}
     for name, kind in KINDS.items():
         own = kind.limit
-        value: Any = Annotated[int, limit(own.unit, own.default)] if own else _switch(kind)
+        switch = BeforeValidator(Switch(kind.limited_by, tuple(PARTS[name])))
+        value: Any = Annotated[int, limit(own.unit, own.default)] if own else Annotated[bool, switch]
         keys[name] = (value | None, None) if optional else (value, own.default * own.on if own else True)
         for part in PARTS[name].values():
             of_part: Any = Annotated[Rung | Literal["off"], BeforeValidator(part_cap)]
@@ -227,10 +228,6 @@ def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
         caps[cap_key(name, "most_hard")] = (Cap | None, most_hard)
     fields = keys | caps
     return create_model(section.__name__, __base__=section, __module__=__name__, __doc__=section.__doc__, **fields)
-
-
-def _switch(kind: Kind) -> Any:
-    return Annotated[bool, BeforeValidator(Switch(kind.limited_by, tuple(PARTS[kind.name])))]
 
 
 if not TYPE_CHECKING:  # a type checker knows no class that is made of a table

@@ -46,14 +46,12 @@ class SSEFramer:
         if self._has_cr or _CR in chunk:
             return self._feed_any(chunk)
         self._buffer += chunk
-        frames: list[bytes] = []
-        start, found = 0, self._buffer.find(b"\n\n", self._scanned)
-        while found >= 0:
-            frames.append(bytes(self._buffer[start : found + 2]))
-            start = found + 2
-            found = self._buffer.find(b"\n\n", start)
-        self._drop(start)
-        return frames
+        if self._buffer.find(b"\n\n", self._scanned) < 0:
+            self._drop(0)
+            return []
+        *frames, rest = bytes(self._buffer).split(b"\n\n")
+        self._drop(len(self._buffer) - len(rest))
+        return [frame + b"\n\n" for frame in frames]
 
     def _feed_any(self, chunk: bytes) -> list[bytes]:
         """Split a stream that contains carriage returns, which needs the slower pattern."""

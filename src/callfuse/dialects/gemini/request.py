@@ -27,7 +27,7 @@ from callfuse.dialects.history import (
     texts,
 )
 from callfuse.dialects.nudges import Messages, Speaker, media_of, with_media
-from callfuse.dialects.shapes import is_one_of, list_of
+from callfuse.dialects.shapes import is_one_of, list_of, plain_text_of
 from callfuse.dialects.typed import (
     EVENT_STREAM,
     JSON,
@@ -401,14 +401,11 @@ def _result(function: Payload) -> Result:
     is_error: bool | None = None
     if isinstance(content, dict):
         if OWN_KEY in content:
-            content = {name: value for name, value in content.items() if name != OWN_KEY or not _is_own(value)}
+            is_own = plain_text_of(content[OWN_KEY]).startswith(MARKER)
+            content = {name: value for name, value in content.items() if not (is_own and name == OWN_KEY)}
         if len(content) == 1 and (only := next(iter(content))) in _WRAPPERS:
             content, is_error = content[only], _WRAPPERS[only]
     if beside := function.get("parts"):
         text = content if isinstance(content, str) else dumps(content).decode("utf-8", "replace")
         content = [text, *beside] if isinstance(beside, list) else [text, beside]
     return Result(content, is_error)
-
-
-def _is_own(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(MARKER)
