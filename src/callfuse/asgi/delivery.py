@@ -118,7 +118,7 @@ class AnswerDelivery:
         if self.client.closed:
             return
         is_whole = guard.shape.stream is None
-        if not is_whole and len(chunk) > SLICE_BYTES:
+        if not is_whole and len(chunk) > SLICE_BYTES and not guard.shows_text(chunk):
             await self._take_slices(guard, chunk, final=final)
             return
         if is_whole and not (final or guard.buffered_bytes or self.client.has_said):

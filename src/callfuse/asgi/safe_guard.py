@@ -88,6 +88,10 @@ class SafeGuard:
             return self.assembly is not None and self.assembly.settles_slowly
         return False
 
+    def shows_text(self, chunk: bytes) -> bool:
+        """Whether a chunk is nothing but text of an answer without a call, so that even a long one is read at once."""
+        return self.assembly is not None and not self.is_broken and self.assembly.shows_text(chunk)
+
     def begin(self, request: Request, judge: Judge, trace: Trace | None = None) -> None:
         """Follow the answer from its first byte. Raises whatever goes wrong: nothing of the answer has come."""
         self._request, self._fail_closed = request, judge.settings.fail_closed

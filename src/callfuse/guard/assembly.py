@@ -185,6 +185,13 @@ class Assembly:
         has_long = not judging.growing and True in [is_long(one.complete()) for one in calls]
         return len(calls) > min(judging.room) or has_long
 
+    def shows_text(self, chunk: bytes) -> bool:
+        """Whether a chunk has no part of a call, no call came before, and its frames can be passed over at once."""
+        codec = self.codec
+        has_mark = codec.shows_call(chunk) or (codec.other_mark and codec.other_mark in chunk)
+        is_read = self.reader.calls or codec.is_stateful or has_mark
+        return not is_read and len(chunk) <= min(self._left, self.texts.room)
+
     def grows(self, chunk: bytes) -> bool:
         """Append a chunk that only adds pieces to a call, as most chunks do once a call has begun. Return False if the
         chunk must go to `feed`."""
@@ -245,12 +252,13 @@ class Assembly:
 
     def _passes_over(self, frames: Sequence[bytes]) -> bool:
         """Pass over many frames at once if none of them need be read by itself. Returns whether it has."""
-        codec, text = self.codec, b"".join(frames)
-        is_read = self.reader.calls or codec.is_stateful or (self.sent is not None and not self.sent.before)
-        has_mark = codec.shows_call(text) or (codec.other_mark and codec.other_mark in text)
-        if is_read or has_mark or len(text) > min(self._left, self.texts.room):
+        text = b"".join(frames)
+        if not self.shows_text(text):
             return False
         self.texts.room -= len(text)
+        if (sent := self.sent) is not None and not sent.before:
+            for frame in frames:
+                sent.keep(frame)
         return True
 
     def _read(self, frames: Iterable[bytes]) -> None:
