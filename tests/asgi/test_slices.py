@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callfuse import CallFuseMiddleware
-from callfuse.asgi.slices import SLICE_BYTES, slices
+from callfuse.asgi.slices import SLICE_BYTES, TEXT_BYTES, slices
 from tests.support.asgi import drive
 from tests.support.config import settings
-from tests.support.kits import DialectKit
-from tests.support.meeting import ask, every_dialect, given_log, reply
-from tests.support.plain import again, saying, spin
+from tests.support.kits import KITS, DialectKit, stream_of
+from tests.support.meeting import ask, every_dialect, given_log, meet, reply
+from tests.support.model import Text
+from tests.support.plain import again, elsewhere, same_call, saying, spin
 from tests.support.scripted import play
 
 LONG = SLICE_BYTES * 20
@@ -39,6 +40,41 @@ def test_slices_are_the_chunk(parts: list[bytes]) -> None:
     assert b"".join(cut) == chunk
     assert all(0 < len(one) <= SLICE_BYTES for one in cut)
     assert all(one.endswith(b"\n") or b"\n" not in one for one in cut[:-1])
+
+
+def long_text(kit: DialectKit) -> bytes:
+    """A stream of text in hundreds of frames, without its end, of more than 10 slices."""
+    body = stream_of(kit, saying(Text(tuple(f"word {at} " for at in range(600))), same_call("call_first")))
+    return body[: body.index(b"word 599 ")]
+
+
+@pytest.mark.parametrize(
+    "kit", [kit for kit in KITS if kit.name in ("openai-chat", "anthropic")], ids=lambda kit: kit.name
+)
+async def test_a_long_chunk_of_text_leaves_at_once(kit: DialectKit) -> None:
+    """In one message, but for the frame that is not complete."""
+    text = long_text(kit)[: TEXT_BYTES // 2]
+    answer = reply(kit, again(), stream=True).cut((text, b"\n\n"))
+    guarded = CallFuseMiddleware(play(answer), settings("block"))
+    exchange = await drive(guarded, ask(kit, spin(1), stream=True))
+    assert len(text) > 4 * SLICE_BYTES
+    assert exchange.body == text + b"\n\n"
+    assert len([message for _, message in exchange.sent if message.get("body")]) <= 3
+
+
+@every_dialect
+@pytest.mark.parametrize("ladder", ["block", "chance_then_block"])
+def test_a_call_behind_a_long_text_is_found_in_any_cut(kit: DialectKit, ladder: str) -> None:
+    """In one chunk, in slices, or piece by piece: the client gets the same, and the log says the same."""
+    said = saying(Text(tuple(f"word {at} " for at in range(600))), same_call("call_first"))
+    body, other = stream_of(kit, said), reply(kit, elsewhere(), stream=True)
+    request, met = ask(kit, spin(), stream=True), []
+    for size in (len(body), TEXT_BYTES // 4, SLICE_BYTES, 1000, 97):
+        cut = tuple(body[at : at + size] for at in range(0, len(body), size))
+        met.append(meet(request, [reply(kit, said, stream=True).cut(cut), other], ladder))
+    assert b"call_first" not in met[0].body
+    assert {one.body for one in met} == {met[0].body}
+    assert {one.log for one in met} == {met[0].log}
 
 
 @every_dialect

@@ -21,7 +21,7 @@ from callfuse.asgi.keep import Keeper
 from callfuse.asgi.opening import Watching
 from callfuse.asgi.review import Review
 from callfuse.asgi.safe_guard import SafeGuard
-from callfuse.asgi.slices import SLICE_BYTES, slices
+from callfuse.asgi.slices import SLICE_BYTES, TEXT_BYTES, slices
 from callfuse.asgi.stream import ClientStream
 from callfuse.asgi.types import Send
 from callfuse.guard.record import ExchangeRecord
@@ -118,7 +118,7 @@ class AnswerDelivery:
         if self.client.closed:
             return
         is_whole = guard.shape.stream is None
-        if not is_whole and len(chunk) > SLICE_BYTES and not guard.shows_text(chunk):
+        if not is_whole and len(chunk) > SLICE_BYTES and (len(chunk) > TEXT_BYTES or not guard.shows_text(chunk)):
             await self._take_slices(guard, chunk, final=final)
             return
         if is_whole and not (final or guard.buffered_bytes or self.client.has_said):

@@ -5,6 +5,8 @@ from typing import Final
 
 SLICE_BYTES: Final = 4096
 """About 10 ms of work at most, where every few bytes are a frame of their own; ordinary chunks are shorter."""
+TEXT_BYTES: Final = 128 * 1024
+"""A chunk of nothing but text is read at once up to this length: blank lines, the most frames, take 10 ms."""
 
 
 def slices(chunk: bytes) -> Iterator[bytes]:

@@ -29,6 +29,7 @@ from callfuse.wire.jsontext import NotJSON
 
 NO_LIMIT: Final = Room()
 FEW_FRAMES: Final = 6
+"""Fewer are read one by one: the network joins three or four."""
 MANY_CALLS: Final = 32
 """To judge more calls takes 10 ms or more."""
 
@@ -189,8 +190,8 @@ class Assembly:
         """Whether a chunk has no part of a call, no call came before, and its frames can be passed over at once."""
         codec = self.codec
         has_mark = codec.shows_call(chunk) or (codec.other_mark and codec.other_mark in chunk)
-        is_read = self.reader.calls or codec.is_stateful or has_mark
-        return not is_read and len(chunk) <= min(self._left, self.texts.room)
+        must_read = self.reader.calls or codec.is_stateful or has_mark
+        return not must_read and len(chunk) <= min(self._left, self.texts.room)
 
     def grows(self, chunk: bytes) -> bool:
         """Append a chunk that only adds pieces to a call, as most chunks do once a call has begun. Return False if the
