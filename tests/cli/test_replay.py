@@ -94,6 +94,18 @@ def test_settings_decide(log: str, tmp_path: Path) -> None:
         assert ended.stderr == "callfuse replay: tool_call_loop.enabled is false; replay runs as if it were true\n"
 
 
+def test_equal_answers_are_read_where_they_count(tmp_path: Path) -> None:
+    """They are read only where the settings have the kind."""
+    words = [{"role": "assistant", "content": "I can only transfer you."}, {"role": "user", "content": "Hello?"}]
+    name = tmp_path / "log.jsonl"
+    name.write_text(json.dumps({"messages": [{"role": "user", "content": "Cancel it."}, *words * 3]}))
+    config = tmp_path / "callfuse.yaml"
+    config.write_text("tool_call_loop: {detectors: {monologue: true}}")
+    ended = callfuse("replay", str(name), "--show", "1", "--config", str(config))
+    assert "monologue 3 of - (soft, from 3): warn" in ended.stdout
+    assert "monologue" not in callfuse("replay", str(name), "--show", "1").stdout
+
+
 def test_what_does_not_hold_is_said(log: str, tmp_path: Path) -> None:
     """Settings of models are left out: records do not tell the backend."""
     file = tmp_path / "callfuse.yaml"

@@ -1,4 +1,4 @@
-"""Text and reasoning of recorded answers that run away: found there, kept with the run, counted and reported."""
+"""Text and reasoning of recorded answers that run away, and answers that repeat: found, kept, counted and reported."""
 
 from pathlib import Path
 from typing import Any
@@ -96,3 +96,43 @@ def test_no_limit_lets_it_pass(tmp_path: Path) -> None:
     assert Scale(LoopSettings()).steps(run, warned=False)[-1].score < ALWAYS
     off = LoopSettings.model_validate({"detectors": {"runaway": False}})
     assert Scale(off).steps(run, warned=True)[-1].score < ALWAYS
+
+
+SAME = "I cannot find the file that you are asking for."
+REPEATS = LoopSettings.model_validate({"detectors": {"monologue": 3}})
+
+
+def told(times: int, text: str = SAME) -> list[dict[str, Any]]:
+    """The same answer again and again, whatever the user says."""
+    return [
+        one
+        for at in range(times)
+        for one in ({"role": "assistant", "content": text}, {"role": "user", "content": f"Try again, {at}."})
+    ]
+
+
+def test_equal_answers(tmp_path: Path) -> None:
+    """The same words for the third time and the fourth: before each next answer the model would have been warned."""
+    name = written(tmp_path / "log.jsonl", record(chat(SAME), *told(4), success=False))
+    replay = replayed(runs_in(name, words=True), REPEATS, RULES, keep_runs=True)
+    assert found(replay) == [("-", "warn", False)] * 2
+    assert [one.kinds for run in replay.runs for one in run.findings] == [("monologue",)] * 2
+    assert replayed(runs_in(name, words=True), LoopSettings(), RULES, keep_runs=True).runs == []
+
+
+def test_equal_answers_of_a_log(tmp_path: Path) -> None:
+    """Each request repeats the history, in which every answer counts once, in whatever order they were logged."""
+    log = [record(chat(SAME), *told(at)) for at in range(5)]
+    for records in (log, log[::-1]):
+        replay = replayed(
+            runs_in(written(tmp_path / "log.jsonl", *records), words=True), REPEATS, RULES, keep_runs=True
+        )
+        assert found(replay) == [("-", "warn", False)] * 2
+
+
+def test_tune_heeds_equal_answers(tmp_path: Path) -> None:
+    """A run in which the model would have been warned is acted on wherever the line is."""
+    [run] = runs_in(written(tmp_path / "one.jsonl", record(chat(), *DONE, *told(3))), words=True)
+    assert Scale(REPEATS).steps(run, warned=True)[-1].score == ALWAYS
+    assert Scale(REPEATS).steps(run, warned=False)[-1].score < ALWAYS
+    assert Scale(LoopSettings()).steps(run, warned=True)[-1].score < ALWAYS

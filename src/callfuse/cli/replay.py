@@ -52,7 +52,8 @@ def _run(files: Sequence[str], options: ReplayOptions) -> int:
         return fail("replay", f"cannot replay with these settings:\n{error}")
     except ValueError as error:
         return fail("replay", str(error))
-    reading = Reading(files, source=options.source)
+    words = bool(replay.settings.detectors.monologue)
+    reading = Reading(files, source=options.source, words=words)
     with progress(files, reading, "replaying") as step:
         for one in reading:
             replay.take(one)

@@ -73,7 +73,8 @@ def _run(files: Sequence[str], options: TuneOptions) -> int:
     if settings.models:
         what = "limits of single models cannot be tuned; remove them, and tune with the runs of one model at a time"
         return fail(COMMAND, f"tool_call_loop.models: {what}")
-    tuning, reading = Tuning(settings), Reading(files, source=options.source)
+    words = bool(settings.detectors.monologue)
+    tuning, reading = Tuning(settings), Reading(files, source=options.source, words=words)
     with progress(files, reading, "scoring") as step:
         for one in reading:
             tuning.take(one)

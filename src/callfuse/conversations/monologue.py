@@ -72,17 +72,24 @@ def _digest(words: list[str]) -> bytes:
     return blake2b(normalise(text, keep_numbers=True), digest_size=16).digest() if len(text) >= LEAST else b""
 
 
+def verdict_on(equal: EqualAnswers, settings: LoopSettings) -> Verdict | None:
+    """Return the verdict on a row of equal answers, by the settings alone; None if it is too short, or the kind off."""
+    limit = settings.limit_of(KIND)
+    if not 0 < limit <= equal.times:
+        return None
+    finding = Finding(KIND, NO_TOOL, equal.digest, equal.times, limit, settings.ttl_seconds, hard=False)
+    return decide_before(finding, capped(settings.ladder, finding, settings.detectors))
+
+
 def read_monologue(request: Request, settings: LoopSettings, judge: Callable[[Finding], Verdict]) -> ShownMonologue:
     """Return what the history of a request shows. `judge` returns the verdict on a finding in this exchange."""
-    limit, earlier = settings.limit_of(KIND), list[Edit]()
+    earlier = list[Edit]()
     for equal in equal_answers(request):
-        if equal.times < limit:
+        if (then := verdict_on(equal, settings)) is None:
             continue
-        finding = Finding(KIND, NO_TOOL, equal.digest, equal.times, limit, settings.ttl_seconds, hard=False)
-        then = decide_before(finding, capped(settings.ladder, finding, settings.detectors))
-        warning = request.append_to_user(equal.at, texts.warning(then.call, finding, settings, request.model))
+        warning = request.append_to_user(equal.at, texts.warning(then.call, then.finding, settings, request.model))
         if equal.is_pending:
-            verdict = judge(finding)
+            verdict = judge(then.finding)
             return ShownMonologue(verdict if warning or verdict.blocks else verdict.observed(), warning, earlier)
         earlier += warning if then.warns else ()
     return ShownMonologue(earlier=earlier) if earlier else NO_MONOLOGUE

@@ -20,7 +20,6 @@ class Monologue(RequestRule):
             3,
             "Answers in a row with the same words and without a call. Warns at most. Off by default.",
             on=False,
-            in_records=False,
         ),
         most="warn",
     )

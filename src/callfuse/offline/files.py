@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
+from callfuse.conversations.monologue import equal_answers
 from callfuse.offline.formats import FORMATS, format_of
 from callfuse.offline.formats.messages import is_message
 from callfuse.offline.joining import LIMIT_BYTES, Joining, beginnings, run_of
@@ -44,13 +45,17 @@ class Reading:
     """The runs of some files, one at a time and in the order of the files. Iterate it once.
 
     `names` are paths; `-` is standard input. `source` is the source of all runs; if empty, each run's is what the
-    record says, or else the name of the file. `limit_bytes` is how much JSON of unfinished conversations is kept
-    (see `offline/joining.py`). What cannot be read becomes a `Unreadable` among the runs; nothing is raised.
+    record says, or else the name of the file. `words`: equal answers in words are read, for `monologue`. `limit_bytes`
+    is how much JSON of unfinished conversations is kept (see `offline/joining.py`). What cannot be read becomes an
+    `Unreadable` among the runs; nothing is raised.
     """
 
-    def __init__(self, names: Sequence[str], *, source: str = "", limit_bytes: int = LIMIT_BYTES) -> None:
+    def __init__(
+        self, names: Sequence[str], *, source: str = "", words: bool = False, limit_bytes: int = LIMIT_BYTES
+    ) -> None:
         self._names = names
         self._source = source
+        self._words = words
         self._limit = limit_bytes
         self._raw: BinaryIO | None = None
         self._before = 0
@@ -103,6 +108,8 @@ class Reading:
                 run = replace(run, id=run.id or place, source=self._source or run.source or file)
                 self.records += 1
                 if isinstance(one, RecordedConversation):
+                    if self._words:
+                        run = replace(run, equal=tuple(equal_answers(one.request)))
                     # A verdict makes a record a run of its own, named or not.
                     session = one.label.session or (f"{place}/{self.records}" if run.success is not None else "")
                     yield from joining.take(run, beginnings(run, one.request, session), len(one.request.body))

@@ -11,7 +11,7 @@ complete. If it is continued after all, its calls count again.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
@@ -19,7 +19,7 @@ from typing import Final
 from callfuse.dialects.base import Request
 from callfuse.dialects.history import digest_of
 from callfuse.model import NOWHERE, PastCall, Round
-from callfuse.offline.runs import RecordedConversation, RecordedRun
+from callfuse.offline.runs import RecordedConversation, RecordedRun, UsedTokens
 
 LIMIT_BYTES: Final = 64 * 2**20
 """Bytes of JSON of unfinished conversations."""
@@ -74,7 +74,7 @@ class Joining:
 
 def run_of(conversation: RecordedConversation, *, most: int | None = None) -> RecordedRun:
     """Convert a conversation to a run: of its `most` newest rounds, counting messages of persons; None: of all."""
-    label, request, answer, texts = conversation
+    label, request, answer, texts, tokens = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
     for round_ in islice(request.rounds(), most):  # newest first
         if round_ is None:
@@ -84,7 +84,11 @@ def run_of(conversation: RecordedConversation, *, most: int | None = None) -> Re
     turns = [rounds[::-1] for rounds in reversed(turns) if rounds]
     names = {call.name for rounds in turns for round_ in rounds for call in round_.calls}
     known = frozenset(filter(request.declares, names)) if request.lists_tools else None
-    return RecordedRun(label.id, label.source, label.model or request.model, label.success, turns, known, texts)
+    run = RecordedRun(label.id, label.source, label.model or request.model, label.success, turns, known, texts)
+    if tokens is None:
+        return run
+    before = sum(map(len, turns)) - bool(answer)
+    return replace(run, used=(UsedTokens(before, bool(answer), tokens),))
 
 
 def beginnings(run: RecordedRun, request: Request, session: str) -> list[bytes]:

@@ -8,12 +8,15 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from callfuse.conversations.monologue import verdict_on
 from callfuse.detect import can_fire, hindsight_can_fire
 from callfuse.detect.runaway_call import RunawayCall
 from callfuse.guard.judge import Judge
 from callfuse.model import Finding, PastCall, Round, Timeline
+from callfuse.model.spent import NOTHING_SPENT, Spent
 from callfuse.offline.memory import NOTHING, KnownCall, VerdictMemory
 from callfuse.offline.runs import RecordedRun
+from callfuse.offline.spending import spent_before
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.ladder import Verdict
 from callfuse.policy.said import verdict_on_text
@@ -48,33 +51,44 @@ class Judged(NamedTuple):
 def judge_run(run: RecordedRun, settings: LoopSettings, memory: VerdictMemory | None = None) -> Iterator[Judged]:
     """Judge every call of a run, oldest first. A finding by results is attached to the last call of its round.
 
-    `memory`: what is known there is not judged again, and neither `suspect` nor `held` is set then.
+    `memory`: what is known there is not judged again, and neither `suspect` nor `held` is set then, nor is a budget
+    judged.
     """
+    spent = spent_before(run, settings.budget) if memory is None else None
     for turn, rounds in enumerate(run.turns):
         ignore_in_rounds(rounds, settings)
         recalled = NOTHING if memory is None else memory.recall(run, rounds, settings)
-        for at, found in enumerate(_judge_turn(run, settings, turn, recalled.rounds)):
+        before = [NOTHING_SPENT] * (len(rounds) + 1) if spent is None else spent[turn]
+        for at, found in enumerate(_judge_turn(run, settings, turn, recalled.rounds, before)):
             if memory is not None and at >= len(recalled.rounds):
                 memory.keep(recalled.digests[at], [_known(one, rounds[at]) for one in found])
             yield from found
 
 
 def judge_texts(run: RecordedRun, settings: LoopSettings) -> list[Judged]:
-    """What runs away in the run's answers and is not a call, each as a call `(text)`, `(reasoning)` or `(finish)`
-    behind all others."""
-    found = [one for one in run.texts if settings.enabled and settings.detectors.finds(RunawayCall.kind.name, one.part)]
+    """What is found in the run's answers and is not a call, each as a call `(text)`, `(reasoning)`, `(finish)` or `-`
+    (equal answers) behind all others."""
+    if not settings.enabled:
+        return []
+    found = [one for one in run.texts if settings.detectors.finds(RunawayCall.kind.name, one.part)]
     verdicts = [verdict_on_text(one.part, one.found, settings) for one in found]
+    verdicts += [verdict for equal in run.equal if (verdict := verdict_on(equal, settings)) is not None]
     turn = max(len(run.turns) - 1, 0)
     at = len(run.turns[-1]) if run.turns else 0
     return [Judged(turn, at + n, PastCall(one.call), one.finding, one) for n, one in enumerate(verdicts)]
 
 
 def _judge_turn(
-    run: RecordedRun, settings: LoopSettings, turn: int, known: Sequence[Sequence[KnownCall]]
+    run: RecordedRun,
+    settings: LoopSettings,
+    turn: int,
+    known: Sequence[Sequence[KnownCall]],
+    spent: Sequence[Spent],
 ) -> Iterator[list[Judged]]:
-    """Judge the rounds of a turn. `known`: what was found in the first ones."""
+    """Judge the rounds of a turn. `known`: what was found in the first ones; `spent`: what was spent before each, and
+    at the end."""
     rounds, begin = run.turns[turn], len(known)
-    whole = _timeline(run, rounds)
+    whole = _timeline(run, rounds, spent[-1])
     late: list[Verdict | None] = []
     if begin < len(rounds) and hindsight_can_fire(whole, settings):
         late = [*islice(Judge(whole, settings).hindsights(), len(rounds) - begin)][::-1]
@@ -83,7 +97,7 @@ def _judge_turn(
             yield _recalled(known[at], turn, at, round_)
             continue
         if can_fire(whole, settings, len(rounds) - at, round_):
-            found = _pending(Judge(_timeline(run, rounds[:at]), settings), turn, at, round_)
+            found = _pending(Judge(_timeline(run, rounds[:at], spent[at]), settings), turn, at, round_)
         else:
             found = [Judged(turn, at, past) for past in round_.calls]
         hindsight = late[at - begin] if late else None
@@ -135,6 +149,6 @@ def _differs(judge: Judge, past: PastCall) -> bool:
     return comparison.differs
 
 
-def _timeline(run: RecordedRun, rounds: Sequence[Round]) -> Timeline:
-    """The timeline of rounds of a turn, given oldest first."""
-    return Timeline(rounds[::-1], declares=run.known.__contains__ if run.known is not None else None)
+def _timeline(run: RecordedRun, rounds: Sequence[Round], spent: Spent) -> Timeline:
+    """The timeline of rounds of a turn, given oldest first. `spent`: what was spent then."""
+    return Timeline(rounds[::-1], declares=run.known.__contains__ if run.known is not None else None, spent=spent)

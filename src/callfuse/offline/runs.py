@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from callfuse.config.wording import format_value
+from callfuse.conversations.monologue import EqualAnswers
 from callfuse.dialects.base import Request
 from callfuse.guard.growing_texts import FoundText
 from callfuse.model import PastCall, Round, ToolCall
+from callfuse.model.spent import Tokens
 from callfuse.wire.jsontext import dumps
 
 CHARACTERS_A_TOKEN: Final = 4
@@ -16,13 +18,23 @@ CHARACTERS_A_TOKEN: Final = 4
 _SHOWN_KEYS: Final = 8
 
 
+class UsedTokens(NamedTuple):
+    """The tokens of a recorded answer. `rounds_before`: how many rounds its run has before it. `has_calls`: the answer
+    is itself a round."""
+
+    rounds_before: int
+    has_calls: bool
+    tokens: Tokens
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
     """One run of an agent, or the part of it in one history.
 
     `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
     its task; None if the record does not say. `known`: tools that were declared, at least those that it calls; None if
-    the record does not list all that were. `texts`: what runs away in recorded answers, and is not a call.
+    the record does not list all that were. `texts`: what runs away in recorded answers, and is not a call. `equal`:
+    equal answers in words, if they were read. `used`: the tokens of those answers whose records name them.
     """
 
     id: str
@@ -32,6 +44,8 @@ class RecordedRun:
     turns: list[list[Round]]
     known: frozenset[str] | None = None
     texts: tuple[FoundText, ...] = ()
+    equal: tuple[EqualAnswers, ...] = ()
+    used: tuple[UsedTokens, ...] = ()
 
     def calls(self) -> Iterator[PastCall]:
         """Every call, oldest first."""
@@ -44,7 +58,8 @@ class RecordedRun:
         known, then = self.known, earlier.known
         if known is not None:
             known |= then if then is not None else {call.name for call in earlier.calls()}
-        return replace(self, known=known, texts=earlier.texts + self.texts)
+        equal = max(self.equal, earlier.equal, key=len)
+        return replace(self, known=known, texts=earlier.texts + self.texts, equal=equal, used=earlier.used + self.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +94,14 @@ class RunLabel:
 
 
 class RecordedConversation(NamedTuple):
-    """A conversation, by one of its requests, and the answer if it is known: its calls, and what else runs away."""
+    """A conversation, by one of its requests, and the answer if it is known: its calls, what else runs away, and its
+    tokens."""
 
     label: RunLabel
     request: Request
     answer: tuple[ToolCall, ...] = ()
     texts: tuple[FoundText, ...] = ()
+    tokens: Tokens | None = None
 
 
 def label_of(record: dict[str, Any]) -> RunLabel:

@@ -35,12 +35,14 @@ from callfuse.detect.kind import Kind, SoftLimit
 from callfuse.detect.registry import KINDS
 from callfuse.detect.streak import COUNTED
 from callfuse.model import Finding, Round, Timeline, ToolCall
+from callfuse.model.spent import Spent
 from callfuse.offline.conformal import Trial, line, max_beyond, min_scores, trial
 from callfuse.offline.excerpts import short
 from callfuse.offline.feedback import Feedback, Raised
 from callfuse.offline.judging import judge_texts
 from callfuse.offline.replay import MAX_FAULTS
 from callfuse.offline.runs import RecordedRun, Unreadable
+from callfuse.offline.spending import spent_before
 from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.sections import LIMITS
 from callfuse.policy.settings import LoopSettings
@@ -143,10 +145,10 @@ class Scale:
         """
         steps: list[ScoreStep] = []
         calls = 0
-        for rounds in run.turns:
+        for rounds, spent in zip(run.turns, spent_before(run, self.base.budget), strict=True):
             ignore_in_rounds(rounds, self.base)
             for at, round_ in enumerate(rounds):
-                score = self._score(rounds, at, warned=warned)
+                score = self._score(rounds, at, spent[at], warned=warned)
                 if not steps or score > steps[-1].score:
                     steps.append(ScoreStep(score, calls))
                 calls += len(round_.calls)
@@ -155,9 +157,10 @@ class Scale:
             steps.append(ScoreStep(ALWAYS, calls))  # whatever the limits
         return steps
 
-    def _score(self, rounds: list[Round], at: int, *, warned: bool) -> Score:
-        """The lowest line at which nothing that counts would be found in a round."""
-        before, after = Timeline(_newest_first(rounds, at)), Timeline(_newest_first(rounds, at + 1))
+    def _score(self, rounds: list[Round], at: int, spent: Spent, *, warned: bool) -> Score:
+        """The lowest line at which nothing that counts would be found in a round. `spent`: what was spent before it."""
+        before = Timeline(_newest_first(rounds, at), spent=spent)
+        after = Timeline(_newest_first(rounds, at + 1))
         calls = [one.call for one in rounds[at].calls]
 
         def is_free(points: int) -> bool:
@@ -416,8 +419,8 @@ def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
         always = sum(score >= ALWAYS for score in source.good)
         raise CannotTuneError(
             f"{always:,} of {good:,} successful runs are acted on whatever the limits, because of settings "
-            "that tune does not change (per_tool, similarity_threshold, max_calls, max_calls_of_tool, "
-            "detectors.stagnation)"
+            "that tune does not change (per_tool, similarity_threshold, max_calls, max_calls_of_tool, budget, "
+            "detectors.stagnation, detectors.monologue)"
         )
     by_length = scale.by_length(line(sorted(source.good_calls), alpha))
     by_scale, trials = scale.settings(at), try_lines(source, alpha)

@@ -8,7 +8,8 @@ stores as `session_id`; so no id here says which records belong to one conversat
 from collections.abc import Iterator
 from typing import Any
 
-from callfuse.offline.formats.messages import answer_of, has_history, key_of, request_of, texts_of
+from callfuse.dialects.tokens import CHAT
+from callfuse.offline.formats.messages import answer_of, has_history, key_of, request_of, texts_of, tokens_of
 from callfuse.offline.runs import BadRecord, RecordedConversation, RunLabel, text_at
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
@@ -27,7 +28,8 @@ def read(record: Any, text: bytes) -> Iterator[RecordedConversation]:
     label = RunLabel(id_, model=text_at(record, "model"))
     body = _body(record)
     answer = _value(record.get("response"))
-    yield RecordedConversation(label, request_of(body, dumps(body)), answer_of(answer), texts_of(answer))
+    request, tokens = request_of(body, dumps(body)), tokens_of(answer) or CHAT.read([{"usage": record}])
+    yield RecordedConversation(label, request, answer_of(answer), texts_of(answer), tokens)
 
 
 def _payload(record: Any) -> Any:

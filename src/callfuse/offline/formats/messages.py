@@ -11,6 +11,7 @@ from callfuse.dialects import recognise_answer, recognise_request
 from callfuse.dialects.base import Request
 from callfuse.guard.growing_texts import FoundText, GrowingTexts
 from callfuse.model import ToolCall
+from callfuse.model.spent import Tokens
 from callfuse.offline.runs import BadRecord, RecordedConversation, label_of
 from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import dumps
@@ -33,7 +34,7 @@ def read(record: Any, text: bytes) -> Iterator[RecordedConversation]:
         text = dumps(body)
     label = label_of({"model": body.get("model")} | record)
     answer = record.get("response")
-    yield RecordedConversation(label, request_of(body, text), answer_of(answer), texts_of(answer))
+    yield RecordedConversation(label, request_of(body, text), answer_of(answer), texts_of(answer), tokens_of(answer))
 
 
 def is_message(value: Any) -> bool:
@@ -76,6 +77,12 @@ def texts_of(answer: Any) -> tuple[FoundText, ...]:
     texts.room = -1
     texts.read_frame(*found)
     return tuple(texts.take())
+
+
+def tokens_of(answer: Any) -> Tokens | None:
+    """The tokens that a whole answer names; None if it names none."""
+    found = recognise_answer(answer)
+    return found[0].counts.read([found[1]]) if found else None
 
 
 def _body_of(record: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ itself is left out. The messages become those of OpenAI chat completions, and th
 from collections.abc import Iterator
 from typing import Any, Final
 
+from callfuse.dialects.tokens import RESPONSES
 from callfuse.model import ToolCall
 from callfuse.offline.formats.messages import answer_of, request_of
 from callfuse.offline.runs import BadRecord, RecordedConversation, RunLabel, kind_of
@@ -19,6 +20,7 @@ INPUT: Final = "gen_ai.input.messages"
 OUTPUT: Final = "gen_ai.output.messages"
 SYSTEM: Final = "gen_ai.system_instructions"
 TOOLS: Final = "gen_ai.tool.definitions"
+USAGE: Final = "gen_ai.usage."
 
 _OTLP: Final = (
     ("resourceSpans", "scopeSpans", "spans"),
@@ -76,7 +78,9 @@ def _conversation(attributes: Payload, service: str, trace_id: str) -> RecordedC
     for message in _messages_at(attributes, INPUT):
         history += _as_chat(message)
     body = {"messages": history, "tools": _tools(attributes)}
-    return RecordedConversation(label, request_of(body, dumps(body)), _answer(attributes))
+    usage = {name.removeprefix(USAGE): value for name, value in attributes.items() if name.startswith(USAGE)}
+    tokens = RESPONSES.read([{"usage": usage}])
+    return RecordedConversation(label, request_of(body, dumps(body)), _answer(attributes), tokens=tokens)
 
 
 def _tools(attributes: Payload) -> list[Payload]:
