@@ -1,6 +1,7 @@
-"""The site on a narrow screen, in a real browser: no page is wider than it, and no command is cut off."""
+"""The site in a real browser: on a narrow screen nothing is cut off, and everybody can use every page."""
 
 import functools
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ import pytest
 
 from tests.docs.test_site import CONFIG, built, listed
 from tests.project.sources import PROJECT
-from tests.support.browser import PROGRAM, chromium
+from tests.support.axe import axe
+from tests.support.browser import PROGRAM, Browser, chromium
+from tests.support.examples import some
 
 NARROW = 400
 FIRST = ("Home", "Install", "Tutorial", "Start", "Tasks")
@@ -43,6 +46,13 @@ def hosted(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
+async def open_page(browser: Browser, url: str, page: str) -> None:
+    """Show a page of the site, once its scripts have run."""
+    await browser.go(f"{url}/{re.sub(r'(index|README)?[.]md$', '', page)}")
+    await browser.until("document.body && document.readyState === 'complete'")
+    await browser.run("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+
+
 @pytest.mark.timeout(300)
 async def test_nothing_is_cut_off(tmp_path: Path) -> None:
     """On the pages that come first; Python may be scrolled. Each picture is shown in one colour."""
@@ -54,11 +64,26 @@ async def test_nothing_is_cut_off(tmp_path: Path) -> None:
             for page in listed(entries):
                 for dark in (False, True):
                     await browser.look(NARROW, 900, dark=dark)
-                    await browser.go(f"{url}/{page.removesuffix('.md').removesuffix('index')}")
-                    await browser.until("document.body && document.readyState === 'complete'")
+                    await open_page(browser, url, page)
                     if found := await browser.run(f"JSON.stringify({TOO_WIDE})"):
                         wide[page] = found
             assert {page: found for page, found in wide.items() if found != "[]"} == {}
             await browser.go(f"{url}/")
             shown = "[...document.querySelectorAll('.md-content img')].filter(one => one.offsetWidth > 0).length"
             await browser.until(f"{shown} === 1")
+
+
+@pytest.mark.timeout(600)
+async def test_axe_finds_nothing(tmp_path: Path) -> None:
+    """On any page, in either colour; what scrolls can be reached with the keyboard."""
+    pages = [*listed(CONFIG["nav"])]
+    with hosted(built(tmp_path / "site", PROJECT / "docs")) as url:
+        async with chromium(tmp_path) as browser:
+            found = {}
+            for dark in (False, True):
+                await browser.look(900, 900, dark=dark)
+                for page in [pages[at] for at in some(range(len(pages)), 12, 6 * dark)]:
+                    await open_page(browser, url, page)
+                    if rules := await axe(browser):
+                        found[page, dark] = rules
+            assert found == {}
