@@ -46,10 +46,15 @@ def hosted(folder: Path) -> Iterator[str]:
         server.shutdown()
 
 
-async def open_page(browser: Browser, url: str, page: str) -> None:
-    """Show a page of the site, once its scripts have run."""
+async def open_page(browser: Browser, url: str, page: str, width: int, *, dark: bool) -> None:
+    """Show a page of the site in the colours that the screen asks for, once its scripts have run."""
+    await browser.look(width, 900, dark=dark)
     await browser.go(f"{url}/{re.sub(r'(index|README)?[.]md$', '', page)}")
-    await browser.until("document.body && document.readyState === 'complete'")
+    scheme = "slate" if dark else "default"
+    if await browser.run("document.body.dataset.mdColorScheme") != scheme:  # the page remembers the colours before
+        await browser.run("localStorage.clear()")
+        await browser.go(await browser.run("location.href"))
+    assert await browser.run("document.body.dataset.mdColorScheme") == scheme
     await browser.run("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
 
 
@@ -63,8 +68,7 @@ async def test_nothing_is_cut_off(tmp_path: Path) -> None:
             wide = {}
             for page in listed(entries):
                 for dark in (False, True):
-                    await browser.look(NARROW, 900, dark=dark)
-                    await open_page(browser, url, page)
+                    await open_page(browser, url, page, NARROW, dark=dark)
                     if found := await browser.run(f"JSON.stringify({TOO_WIDE})"):
                         wide[page] = found
             assert {page: found for page, found in wide.items() if found != "[]"} == {}
@@ -81,9 +85,8 @@ async def test_axe_finds_nothing(tmp_path: Path) -> None:
         async with chromium(tmp_path) as browser:
             found = {}
             for dark in (False, True):
-                await browser.look(900, 900, dark=dark)
                 for page in [pages[at] for at in some(range(len(pages)), 12, 6 * dark)]:
-                    await open_page(browser, url, page)
+                    await open_page(browser, url, page, 900, dark=dark)
                     if rules := await axe(browser):
                         found[page, dark] = rules
             assert found == {}
