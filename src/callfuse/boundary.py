@@ -7,14 +7,14 @@
 
 Only `Exception` is caught; cancellation, KeyboardInterrupt and SystemExit pass. The traceback is dropped, because its
 frames would keep bodies and buffers alive as long as the error; `Boundary(keep_traceback=True)` keeps it, for errors
-that are logged with it or raised again. `TaskBoundary` is the wider one around a callback.
+that are logged with it or raised again. `TaskBoundary` catches more, and is for callbacks.
 """
 
 from types import TracebackType
 from typing import Final, Self
 
 FOR_THE_HOST: Final = (KeyboardInterrupt, SystemExit)
-"""What always passes: it ends the host."""
+"""Exceptions that always pass, because they end the host process."""
 
 
 class Boundary:
@@ -44,16 +44,16 @@ class Boundary:
         if self.error is None:
             return ""
         message = "(it cannot be printed)"
-        with Boundary():  # what a message quotes may be nested too deep to be printed
+        with Boundary():  # a value in the message may be nested too deep to be printed
             message = str(self.error)
         return f"{type(self.error).__name__}: {message}"
 
 
 class TaskBoundary:
-    """Catches all that the code of others raises in a task of its own, also what is no `Exception`: a test framework's
-    `fail`, a time-out of gevent, GeneratorExit, a group of errors. `error` is then that, with its traceback.
+    """Catches what a callback in its own task raises, even if it is no `Exception`: a test framework's `fail`, a
+    time-out of gevent, GeneratorExit, an exception group. `error` is then the caught exception, with its traceback.
 
-    A cancellation of the task passes (`cancelled`: the event loop's class of it), and so does what ends the host.
+    A cancellation of the task passes (`cancelled`: the event loop's exception class), and so does `FOR_THE_HOST`.
     """
 
     __slots__ = ("_passes", "error")

@@ -2,14 +2,14 @@
 
     CallFuseError
       ConfigError        a setting is unknown, does not parse or is out of range; raised at start only
-      ToolLoopError      a looping call of an in-process agent was blocked, and raising was asked for (`inprocess`)
+      ToolLoopError      a looping call of an in-process agent was blocked, and `on_block` is `raise` (`inprocess`)
 
-On the wire callfuse raises nothing: it fails open, logs and counts.
+For HTTP traffic callfuse raises nothing: it fails open, logs and counts.
 """
 
 
 def install_hint(extra: str) -> str:
-    """How to install an extra of callfuse, for the end of a message: by name, or from a checkout of its source."""
+    """Return how to install an extra, as the end of a message: by name, or from a checkout of the source."""
     return f'pip install "callfuse[{extra}]", or in a checkout of callfuse: pip install ".[{extra}]"'
 
 

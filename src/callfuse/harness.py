@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Final
 
 MARKER: Final = "[callfuse]"
-"""The beginning of every text that callfuse writes into a conversation, by which it is recognised later."""
+"""Every text that callfuse writes into a conversation begins with this, and is recognised by it later."""
 
 OWN_KEY: Final = "callfuse"
-"""The key that callfuse adds to a result that is an object, to hold a text."""
+"""The key under which callfuse adds a text to a result that is a JSON object."""
 
 _OWN_TEXT: Final = re.compile(r"(?:\A|\n\n)\[callfuse\].*", re.DOTALL)
-"""A text that callfuse has added to a result, up to the end."""
+"""Matches a text that callfuse has added to a result, up to the end of the result."""
 
 # User messages.
 
@@ -24,14 +24,14 @@ _REMINDER_TAGS: Final = ("system-reminder", "environment_details")
 _REMINDERS: Final = {f"</{tag}>": f"<{tag}>" for tag in _REMINDER_TAGS}
 """The tags around reminders: closing tag to opening tag."""
 _RETRIES: Final = (
-    "Validation feedback:\n",  # pydantic-ai; from 2.68 on the next two
+    "Validation feedback:\n",  # pydantic-ai; since 2.68 the next two
     "Your previous response failed the application's validation (this is automated feedback",
     "<pyai:validation_errors>",
     "You have stopped calling tools without finishing",  # Gemini CLI's sub-agents, and the next two
     "[System: You previously returned an empty response",
     "[The previous response was interrupted before it completed.]",
 )
-"""Beginnings of automatic retries: the harness has found no usable answer, and asks the model again."""
+"""Beginnings of automatic retries: the harness found no usable answer and asks the model again."""
 _RETRY_OF_MINI: Final = re.compile(r"Tool call error:\s*<error>\s*No tool calls found in the response")
 """The retry of mini-swe-agent, whose templates differ in white space."""
 _SUMMARIES: Final = (
@@ -42,14 +42,14 @@ _SUMMARIES: Final = (
 )
 """Beginnings of summaries: the harness has compacted its history, and continues from there."""
 _BEGINNING: Final = 512
-"""Bytes of a text in which its first words stand."""
+"""How many bytes of a text are read to recognise its first words."""
 _GO_ON: Final = "Continue if you have next steps"
-"""The beginning of what OpenCode says behind a summary that the model has written: the same each time."""
+"""OpenCode always writes this text after a summary by the model; this is its beginning."""
 _AUTOMATIC: Final = (MARKER, *_REMINDERS.values(), *_RETRIES)
 _REPORT: Final = re.compile(r"\[[\w-]+(?: for .*)?\] Result:")
-"""Cline and Roo, whose models call tools in plain text, report a result as a user text that begins so."""
+"""The beginning of a tool's result in a user text, by Cline and Roo, whose models call tools in plain text."""
 _TAG: Final = re.compile(r"<(/?)([A-Za-z_][\w:.-]*+)")
-"""The beginning of a tag around an element that a harness puts into a text of the user, whatever its name."""
+"""The beginning of a tag of any name: harnesses put elements into the user's texts."""
 
 
 def is_automatic(text: str) -> bool:
@@ -64,30 +64,30 @@ _NUDGES: Final = re.compile(
     r"|(?:this is |current |you are (?:at|on) )?(?:iteration|step|turn)\W{1,3}\d{1,9}(?: ?(?:/|of) ?\d{1,9})?",
     re.IGNORECASE,
 )
-"""What harnesses say to a model that has got its results, each a whole text except for marks around it."""
+"""What harnesses write after results to make the model continue: whole texts, without the `_MARKS` around them."""
 _MARKS: Final = " \t\r\n.!:;*_#=~()[]-"
 
 
 def is_nudge(text: str, *, shows: bool) -> bool:
-    """Whether a text in a user message behind results only asks to continue or counts steps, or is the caption of the
-    screenshot that the message `shows`."""
+    """Whether a text in a user message after results only asks to continue, counts steps, or is the caption of a
+    screenshot. `shows`: the message contains media."""
     if len(text) > _LONGEST_NUDGE:
         return False
     return _NUDGES.fullmatch(text.strip(_MARKS)) is not None or (shows and "screen" in text.lower())
 
 
 def is_summary(text: str) -> bool:
-    """Whether a text in a user message is the summary of the history that a harness has put it in place of."""
+    """Whether a text in a user message is a harness's summary, which replaces the history."""
     return text.lstrip().startswith(_SUMMARIES)
 
 
 def begins_summary(text: bytes) -> bool:
-    """As `is_summary`, of a text in UTF-8."""
+    """Whether a text in UTF-8 is a harness's summary, as in `is_summary`."""
     return is_summary(text[:_BEGINNING].decode("utf-8", "replace"))
 
 
 def is_word_behind_summary(text: str) -> bool:
-    """Whether a text in a user message is what a harness says behind the summary that the model has written."""
+    """Whether a text in a user message is what a harness writes after a summary by the model."""
     return text.lstrip().startswith(_GO_ON)
 
 
@@ -97,18 +97,18 @@ def is_tool_report(text: str) -> bool:
 
 
 def has_own_words(text: str) -> bool:
-    """Whether an automatic text is more than a reminder: then its whole message is callfuse's or a harness's."""
+    """Whether a text is automatic and more than a reminder; callfuse or a harness wrote its whole message then."""
     return is_automatic(text) and not text.lstrip().startswith(tuple(_REMINDERS.values()))
 
 
 def typed_starts(texts: Sequence[str]) -> list[int | None]:
-    """Where the words of a person begin in each text of one user message, None where nobody can tell.
+    """Return where a person's words begin in each text of one user message; None where that is unknown.
 
-    They begin behind the elements that a text begins with, and these are left at the last closing tag, because a file
-    or a page in one of them may close it itself. Nothing before the last element of the message is a person's, whether
-    that element reaches over several texts or fills one. Where one is not closed, nobody knows where it ends; where one
-    is closed that nothing in this message has opened, its beginning was cut off, and nothing in the message is known to
-    be typed. Texts without a tag that stand before all else are a person's, where only whole reminders follow.
+    They begin after the elements at the beginning of a text. The last closing tag ends the elements, because a file or
+    a page inside an element may contain the same tag. Nothing before the last element of the message was typed, whether
+    that element spans several texts or fills one. If an element is not closed, its end is unknown. If a closing tag has
+    no opening tag in the message, the beginning was cut off, and nothing in the message is known to be typed. Texts
+    without tags at the start of the message were typed if only whole reminders follow.
     """
     first = next((at for at, text in enumerate(texts) if "<" in text), len(texts))
     if all(map(_is_whole_reminder, texts[first:])):
@@ -117,12 +117,12 @@ def typed_starts(texts: Sequence[str]) -> list[int | None]:
 
 
 def _starts_behind_elements(texts: Sequence[str]) -> list[int | None]:
-    """As `typed_starts`, of any texts: nothing before the last element is typed."""
+    """Return `typed_starts` of any texts: nothing before the last element was typed."""
     starts: list[int | None] = []
-    inside = 0  # so many texts stand before the end of an element, or in it
+    inside = 0  # the number of texts up to the end of the last element
     elements = _Elements()
     for text in texts:
-        if not elements.opened and _is_whole_reminder(text):  # one text of a harness, so nothing in it reaches out
+        if not elements.opened and _is_whole_reminder(text):  # its tags open and close nothing in other texts
             inside = len(starts)
             starts.append(text.rfind(">") + 1)
             continue
@@ -142,10 +142,10 @@ def _starts_behind_elements(texts: Sequence[str]) -> list[int | None]:
 
 
 class _Elements:
-    """The elements of a message, as they are opened and closed by one text after the other.
+    """Tracks which elements of a message are open, text by text.
 
-    `opened`: names that are open. `are_cut`: one was closed that nothing has opened. `reach_back`: the last text has
-    closed one of an earlier text.
+    `opened`: the names of open elements. `are_cut`: a closing tag had no opening tag. `reach_back`: the last text
+    closed an element that an earlier text opened.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class _Elements:
         self._opened_by: dict[str, int] = {}
 
     def read(self, text: str) -> re.Match[str] | None:
-        """Read the tags of the next text; returns its last closing one."""
+        """Read the tags of the next text; return its last closing tag."""
         self._count += 1
         self.reach_back = False
         last: re.Match[str] | None = None
@@ -206,7 +206,7 @@ def _reminders_start(text: str) -> int:
 _RUN_IDS: Final = tuple(
     (hint, re.compile(pattern, re.MULTILINE))
     for hint, pattern in (
-        # Gemini CLI and qwen-code, below the output; as a text of its own, or in an object that has it.
+        # Gemini CLI and qwen-code, below the output; in plain text, or in an object.
         (b"Process Group PGID: ", rb"((?:^|\")Process Group PGID: )[0-9]++"),
         (b"Background PIDs: ", rb"((?:^|\")Background PIDs: )[0-9]++(?:, [0-9]++)*+"),
         # GitHub Copilot CLI: completed with exit code 0; started in background; still running after 30 seconds.
@@ -215,15 +215,15 @@ _RUN_IDS: Final = tuple(
         (b"with session ID ", rb"(^Process running with session ID )[0-9]++"),
         # Claude Code, and where it writes the output: /tmp/claude-501/.../tasks/b20hid1oz.output
         (b" with ID: ", rb"(^Command (?:running in|exceeded|was manually)[^\n]{0,120}? with ID: )[\w-]++"),
-        (b".output", rb"((?:[/\\]t|\t)asks[/\\]{1,2})\w{1,64}(?=\.output\b)"),  # `\t`: a tab by then
+        (b".output", rb"((?:[/\\]t|\t)asks[/\\]{1,2})\w{1,64}(?=\.output\b)"),  # `\t`: already a tab
     )
 )
-"""Numbers and ids that a harness makes anew for each call and writes into its result, each with a text that is looked
-for first. A number that the tool itself has written is none of them: where it moves, it is progress."""
+"""Numbers and ids that a harness creates for each call and writes into its result; each with a text that is searched
+first, which is faster. Numbers that the tool itself writes are not included: if they change, that is progress."""
 
 
 def strip_run_ids(raw: bytes) -> bytes:
-    """Put `0` for what a harness has numbered in a result, line by line."""
+    """Replace a harness's numbers and ids in a result by `0`, line by line."""
     for hint, pattern in _RUN_IDS:
         if hint in raw:
             raw = pattern.sub(rb"\g<1>0", raw)
@@ -244,11 +244,11 @@ _PERSONS_NO: Final = re.compile(
     r")",
     re.IGNORECASE,
 )
-"""What harnesses put for the result of a call that a person did not let run."""
+"""What harnesses write in place of a result if a person refused the call."""
 
 
 def is_persons_no(text: str) -> bool:
-    """Whether a text in place of a result says that a person did not let the call run."""
+    """Whether a text in place of a result says that a person refused the call."""
     return _PERSONS_NO.match(text) is not None
 
 
@@ -263,7 +263,7 @@ _WRAPPERS: Final = ("untrusted_context", "tool_use_error")
 
 
 def strip_wrapping(text: str) -> str:
-    """Remove from a result what a harness wraps around it, to be quoted; a state that is not success stays."""
+    """Remove what a harness wraps around a result, so that it can be quoted; a state other than success stays."""
     text = text.strip()
     if head := _CODEX_HEAD.match(text):
         state = head["state"] or ""
@@ -279,7 +279,7 @@ def strip_wrapping(text: str) -> str:
 # all are one short phrase in brackets that says what is gone: "[Old tool result content cleared]" (Claude Code,
 # opencode, OpenClaw, Qwen Code), "[cleared]" (LangChain), "[Output removed to save context - ...]" (opencode),
 # "[[NOTE] This file read has been removed to save space ...]" (Cline), or, by age, "Old environment output: (12 lines
-# omitted)" (SWE-agent). The others are a table.
+# omitted)" (SWE-agent). `_OTHERS` lists the rest.
 
 _LONGEST: Final = 400
 """Characters; a longer text is a result, whatever it says."""
@@ -297,7 +297,7 @@ _WORD = re.compile(r"[a-z]+")
 _MAY_BEGIN = re.compile(rf"[\[(<]|[^a-z]*(?:{'|'.join(sorted(_OLD))})", re.IGNORECASE)
 """Cheap first check: most results do not begin like a placeholder."""
 _PHRASE_WORDS: Final = 14
-"""Words in which the phrase says what is gone; reasons may follow them."""
+"""How many words of the phrase are read: they say what is gone, and reasons may follow."""
 
 _WITH_PREVIEW: Final = ("[Trimmed", "<tool_output_masked>")
 """Beginnings of placeholders that quote a little of the result: OpenAI Agents, Gemini CLI."""
@@ -311,7 +311,7 @@ _OTHERS = re.compile(
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether the text of a result is a placeholder, whose client has removed the result."""
+    """Whether the text of a result is a placeholder, because the client has removed the result."""
     if text.startswith(_WITH_PREVIEW):
         return True
     if len(text) > _LONGEST:

@@ -1,8 +1,8 @@
-"""The one way to remember a function's results for texts that others write, within a bound in bytes.
+"""Memoize functions of texts that clients and vendors write, within a bound in bytes.
 
 `functools.lru_cache` bounds how many results it keeps, not how long their keys are: a thousand names of 400 kB each
-are 400 MB. A `remembered` function keeps a result only where its texts are short together, so that its entries times
-that length bound what it keeps. A longer call is worked out anew each time.
+are 400 MB. A `remembered` function keeps a result only if its texts have at most a given length in total. The number of
+entries times this length bounds the memory. For longer texts the result is computed on every call.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _TEXTS: Final = (str, bytes)
 
 
 class Bound(NamedTuple):
-    """What a remembered function keeps at most: so many entries, whose texts have so many characters together."""
+    """The most that a remembered function keeps: the number of entries, and the characters of each entry's texts."""
 
     entries: int
     longest: int
@@ -36,8 +36,8 @@ BOUNDS: Final[dict[str, Bound]] = {}
 def remembered(*, entries: int, longest: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function remember its last `entries` results for positional arguments of at most `longest` characters.
 
-    Texts and bytes count. Other arguments must be bounded by themselves: flags, settings of the operator. A result must
-    not be much longer than the texts that it is made of, because it is kept, too.
+    Only `str` and `bytes` arguments count. Other arguments must be bounded by themselves, such as flags or the
+    operator's settings. A result must not be much longer than its texts, because it is kept, too.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -45,7 +45,7 @@ def remembered(*, entries: int, longest: int) -> Callable[[Callable[P, R]], Call
         keep: Any = lru_cache(maxsize=entries)(function)
         BOUNDS[f"{function.__module__}.{function.__qualname__}"] = Bound(entries, longest)
 
-        def of_one(text: Any) -> Any:  # most have one argument, and this takes half the time
+        def of_one(text: Any) -> Any:  # most functions have one argument; this takes half the time
             return keep(text) if len(text) <= longest else anew(text)
 
         def of_several(*key: Any, **named: Any) -> Any:

@@ -1,12 +1,12 @@
 """The `Format` of AWS event streams (`application/vnd.amazon.eventstream`), as Bedrock sends them.
 
 A frame is one message: its length and that of its headers, a CRC of these two, the headers (name, type, value), the
-payload, and a CRC of all before it. Numbers are big-endian, CRCs are those of zlib. The length tells where a message
-ends, so that one with a broken length or CRC ends the framing; the SDKs raise there.
+payload, and a CRC of all before it. Numbers are big-endian, CRCs are those of zlib. Only the length says where a
+message ends, so a broken length or CRC ends the framing; the SDKs raise an error there.
 https://docs.aws.amazon.com/transcribe/latest/dg/event-stream.html
 
-`AWS_EVENTS` reads events whose payload is a JSON object: that of a frame has the event's type as its only key.
-`AWS_CHUNKS` reads `chunk` events that carry a JSON object of some other format in base64.
+`AWS_EVENTS` reads events whose content is a JSON object; a frame's payload is `{type: object}`.
+`AWS_CHUNKS` reads `chunk` events that carry a JSON object of another vendor format in base64.
 """
 
 from binascii import Error as NotBase64
@@ -31,8 +31,8 @@ _MOST_HEADERS: Final = 128 * 1024
 _MOST_PAYLOAD: Final = 24 * 1024 * 1024
 """The most bytes of headers and of a payload that botocore accepts."""
 _MOST_CARRIED: Final = 4 * 1024 * 1024
-"""The most bytes of a payload whose content is read. To unpack and parse as many takes 50 ms; Bedrock's chunks have
-some hundred bytes."""
+"""The most bytes of a payload whose content is read. Unpacking and parsing that many takes 50 ms; Bedrock's chunks have
+a few hundred bytes."""
 _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Bytes of a header's value, by its type; types 6 (bytes) and 7 (text) have their length in front."""
 _SHORT: Final = 128
@@ -107,7 +107,7 @@ class AWSEventFramer:
         if there - begin < _PRELUDE.size:
             return 0
         size = _size_at(self._buffer, begin)
-        if not size:  # a frame of its own, so that its size does not depend on the chunk
+        if not size:  # the broken prelude is one frame, however the stream is chunked
             self.broken, size = True, _PRELUDE.size
         return begin + size if begin + size <= there else 0
 

@@ -1,20 +1,20 @@
 """Edits the frames of one stream. A frame that differs from the frame before only in its values is edited without a
 walk through its JSON.
 
-A model's answer is one envelope sent many times: of its frames only a piece of text differs, and the edits that make
-one fit into another stream replace the same values in each. `FrameEditor` looks for those values once. Then a frame
-with the same bytes around them, and around what differs, has them at the same places:
+The frames of an answer differ only in a piece of text; the envelope around it is the same. The edits that fit a frame
+into another stream replace the same values each time. `FrameEditor` finds those values once. A later frame with the
+same bytes around them, and around the text that differs, has them at the same places:
 
 1. A JSON text is literals (brackets, commas, colons, white space) between tokens (strings, numbers, words). Two texts
-   with equal literals and equal keys have the same structure: each path leads to the token of the same place.
-2. So of two frames with equal literals, whose keys are equal and whose edits have equal paths, the second has its
-   values where the first has them. The tokens that differ, and those that the edits replace, are the places to skip;
-   all other bytes between them must be equal in later frames.
-3. A later frame is matched from left to right. Where its bytes up to a place are equal, it is read like the first, so
-   that one token begins at that place, and ends where the pattern of a token ends. An edit may replace an object or a
-   list, too: within it, as around it, only the tokens that differ are skipped.
+   with equal literals and equal keys have the same structure: a path leads to the token with the same number.
+2. So if two frames have equal literals and keys, and their edits have equal paths, the edited values are at the same
+   places in both. The tokens that differ, and those that the edits replace, are skipped in later frames; all other
+   bytes must be equal.
+3. A later frame is matched from left to right. If its bytes up to a place are equal, a token begins at that place, and
+   ends where the pattern of a token ends. An edit may also replace an object or a list: inside it, too, only the tokens
+   that differ are skipped.
 
-Whatever does not fit goes the slow way: other paths, a removed or an added member.
+All else takes the slow path: other paths, a removed or an added member.
 """
 
 import re
@@ -28,13 +28,13 @@ from callfuse.wire.jsontext import Edit, apply, replaced_spans
 _TOKEN: Final = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s,:\[\]{}"]++)', re.DOTALL)
 """A string, or another value that is neither an object nor a list. As a group, so that `split` keeps it."""
 _KEPT: Final = -1
-"""Stands in place of an edit's number: the value stays."""
+"""Used in place of an edit's number: the value stays."""
 _TOKEN_ONLY: Final[Sequence[bytes]] = ()
-"""Stands in place of a value's literals: the value is a single token."""
+"""Used in place of a value's literals: the value is a single token."""
 _LONGEST: Final = 4096
 """The most bytes of a text that is compared with the next one; a piece of an answer is far shorter."""
 _TRIES: Final = 8
-"""How many texts in a row are compared in vain. Then only two neighbours of each `_PERIOD` are compared."""
+"""After so many comparisons in a row without success, only two neighbours of each `_PERIOD` texts are compared."""
 _PERIOD: Final = 16
 
 
@@ -42,10 +42,10 @@ class FrameEditor:
     """Edits the frames of one stream of this format.
 
     `_tokens`: the last text that was walked through, as literals (even places) and tokens (odd ones). `_paths`: the
-    paths of its edits. `_varying`: the places of tokens that have differed. `_steps`: what a frame must hold to be
-    edited without a walk, in order: a text; the literals of the value behind it, with a token between each two; and the
-    number of the edit that replaces this value, or `_KEPT`. `_tail`: the text behind the last step. `_walks`: how many
-    texts in a row were walked through.
+    paths of its edits. `_varying`: the places of tokens that have differed. `_steps`: what a frame must contain to be
+    edited without a walk, in order. A step is a text; the literals of the value after it, with a token between each
+    two; and the number of the edit that replaces this value, or `_KEPT`. `_tail`: the text after the last step.
+    `_walks`: how many texts in a row were walked through.
     """
 
     __slots__ = ("_format", "_paths", "_steps", "_tail", "_tokens", "_varying", "_walks")
@@ -103,7 +103,7 @@ class FrameEditor:
         return b"".join(pieces)
 
     def _learn(self, text: bytes, edits: Sequence[Edit], paths: list[object]) -> None:
-        """Compare a text with the text before, and work out what the next text must hold."""
+        """Compare a text with the text before, and compute what the next text must contain."""
         before, known = self._tokens, self._paths
         self._steps = []
         self._paths = paths

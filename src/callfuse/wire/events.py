@@ -23,8 +23,8 @@ class Events:
         return sse.SSEFramer()
 
     def payload(self, frame: bytes) -> Payload | None:
-        """Parse the data of an event; return None for comments and for `[DONE]`. Raises NotJSON if the data are no JSON
-        object, or have too many values."""
+        """Parse the data of an event; return None for comments and for `[DONE]`. Raises NotJSON if the data are not a
+        JSON object, or have too many values."""
         if len(frame) > MOST_VALUES and has_too_many_values(frame):
             raise NotJSON("too many values")
         begins = frame[:7]  # nearly every vendor sends one of these two shapes, which need no splitting into lines
@@ -64,8 +64,8 @@ def typed_event(payload: Payload) -> bytes:
 def _start_of_text(frame: bytes) -> int:
     """Return where the JSON text begins in an event that `payload` reads without splitting into lines; else 0.
 
-    It is one line of data, at most behind the event's name; or a JSON text with line ends between its tokens, which
-    split the event for those who read by the standard, and which `with_text` therefore makes blanks.
+    The text is one line of data, possibly after the event's name; or it is JSON with line ends between its tokens. For
+    a reader by the standard, these line ends split the event, so `with_text` replaces them with blanks.
     """
     start = frame.find(b"\n") + 1 if frame.startswith(b"event: ") else 0
     if not frame.startswith(b"data: {", start):

@@ -17,7 +17,7 @@ class Framer(Protocol):
 
     @property
     def broken(self) -> bool:
-        """Whether the framing has been lost: the last frame returned, and all bytes after it, are no frames."""
+        """Whether the framing has been lost: the last frame returned, and all bytes after it, are not real frames."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk, and return the frames that it completes."""

@@ -174,7 +174,7 @@ class JSONArrayFramer:
             found = buffer.find(_ELEMENT_END, max(self._begin, self._position - 1))
             if found >= 0:
                 return found + len(_ELEMENT_END)
-            self._position = len(buffer)  # braces that do not match would end it where the chunk ends first
+            self._position = len(buffer)  # counting unbalanced braces would depend on the chunks
             return 0
         position = self._position
         while True:

@@ -29,8 +29,8 @@ _LETTER_ESCAPED = re.compile(rb"\\u00[4-7]")
 BACKSLASH: Final = 0x5C
 """Without this byte a JSON text has no escape: a fast test before `may_hide_letters`."""
 _MOST_DIGITS: Final = 500
-"""Of an integer that is read. To read one takes time quadratic in its digits: 4,000 take 65 us, in which nothing else
-runs, so that a long body of them would stop everybody for a second."""
+"""The most digits of an integer that is read. Reading takes time quadratic in the digits: 65 us for 4,000. Nothing else
+runs meanwhile, so a long body of such integers would block the event loop for a second."""
 
 
 class NotJSON(ValueError):
@@ -39,7 +39,7 @@ class NotJSON(ValueError):
 
 class UnreadableJSON(NotJSON):
     """Raised for text that callfuse does not read but that some client may read: nested too deep, an integer too long,
-    too many values, or bytes that are no UTF-8."""
+    too many values, or bytes that are not UTF-8."""
 
 
 class NotFramed(NotJSON):
@@ -196,8 +196,8 @@ def spans(text: bytes, start: int = 0) -> Iterator[Member]:
 
 
 def apply(text: bytes, edits: Iterable[Edit]) -> bytes:
-    """Apply all edits in one pass. Raises KeyError if a step before the last is missing, or if the value before the
-    last step is neither an object nor an array as the step needs."""
+    """Apply all edits in one pass. Raises KeyError if a step before the last is missing, or if the last step is a key
+    and its container is not an object, or an index and it is not an array."""
     tree = _tree(edits)
     if not tree:
         return text

@@ -1,7 +1,7 @@
 """The `Format` of newline-delimited JSON, as Ollama streams it.
 
-A frame is a line with its line feed; a carriage return before it belongs to the line. JSON text holds no raw line feed,
-so no other character ends a frame. A blank line has no payload.
+A frame is a line with its line feed; a carriage return before it belongs to the line. Only a line feed ends a frame,
+because JSON on one line contains none. A blank line has no payload.
 """
 
 from typing import Final

@@ -1,14 +1,14 @@
-"""Parses a JSON text that repeats an earlier text, with elements added to one of its lists, by parsing only these.
+"""Parses a JSON text that repeats an earlier text and adds elements to one of its lists: only these are parsed.
 
 Agents send their whole conversation again with each request: the same bytes, a few more messages, the same bytes.
 
-A place is a position directly behind an element of the list. It is proven, not guessed: with a mark as one more
-element there, the text is still JSON, and the parser finds the mark in the list that counts, whatever strings, nested
-lists and equal keys the text has. (So nobody who writes the text may know the mark.) Valid JSON stays valid with other
-elements at a place, and the parser finds them in that list. What stands between a place and the known rest consists of
-such elements if it makes a list with `[0` before it and `]` behind it.
+A place is a position directly after an element of the list. It is proven, not guessed: with a mark inserted there as
+one more element, the text is still JSON, and the parser finds the mark in the right list, whatever strings, nested
+lists and equal keys the text has. (So the author of the text must not know the mark.) If other elements are inserted at
+a place, the JSON stays valid, and the parser finds them in that list. The bytes between a place and the known rest are
+such elements if they parse as a list with `[0` before and `]` after them.
 
-All here is a function of the bytes: it returns what the parser would for the whole text, or None.
+Results depend only on the bytes: they are what the parser returns for the whole text, or None.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ import orjson
 from callfuse.wire.values import MOST_VALUES, separators
 
 BYTES_A_VALUE: Final = 100
-"""What a parsed value takes beside its text, about: a short string 50, an object 200."""
+"""About how many bytes a parsed value takes beside its text: a short string 50, an object 200."""
 LAST_PLACES: Final = 4
-"""Places at the end of a text that are kept at least. Claude Code marks its two newest messages for the vendor's cache,
-and takes the marks off those before: a text repeats its predecessor up to the third place from its end."""
+"""How many places at the end of a text are kept at least. Claude Code marks its two newest messages for the vendor's
+cache and removes the marks from older ones: a text equals its predecessor up to the third place from its end."""
 MOST_PARTS: Final = 32
-"""Parts of a text. With more of them the first are joined, which copies them: for 300 KB as long as all else takes."""
+"""The most parts of a text. If there are more, the first are joined. For 300 KB this copy takes as long as all else."""
 
 _BETWEEN: Final = (b'},{"role"', b'}, {"role"')
-"""What stands between two messages, as JavaScript and Python write them. No string has it, for quotes
-are escaped there; where it stands in another list, the mark is not found in the one that counts."""
+"""The bytes between two messages, as JavaScript and Python write them. They cannot be in a string, where quotes are
+escaped; if they are in another list, the parser does not find the mark in the right one."""
 _BLANKS: Final = b" \t\n\r"
 NO_PLACE: Final = -1
 
@@ -37,8 +37,8 @@ class KnownText(NamedTuple):
     """A parsed text, in parts that end at its places, and the `rest` after the last place.
 
     `counts`: how many elements the list has up to each place; empty if no place is proven, and then there is no
-    `payload`. `values`: an upper bound of the text's number of values, or `NO_PLACE` if the supposed last place is
-    none. `size`: about how much memory text and payload take.
+    `payload`. `values`: an upper bound of the text's number of values, or `NO_PLACE` if the guessed last place was
+    wrong. `size`: about how much memory text and payload take.
     """
 
     parts: tuple[bytes, ...]
@@ -84,8 +84,8 @@ def compare(text: bytes, known: KnownText) -> Shared | None:
 
 
 def parse_new(text: bytes, key: str, shared: Shared, mark: str) -> NewText | None:
-    """Parse what a text does not share with a known text, whose places are proven. Return None if that is anything but
-    elements of the list under `key`, or if the text may have too many values."""
+    """Parse only the new bytes of a text; the places of the known text are proven. Return None if these bytes are
+    anything but elements of the list under `key`, or if the text may have too many values."""
     known, place, begin, end = shared
     new = text[begin:end]
     values = known.values + separators(new)
@@ -185,13 +185,13 @@ def _take_marks(elements: list[Any], number: int, mark: str) -> list[int] | None
 
 
 def _parse_elements(new: bytes) -> list[Any] | None:
-    """Parse a text of elements, each after a comma; return None if the text is anything else. Nested as deep as in the
-    original text, because the parser has a limit."""
+    """Parse a text of elements, each after a comma; return None if the text is anything else. The elements are nested
+    as deep as in the original text, because the parser limits the depth."""
     try:
         outer = orjson.loads(b"[[0%b]]" % new)
     except orjson.JSONDecodeError:
         return None
-    if len(outer) != 1:  # it closes the list, and opens another
+    if len(outer) != 1:  # the text closes the list and opens another
         return None
     elements: list[Any] = outer[0]
     del elements[0]

@@ -3,22 +3,23 @@
 from typing import Final
 
 MOST_VALUES: Final = 100_000
-"""Values of a body that is read. To parse that many, and to collect garbage among them, takes up to 50 ms, in which
-nothing else runs. A conversation that fills a context window of a million tokens with short calls has about as many."""
+"""The most values of a body that is read. Parsing that many, with garbage collection, blocks the event loop for up to
+50 ms. A conversation that fills a context window of a million tokens with short calls has about as many."""
 MOST_INSIDE: Final = 10_000
-"""Values of a JSON text within a string of a body, such as the arguments of a call: a body may have many such texts,
-each as long as it likes. To parse that many takes up to 10 ms and 10 MB."""
+"""The most values of a JSON text within a string of a body, such as the arguments of a call; a body may have many such
+texts of any length. Parsing that many values takes up to 10 ms and 10 MB."""
 LONGEST_INSIDE: Final = 4 * 1024 * 1024
-"""Characters of such a text, few values or not: a string may be as long as the text. As many as may be held."""
+"""The most characters of such a text, even if it has few values: one string may be as long as the text. As many as
+`max_held_bytes` allows by default."""
 _SEPARATORS: Final = b",[{"
 _STEP: Final = 256 * 1024
-"""Bytes looked at in one go."""
+"""How many bytes are searched at a time."""
 
 
 def has_too_many_values(text: bytes) -> bool:
     """Whether a JSON text has more than `MOST_VALUES` values, by its commas and opening brackets outside strings.
 
-    Of a text that is not JSON, those before its first fault count.
+    In a text that is not JSON, the values before its first error count.
     """
     return _has_more_values(text, MOST_VALUES)
 

@@ -53,7 +53,7 @@ class Whole:
         """Parse the body, with every digit of its integers, in any encoding that Python's `json` reads. A body with
         very many values is parsed without its log probabilities.
 
-        Raises UnreadableJSON if a client may read it all the same, and NotJSON if none can.
+        Raises UnreadableJSON if some client may still read it, and NotJSON if none can.
         """
         text = as_utf8(frame)
         if has_too_many_values(text) and has_too_many_values(text := _without_logprobs(text)):
