@@ -11,7 +11,7 @@ from callfuse.model.signature import Signature, canonical, canonical_value, is_r
 from callfuse.wire.jsontext import dumps
 
 ANY_TOOL: Final = "*"
-"""Some tool or other, where it does not matter which."""
+"""Used in place of a tool's name if any tool is meant."""
 
 _NOTHING: Final[frozenset[str]] = frozenset()
 
@@ -28,7 +28,7 @@ PlainResult = tuple[Any, bool | None]
 
 
 class SharedResult(tuple[Any, bool | None]):  # noqa: SLOT001 - a tuple can have no slots
-    """A `PlainResult` that several requests show: its outcome is worked out once for all of them."""
+    """A `PlainResult` that several requests contain: its outcome is computed once for all of them."""
 
     _outcome: Outcome | EllipsisType | None = ...
     _failed: bool | EllipsisType | None = ...
@@ -48,7 +48,7 @@ class SharedResult(tuple[Any, bool | None]):  # noqa: SLOT001 - a tuple can have
 
 
 class _Fields:
-    """The attributes of a `ToolCall`, while they can still be set."""
+    """The attributes of a `ToolCall`; it has this class, which is not frozen, while they are set."""
 
     __slots__ = (
         "_signature",
@@ -78,11 +78,11 @@ class _Fields:
 class ToolCall(_Fields):
     """A complete call. Frozen: assigning to an attribute raises AttributeError. Equal only to itself.
 
-    `id` may be empty; `arguments` is the raw JSON text, or the value where the format has native JSON; `namespace` is
-    the toolset that the name belongs to, where the vendor has such, and `full_name` the name behind it and a dot;
-    `kind` the vendor's own word for this kind of call. `exact` reads native arguments again whose integers the fast
-    parser could not hold. `ignore` names the arguments that do not tell calls apart. `signature` is given where it is
-    known, or where the arguments are gone (`has_arguments` is False then).
+    `id` may be empty; `arguments` is the raw JSON text, or the value if the format has native JSON; `namespace` is the
+    toolset that the name belongs to, if the vendor has toolsets, and `full_name` is `namespace.name`; `kind` is the
+    vendor's own word for this kind of call. `exact` reads native arguments again if the fast parser may have rounded
+    their integers. `ignore` names the arguments that the signature leaves out. `signature` is passed if it is known, or
+    if the arguments are gone (`has_arguments` is False then).
     """
 
     __slots__ = ()
@@ -99,7 +99,7 @@ class ToolCall(_Fields):
         signature: Signature | None = None,
         has_arguments: bool = True,
     ) -> None:
-        _set_class(self, _Fields)  # can be assigned to: saves 40 us in a request with 200 messages
+        _set_class(self, _Fields)  # its attributes can be assigned: saves 40 us in a request with 200 messages
         self.id = id
         self.name = name
         self.full_name = f"{namespace}.{name}" if namespace else name
@@ -123,11 +123,11 @@ class ToolCall(_Fields):
 
     @property
     def signature(self) -> Signature:
-        """Tool name, with its namespace, and canonical arguments; worked out when first asked for."""
+        """Tool name, with its namespace, and canonical arguments; computed on first use."""
         known = self._signature
         if known is None:
             arguments = self.arguments
-            if type(arguments) is str and not self.ignore:  # as of most calls
+            if type(arguments) is str and not self.ignore:  # so for most calls
                 known = text_signature(self.full_name, arguments)
             else:
                 known = signature_of(self.full_name, arguments, self.exact, self.ignore)
@@ -136,7 +136,7 @@ class ToolCall(_Fields):
 
     @property
     def canonical(self) -> bytes:
-        """The arguments as they stand in the signature; calls of one tool are equal if these are."""
+        """The arguments as the signature contains them; calls of one tool are equal if these are."""
         return canonical(self.arguments, self.exact, self.ignore)
 
     @property
@@ -181,20 +181,20 @@ def _itself(value: Any) -> Any:
 
 _set_class: Final = object.__dict__["__class__"].__set__
 _set_signature: Final = _Fields.__dict__["_signature"].__set__
-# The only ways past `__setattr__`.
+# The only ways around `__setattr__`.
 
 
 class Delivery(Enum):
     """Whether and how a call reached the client."""
 
     DELIVERED = "delivered"
-    """The client has it, and shows it."""
+    """The client has it, and its history contains it."""
     DROPPED = "dropped"
-    """The client had it, and has since left it out of its history: only the ledger knows it."""
+    """The client had it, but its history no longer contains it: only the ledger does."""
     WITHHELD = "withheld"
-    """It was kept from the client: it has not run, and has no outcome."""
+    """The client did not get it: it has not run, and has no outcome."""
     BLOCKED = "blocked"
-    """It was kept from the client, and that was the last word."""
+    """The client did not get it, and the model was not asked again."""
 
     @property
     def reached_client(self) -> bool:
@@ -203,8 +203,8 @@ class Delivery(Enum):
 
 
 def lowered_step(streak: int) -> int:
-    """Return the step to keep for a call whose rung a cap has lowered. `streak`: the step of its streak, which stays
-    where it was."""
+    """Return the `step` of a call whose rung a cap has lowered: a negative number that encodes `streak`, the unchanged
+    step of its streak."""
     return -1 - streak
 
 
@@ -216,10 +216,10 @@ class PastCall:
     """A call of an earlier round, with what has happened to it since.
 
     `delivery`: whether and how the call reached the client; `withheld`: it did not. `step`: how far up the ladder the
-    call went, from 1; 0 if nothing was found; below 0 if a cap lowered its rung (`lowered_step`), so that its signature
-    has taken no rung. The `outcome` is known from the ledger, or read from the `result` when first asked for.
+    call went, from 1; 0 if nothing was found; below 0 if a cap lowered its rung (`lowered_step`), which does not count
+    as a rung for its signature. The `outcome` is known from the ledger, or read from the `result` on first use.
 
-    Changed only while a conversation is put together; nothing changes it afterwards.
+    Changed only while a conversation is built, never afterwards.
     """
 
     __slots__ = ("_failed", "_outcome", "_recalled", "call", "delivery", "result", "step", "withheld")
@@ -266,7 +266,7 @@ class PastCall:
 
     @property
     def stands(self) -> int:
-        """The step of the streak, with this call in it."""
+        """The step of the streak, including this call."""
         return self.step if self.step >= 0 else -1 - self.step
 
     @property
@@ -300,13 +300,13 @@ class PastCall:
         if self._failed is None and self.result is not None:
             shown = self.result
             self._failed = shown.failed if isinstance(shown, SharedResult) else is_failure(*shown)
-        if self._failed is None and self._recalled is not None:  # as `outcome` falls back
+        if self._failed is None and self._recalled is not None:  # the same fallback as in `outcome`
             return self._recalled.kind is OutcomeKind.ERROR
         return self._failed
 
     def recall(self, outcome: Outcome, *, certain: bool) -> None:
-        """Take the outcome from the ledger: once read, an outcome stays, whatever the client shows now. If it is not
-        `certain` that the ledger means this call, a result that the client still shows takes precedence."""
+        """Take the outcome from the ledger: once read, an outcome stays, whatever result the client sends now. If it is
+        not `certain` that the ledger means this call, a result in the request takes precedence."""
         if certain:
             self._outcome = outcome
             self.result = None

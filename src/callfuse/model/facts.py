@@ -41,15 +41,15 @@ class Facts:
 
     @property
     def again(self) -> Sequence[int]:
-        """For each round, 0 if none of its calls came in an earlier round; else how many rounds in a row up to this
-        round have a call that came before."""
+        """For each round, 0 if all its calls are new; else how many consecutive rounds, up to and with this round, have
+        a call that an earlier round has."""
         if self._again is None:
             self._again, self._repeated = _walk(self.rounds)
         return self._again
 
     @property
     def repeated(self) -> int:
-        """How many calls equal one that came before them, in their own round or in an earlier one."""
+        """How many calls equal a call before them, in their own round or in an earlier one."""
         return self._repeated if self.again else 0
 
     def memoized(self, work_out: "Callable[[Facts, int], T]", least: int) -> T:
@@ -62,7 +62,7 @@ class Facts:
 
 
 def _walk(newest_first: Sequence[Round]) -> tuple[Sequence[int], int]:
-    """Return `Facts.again` and `Facts.repeated`, in one walk from the oldest round on."""
+    """Return `Facts.again` and `Facts.repeated`, in one walk that begins at the oldest round."""
     seen = set[Signature]()
     again: list[int] = []
     run = named = 0
@@ -72,7 +72,7 @@ def _walk(newest_first: Sequence[Round]) -> tuple[Sequence[int], int]:
             call = one.call
             if call.name:
                 mine.append(call._signature or call.signature)
-        if not mine:  # no evidence: a stretch goes on beyond it
+        if not mine:  # no evidence: it does not end a stretch
             again.append(0)
             continue
         named += len(mine)

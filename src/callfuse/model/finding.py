@@ -10,9 +10,9 @@ class Stretch(NamedTuple):
     """Details of the stretch of rounds that a finding is about.
 
     `pattern` are the tools of a cycle's rounds, in order. `hard_from`: the count from which on the finding is hard; 0
-    is never. `waits`: a call of the stretch waits for something outside, or acts on a screen. `in_answer`: the stretch
-    is only the pending round. `found_nothing`: the last result had no data. `last_digest`: the digest of the last
-    outcome; empty if none is known. `compared`: two or more results are known, and all known results are equal.
+    means never. `waits`: a call of the stretch waits for something external, or acts on a screen. `in_answer`: the
+    stretch is only the pending round. `found_nothing`: the last result had no data. `last_digest`: the digest of the
+    last outcome; empty if none is known. `compared`: two or more results are known, and all known results are equal.
     `returned`: a call was blocked, and the calls are not in a row. `part`: the part of the answer with the finding, if
     not a call: `text` or `reasoning`. `unit`: what a budget counts, in words.
     """
@@ -31,18 +31,18 @@ class Stretch(NamedTuple):
 
 ORDINARY: Final = Stretch()
 NO_TOOL: Final = "-"
-"""The tool of a finding that is of no call."""
+"""The tool of a finding that is not about a call."""
 
 
 @dataclass(slots=True)
 class Finding:
     """A detector's report on a pending call. Immutable.
 
-    `kind` is the name of the detector's kind, such as `repeat`; `kinds` are all that hit, where there are more than
-    one. `count` and `threshold` are in the detector's unit (calls, rounds or laps) with the pending one; `window_s` is
-    the longest pause between two rounds of it; `calls` are the ids it rests on, oldest first; `previous` is what came
-    back last, shortened; None if no result is known. `ends_on_news`: a new call in the same round shows progress and
-    voids the finding; `whole_round`: only a round of exactly these signatures is meant.
+    `kind` is the name of the detector's kind, such as `repeat`; `kinds` are all that hit, if there are several. `count`
+    and `threshold` are in the detector's unit (calls, rounds or laps), including the pending one; `window_s` is the
+    longest allowed pause between two rounds; `calls` are the ids it is based on, oldest first; `previous` is the last
+    result, shortened; None if no result is known. `ends_on_news`: a new call in the same round shows progress and voids
+    the finding; `whole_round`: the finding applies only to a round of exactly these signatures.
     """
 
     kind: str
@@ -72,17 +72,17 @@ class Finding:
 
     @property
     def hard_from(self) -> int:
-        """The count from which on the finding is hard; 0 is never."""
+        """The count from which on the finding is hard; 0 means never."""
         return self.stretch.hard_from
 
     @property
     def waits(self) -> bool:
-        """Whether a call of the stretch waits for something outside, or acts on a screen."""
+        """Whether a call of the stretch waits for something external, or acts on a screen."""
         return self.stretch.waits
 
     @property
     def in_answer(self) -> bool:
-        """Whether the finding rests on calls of the pending round alone."""
+        """Whether the finding is based on calls of the pending round alone."""
         return self.stretch.in_answer
 
     @property

@@ -1,10 +1,10 @@
-"""Bound ids and names, which clients and vendors choose, where they are kept longer than a request lives."""
+"""Bound the length of ids and names that clients and vendors choose, if they are kept longer than a request."""
 
 from hashlib import blake2b
 from typing import Final
 
 LONGEST_ID: Final = 256
-"""Characters of an id or a name that are kept. Names have up to 128, and most ids fewer than 64."""
+"""The most characters of an id or a name that are kept. Names have up to 128, and most ids fewer than 64."""
 
 
 def bounded_id(id_: str) -> str:

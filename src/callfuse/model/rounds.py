@@ -10,14 +10,14 @@ from callfuse.model.outcomes import Outcome, OutcomeKind
 from callfuse.model.signature import Signature
 
 NOWHERE: Final = -1
-"""The position of a round that the request does not hold."""
+"""The position of a round that the request does not contain."""
 
 
 class Round:
     """The calls of one assistant response.
 
     `position` is the index of the response in the messages of the request, or NOWHERE; `time` is in seconds or None.
-    Equal calls of one round are one piece of evidence, whatever their order.
+    Equal calls of one round count as one, in any order.
     """
 
     __slots__ = ("_brought", "_by_signature", "_signatures", "calls", "position", "time")
@@ -72,11 +72,11 @@ class Round:
         return self.calls[0] if len(self.calls) == 1 else self._one_each().get(signature)
 
     def forget(self) -> None:
-        """Drop all cached values that follow from the calls, because a call has changed."""
+        """Drop all cached values that are computed from the calls, because a call has changed."""
         self._signatures = self._brought = self._by_signature = None
 
     def named(self) -> "Round | None":
-        """Return the round without nameless calls, which are no evidence; None if it has no other calls."""
+        """Return the round without nameless calls, which are not evidence; None if it has no other calls."""
         calls = tuple([call for call in self.calls if call.name])
         if len(calls) == len(self.calls):
             return self

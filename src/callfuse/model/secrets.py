@@ -1,7 +1,7 @@
-"""Star secrets in texts that callfuse shows: values of keys that look like secrets, and keys of known shapes.
+"""Replace secrets by `***` in texts that callfuse shows: values whose key looks secret, and API keys of known shapes.
 
-Arguments and results are quoted in log lines, and in texts that stay in a conversation. The pattern takes steps in
-proportion to the text's length: what it tries at a place is bounded, or consumes what it has read.
+Arguments and results are quoted in log lines, and in texts that stay in a conversation. The pattern takes linear time:
+what it tries at a place is bounded in length, or consumes what it has read.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Final
 
 STARS: Final = "***"
 MARGIN: Final = 300
-"""Characters behind a text's cut that are read, so that what the cut goes through is recognised, too."""
+"""How many characters after a text's cut are read, so that a secret at the cut is recognised, too."""
 
 _KEY: Final = (
     r"(?i:api[_-]?key|(?:access|secret|private)[_-]?key(?:[_-]?id)?|token|passw(?:or)?d|passphrase|secret"
@@ -36,14 +36,14 @@ _KEY_WORDS: Final = ("key", "token", "pass", "secret", "authorization", "credent
 _SHAPES: Final = ("k-", "k_", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xai-", "ya29.")
 _MORE_SHAPES: Final = ("aiza", "xox", "akia", "asia", "bearer", "eyj", "://")
 _HINTS: Final = (*_KEY_WORDS, *_SHAPES, *_MORE_SHAPES)
-"""Whatever the pattern finds has one of these in it, if capitals do not matter."""
+"""Every match of the pattern contains one of these, in upper or lower case."""
 
 
 def star_secrets(text: str, limit: int | None = None) -> str:
-    """Return the text with `***` for each secret. With a `limit`, only the first `limit` characters are starred and
-    shown. A caller that cuts the text first must leave `limit + MARGIN` characters."""
+    """Return the text with `***` for each secret. With a `limit`, only the first `limit` characters are searched and
+    returned. A caller that cuts the text first must leave `limit + MARGIN` characters."""
     shown = text if limit is None else text[: limit + MARGIN]
-    # The pattern takes six to ten times as long. Beyond ASCII, letters have capitals of which `lower` knows nothing.
+    # The pattern takes six to ten times as long. Outside ASCII, `lower` and the pattern may disagree on upper case.
     if shown.isascii() and not any(map(shown.lower().__contains__, _HINTS)):
         return shown[:limit]
     if limit is None:
@@ -51,7 +51,7 @@ def star_secrets(text: str, limit: int | None = None) -> str:
     parts: list[str] = []
     end = 0
     for match in _SECRET.finditer(shown):
-        if match.start() >= limit:  # never shown, however short stars have made what is before it: a cut may hide more
+        if match.start() >= limit:  # not shown, even if stars shorten the text: its end may be cut off
             break
         parts += text[end : match.start()], _stars(match)
         end = match.end()

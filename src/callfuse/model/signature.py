@@ -1,13 +1,13 @@
 """Compute the identity of a call: tool name and canonical arguments.
 
 Equality is that of RFC 8785 (JSON Canonicalization Scheme): key order, white space, `1` and `1.0` and `1e0`, `0` and
-`-0` do not matter, NFC and NFD differ. One departure: integers keep all their digits, where the RFC's doubles would
-merge two 19-digit ids. Arguments that are no JSON are their own identity except for white space; `""` is `{}` (vendors
-send it for a call without parameters). So are those that give one argument two different values: they are no I-JSON,
-which the RFC wants, parsers disagree on them, and which call it is must be told before the last value has come.
+`-0` do not matter, NFC and NFD differ. One departure: integers keep all their digits, because the RFC's doubles would
+merge two 19-digit ids. Arguments that are not JSON are compared as text without white space; `""` is `{}` (vendors send
+it for a call without parameters). Arguments with two different values for one key are compared as text, too: the RFC
+requires I-JSON, which forbids them; parsers disagree on them; a call must be identified before its last value comes.
 
-The cost is bounded whatever a model sends: a text of more than a million characters or 10,000 values is not parsed, and
-one of more than 64 K characters that is not JSON keeps its white space. Such a text equals only itself.
+The cost is bounded whatever a model sends: a text of more than 4 Mi characters or 10,000 values is not parsed, and a
+text of more than 64 Ki characters that is not JSON keeps its white space. Such a text equals only itself.
 """
 
 import json
@@ -27,22 +27,22 @@ Signature = bytes
 """SHA-256 of tool name, newline, canonical arguments."""
 
 _DELICATE = re.compile(r"[-0-9\\](?:(?<=\\)u[dD]|(?<=[:\[,\s].)(?:(?<=-)0|[0-9]{15}|[0-9]{0,16}[.eE]))")
-"""An object or list in which a number may need more care than orjson's own writer takes, or a string may hold a
-surrogate. It begins with a set of characters, which the scan for it leaps to: that makes it five times as fast."""
+"""Matches in an object or list if orjson may not write a number canonically, or if a string may have a surrogate. It
+begins with a set of characters, to which `re` can skip: that makes the search five times as fast."""
 _DELICATE_BYTES = re.compile(_DELICATE.pattern.encode())
 _NULL: Final = b"null"
 _STRING_OR_SPACE = re.compile(r'("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))|\s++', re.DOTALL)
-"""An unclosed string reaches to the end of the text, so that it is not searched for its end from each of its quotes."""
+"""An unclosed string extends to the end of the text, so that its end is not searched again from each of its quotes."""
 
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:,]', re.DOTALL)
-"""What tells the members of a JSON object apart."""
+"""The tokens that separate the members of a JSON object, and strings."""
 
 _FEW_KEYS: Final = 16
-"""Keys of an object that are looked for in its text one by one."""
+"""In an object of at most so many keys, each key is searched in the text by itself."""
 
 _LONGEST_LOOSE: Final = 64 * 1024
-"""Characters up to which a text that is not JSON is searched for its white space: that takes 15 ms at most, in which
-nothing else runs."""
+"""White space is removed from a text that is not JSON up to so many characters: that blocks the event loop for 15 ms at
+most."""
 
 
 class _Rounded(ValueError):
@@ -59,7 +59,7 @@ def signature_of(
     if isinstance(arguments, str):
         return text_signature(name, arguments)
     text = _plain_text(arguments)
-    if len(name) + len(text) <= _KEPT_LENGTH and (known := _of_plain_kept(name, b"%b" % text)):  # copied as by `dumps`
+    if len(name) + len(text) <= _KEPT_LENGTH and (known := _of_plain_kept(name, b"%b" % text)):  # a copy, as in `dumps`
         return known
     return _digest(name, _value_text(arguments, text, exact))
 
@@ -69,8 +69,8 @@ _KEPT_LENGTH: Final = 512
 
 @remembered(entries=4096, longest=_KEPT_LENGTH)
 def text_signature(name: str, arguments: str) -> Signature:
-    """Return the digest of a call with raw JSON text. Remembered: a history comes again with each request of its
-    session, and a loop's calls in each of its rounds."""
+    """Return the digest of a call with raw JSON text. Memoized: each request of a session repeats its history, and each
+    round of a loop its calls."""
     return _digest(name, canonical_text(arguments))
 
 
@@ -97,7 +97,7 @@ def contradicts_itself(text: str, value: Any, ignore: Collection[str] = ()) -> b
         and "\\u" not in text
         and False not in [key.isidentifier() and text.count(f'"{key}"') == 1 for key in value]
     ):
-        return False  # nearly always: each key stands there once, and has no other spelling
+        return False  # nearly always: each key is in the text once, and has no other spelling
     members: dict[str, list[str]] = {}
     for key, text_of_value in _members(text):
         members.setdefault(key, []).append(text_of_value)
@@ -123,7 +123,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _differ(texts: Sequence[str]) -> bool:
-    """Whether these texts stand for different values; True if one cannot be read."""
+    """Whether these JSON texts have different values; True if one cannot be read."""
     try:
         return len({canonical_value(loads_exact(text)) for text in texts}) > 1
     except NotJSON:
@@ -148,7 +148,7 @@ def _without(arguments: Any, exact: Callable[[], Any] | None, names: Collection[
 
 def canonical_text(arguments: str) -> bytes:
     """Return raw argument text in canonical form, or without its white space if it is not JSON; unchanged if it is too
-    much to read."""
+    large to parse."""
     if is_too_much_inside(arguments):
         return _as_it_is(arguments)
     if not arguments or arguments.isspace():
@@ -195,7 +195,7 @@ def _plain_text(arguments: Any) -> bytes:
 
 
 def _is_canonical(text: bytes) -> bool:
-    """Whether orjson's output is certainly the canonical form; not so with `null`, which orjson also writes for NaN."""
+    """Whether orjson's output is certainly the canonical form; False if it has `null`, which orjson writes for NaN."""
     return _NULL not in text and not _DELICATE_BYTES.search(text)
 
 
@@ -229,7 +229,7 @@ def is_rounded(arguments: Any) -> bool:
 
 def _canonical(value: Any, *, rounded: bool) -> bytes:
     """Return a value of any depth in canonical form. `rounded`: read by the fast parser, which rounds wide integers."""
-    out = bytearray()  # no list: what orjson writes takes 4 KB while it lives
+    out = bytearray()  # not a list: each bytes object by orjson keeps a buffer of 4 KB
     left: list[Any] = [value]  # what is still to be written, last first; bytes are written as they are
     while left:
         item = left.pop()

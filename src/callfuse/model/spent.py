@@ -1,4 +1,4 @@
-"""Count what exchanges have spent: the tokens of one answer, and the sum over a turn, a session or a credential."""
+"""Add up what exchanges have spent: the tokens of one answer, and the sum for a turn, a session or a credential."""
 
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -18,7 +18,8 @@ class Unit(StrEnum):
 
 class Tokens(NamedTuple):
     """The tokens of answers. `cached` are those of the `input` that were read from a cache. `estimated`: how many of
-    all are estimated from characters, because the vendor has told none. `money`: in millionths, 0 without a price."""
+    all are estimated from characters, because the vendor has sent no count. `money`: in millionths, 0 without a price.
+    """
 
     input: int = 0
     cached: int = 0
@@ -42,9 +43,9 @@ NO_TOKENS: Final = Tokens()
 class Spent(NamedTuple):
     """What the exchanges of a turn, a session or a credential have spent, up to now.
 
-    `since`: when its first request came, in Unix seconds; 0 where there was none. `estimated`: as in `Tokens`, of
-    `tokens`. `warned`: the model was told that a limit is near. `turn`: the digest of the user message, of a turn.
-    `until`: the end of the period in which it counts, in Unix seconds; 0 where there is none.
+    `since`: when the first request came, in Unix seconds; 0 if there was none. `estimated`: how many of the `tokens`
+    are estimated. `warned`: the model has been warned that a limit is near. `turn`: the digest of the turn's user
+    message. `until`: the end of the budget's period, in Unix seconds; 0 if there is no period.
     """
 
     since: float = 0.0

@@ -14,13 +14,13 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 RESULTS_ON_TOOLS: Final = 250
-"""The newest rounds whose results tell which tools do not exist, where the request does not list its tools."""
+"""How many of the newest rounds are read for tools that do not exist, if the request does not list its tools."""
 MIN_WINDOW_CALLS: Final = 10
 """A window holds at least this many calls, however few its rounds."""
 
 
 CutOffKey = tuple[str, bytes]
-"""A call that was cut off: its tool, and a digest of how its arguments begin."""
+"""A call that was cut off: its tool, and a digest of the beginning of its arguments."""
 NONE_CUT_OFF: Final[Mapping[CutOffKey, int]] = {}
 
 
@@ -35,13 +35,13 @@ class EarlierBlocks(NamedTuple):
 
 
 class Timeline:
-    """The rounds since the last real user message, newest first. Its rounds do not change any more.
+    """The rounds since the last real user message, newest first. The rounds no longer change.
 
-    `now`: the time of the pending round, in the same seconds as the rounds' times. `has_blocks`: a call of the timeline
-    was blocked. `declares`: tells whether the request has a tool of a name; None if its list is not complete.
+    `now`: the time of the pending round, on the same clock as the rounds' times. `has_blocks`: a call of the timeline
+    was blocked. `declares`: whether the request declares a tool of this name; None if its list is not complete.
     `earlier_blocks`: the calls blocked before that message. `timed`: the times of the rounds count. `facts`: computed
-    if not given. `spent`: what counts for a budget. `cut_off`: in how many answers in a row, up to the newest, a call
-    was cut off, as far as the ledger knows.
+    if not given. `spent`: what counts for a budget. `cut_off`: in how many consecutive answers, up to the newest, a
+    call was cut off, according to the ledger.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Timeline:
         return self._with(self.rounds[at + 1 : at + 1 + most])
 
     def evidence(self) -> "Timeline":
-        """Return the timeline without calls that have no name, which are no evidence."""
+        """Return the timeline without calls that have no name, which are not evidence."""
         if not self.facts.has_nameless:
             return self
         return self._with([named for round_ in self.rounds if (named := round_.named())], self.cut_off)
@@ -126,7 +126,7 @@ class Timeline:
 
     @property
     def lists_tools(self) -> bool:
-        """Whether the request lists all its tools. If not, results tell which tools do not exist."""
+        """Whether the request lists all its tools. If not, results show which tools do not exist."""
         return self._declares is not None
 
     def lacks(self, name: str) -> bool:
@@ -163,14 +163,14 @@ class Timeline:
         return call.failed is not False and (call.outcome is None or call.outcome.unknown_tool)
 
     def lacked(self, call: PastCall) -> bool:
-        """Whether a call was of a tool that does not exist, and its own result does not say otherwise."""
+        """Whether the tool of a call does not exist, and the call's own result does not say otherwise."""
         return self.may_lack(call) and self.lacks(call.name)
 
     def memoized(self, work_out: Callable[["Timeline", S, *Ts], T], settings: S, *about: *Ts) -> T:
         """Return `work_out(self, settings, *about)`, computed once per (function, settings, arguments)."""
         key = (work_out, id(settings), about)
         known = self._memo.get(key)
-        if known is None:  # with the settings, so that their id stays theirs
+        if known is None:  # the settings are kept, too, so that no other object gets their id
             known = self._memo[key] = (settings, work_out(self, settings, *about))
         found: T = known[1]
         return found
@@ -221,7 +221,7 @@ class Timeline:
     def rounds_of_window(self, size: int, *, before: int = 0) -> Sequence[Round]:
         """Return `size` rounds, newest first, without the `before` newest; more if they have under ten executed calls.
 
-        A withheld call was not executed: it is in the window, but does not help to fill it.
+        A withheld call was not executed: it is in the window, but does not count for its size.
         """
         rounds = self.rounds
         end = before + size

@@ -1,6 +1,6 @@
 """Turn the result of a tool call into an `Outcome`: a digest for comparing results, a kind, and a short text.
 
-    parts (text, media, values) -> status: error, no data, still running, mended by waiting
+    parts (text, media, values) -> status: error, no data, still running, transient
                                 -> normalise -> digest (plain numbers are replaced in errors only)
                                 -> digest of the error message
 

@@ -1,4 +1,4 @@
-"""Classify errors: whether waiting mends them, and whether two are the same error for different arguments.
+"""Classify errors: whether they are transient, and whether two are the same error for different arguments.
 
 Messages often repeat the arguments: a file name, a quoted value, a number. `error_digest` leaves these out, so that
 the same complaint about other arguments has the same digest.
@@ -38,11 +38,11 @@ _MENDED_BY_WAITING: Final = (
     "held by another process",
     "is not a fast forward",
 )
-"""Phrases of servers that are at their limit or down, and of what somebody else holds for the moment. What was refused
-or denied stays so, however long one waits."""
+"""Phrases of servers that are at their limit or down, and of locks that somebody else holds for the moment. Refusals are
+not transient."""
 _TIMED_OUT = re.compile(
     r"timed[ -]?out\b|time-?out(?:error|exception|expired)\b|time-?out (?:after|exceeded|expired|reached|wait|while)"
-    r"|(?:\A|error\W{1,6})time-?out\W{0,8}\Z"  # nothing else is said
+    r"|(?:\A|error\W{1,6})time-?out\W{0,8}\Z"  # the only words
     r"|(?:connect|connection|execution|gateway|network|operation|read|request|response|socket)[ _-]?time-?out\b"
 )
 _STATUS = re.compile(
@@ -50,12 +50,12 @@ _STATUS = re.compile(
 )
 _CONFLICT = re.compile(r"(?:code|error|http|status)\w*\W{1,8}409\b|(?:\A|: )409 [a-z]")
 _STAYS_IN_CONFLICT: Final = ("already", "duplicate", "exists", "taken", "unique")
-"""A conflict that says one of these is with what is there: it stays."""
+"""With one of these words, a conflict is with something that exists: waiting does not help."""
 _OWN_TIME_OUT = re.compile(
     r"\b(?:cell|code|command|execution|process|program|script)\b[^\n]{0,200}? timed[ -]?out\b|\btimeoutexpired\b"
     r"|\btimed out and (?:has been|was) killed\b"
 )
-"""What was called takes too long by itself."""
+"""The called program itself takes too long."""
 _REFUSED: Final = (
     re.compile(r"\b(?:permission|access) denied \([a-z,\-]{0,80}(?:publickey|password|interactive)"),
     re.compile(
@@ -65,7 +65,7 @@ _REFUSED: Final = (
     ),
     re.compile(r"(?:code|error|http|status)\w{0,12}\W{1,8}403\b|(?:\A|: )403 [a-z]|\bforbidden\b"),
 )
-"""Who calls is refused, whatever for: by a key, unknown (401), not allowed (403)."""
+"""The caller is refused, for whatever call: the key is not accepted, unauthorized (401), forbidden (403)."""
 _REFUSING: Final = (
     "denied",
     "401",
@@ -78,11 +78,11 @@ _REFUSING: Final = (
     "token",
     "authen",
 )
-"""A refusal holds one of these; checked first, because the patterns cost more."""
+"""A refusal contains one of these; checked first, because the patterns cost more."""
 _MAX_MESSAGES: Final = 8
-"""Messages of a result among which a person's refusal is looked for."""
+"""How many messages of a result are searched for a person's refusal."""
 _MAX_MESSAGE: Final = 2000
-"""Characters of a message that are digested."""
+"""How many characters of a message are digested."""
 _MESSAGE_KEYS: Final = (
     "error", "errors", "message", "detail", "details", "reason", "text", "content", "result", "output", "stderr",
     "error_message", "errorMessage",
@@ -96,8 +96,8 @@ _PUNCTUATION: Final = b".,:;!?()[]{}<>\"'`"
 
 
 def is_transient(text: str) -> bool:
-    """Whether waiting mends an error: a rate limit, a server that is overloaded or down, a time-out, a lock, a
-    conflict with somebody else's change."""
+    """Whether an error may be gone after waiting: a rate limit, a server that is overloaded or down, a time-out, a
+    lock, a conflict with somebody else's change."""
     seen = edges(text).lower()
     if any(words in seen for words in _MENDED_BY_WAITING) or _TIMED_OUT.search(seen) or _STATUS.search(seen):
         return True
@@ -107,18 +107,18 @@ def is_transient(text: str) -> bool:
 
 
 def is_own_time_out(text: str) -> bool:
-    """Whether a command or a program ran for too long: calling it again takes as long."""
+    """Whether a command or a program ran for too long: another call would take as long."""
     return _OWN_TIME_OUT.search(edges(text).lower()) is not None
 
 
 def was_refused_by_person(texts: Iterable[str]) -> bool:
-    """Whether a person refused to let the call run; such an error says nothing about the tool or other calls."""
+    """Whether a person refused the call; such an error says nothing about the tool or other calls."""
     said = (message for text in texts for message in messages(text))
     return any(map(is_persons_no, islice(said, _MAX_MESSAGES)))
 
 
 def _refusal(text: str) -> int | None:
-    """Return the index in `_REFUSED` of the words that refuse the caller; None for other errors."""
+    """Return the index of the pattern in `_REFUSED` that matches; None for other errors."""
     seen = edges(text).lower()
     if True not in [words in seen for words in _REFUSING]:
         return None

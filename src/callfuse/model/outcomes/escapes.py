@@ -9,7 +9,7 @@ _ESCAPES: Final = re.compile(
     r"|[@-_])"
 )
 _END: Final = 32 * 1024
-"""Characters at each end of a longer text that are kept: no more of it is searched for words."""
+"""How many characters at each end of a longer text are kept: words are not searched beyond them."""
 
 
 def strip_escapes(text: str) -> str:

@@ -15,37 +15,37 @@ _TIMES: Final = frozenset((
     "now", "pgid", "pid", "ppid", "runtime", "sha", "tid", "time", "timestamp", "took", "traceparent", "ts", "ttl",
     "uptime",
 ))  # fmt: skip
-"""The last word of a name whose value changes, whatever it is."""
+"""The last word of names whose value always counts as changing."""
 _EPOCHS: Final = frozenset((
     "at", "ctime", "created", "ended", "epoch", "expires", "finished", "modified", "mtime", "since", "started",
     "updated",
 ))  # fmt: skip
-"""The last word of a name whose value is a time if it is large enough; else it may count what was created."""
+"""The last word of names whose value is a time if it is large enough; a small number may be a count."""
 _IDS: Final = frozenset(("correlation", "invocation", "process", "request", "span", "thread", "trace"))
-"""The word before `id`. Other ids are what a tool was asked for or has made: they stay."""
+"""The word before `id`. Other ids are kept: they name what a tool was asked for or has created."""
 _UNITS: Final = frozenset((
     "hours", "in", "micros", "microseconds", "millis", "milliseconds", "minutes", "ms", "nanos", "ns", "s", "sec",
     "seconds", "secs", "us", "utc",
 ))  # fmt: skip
 _LONGEST: Final = 48
-"""Bytes of a name that are read: more than any of these has."""
+"""How many bytes of a name are read; no name above is as long."""
 
 _SHAPE: Final = bytes.maketrans(b"123456789=", b"000000000:")
 _FIELD: Final = re.compile(
     rb": ?+(?:\\*+[\"'])?+([^\s\"',;)\]}>\\0]{0,40}+0[^\s\"',;)\]}>\\]*+)"  # a value with a digit in it
 )
-"""A field in the shape of a text."""
+"""The colon and the value of a field, in a text's `shape_of`."""
 _QUOTES: Final = b"\"'\\ "
-"""What may stand between a name and its colon."""
+"""The characters that may be between a name and its colon."""
 _MOST_QUOTES: Final = 3
 _NAME: Final = re.compile(rb":[\"'\\ ]{0,%d}+([\"'\\ ]|[0A-Za-z _-]{0,%d}+)" % (_MOST_QUOTES, _LONGEST))
-"""What stands before a colon, in the shape of a text that is read backwards: the name of a field, or one more quote."""
+"""A colon and what is before it, in the reversed `shape_of` a text: the name of a field, or one more quote."""
 _FEW_NAMES: Final = 100
 _EPOCH: Final = re.compile(rb"[0-9]{9,19}(?:\.[0-9]{1,9})?")
 _LETTERS: Final = bytes(
     code if chr(code).isascii() and chr(code).isalnum() else 32 if code in b" _-" else 10 for code in range(256)
 )
-"""For `translate`: joints of a name as spaces, and what ends one as ends of lines."""
+"""For `translate`: characters between the words of a name become spaces, and those that end a name line feeds."""
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
@@ -55,7 +55,8 @@ def shape_of(raw: bytes) -> bytes:
 
 
 def blank_fields(raw: bytes, shape: bytes) -> bytes:
-    """Put `0` for values of such fields that contain a digit. `shape`: the text's `shape_of`. Linear time."""
+    """Replace values that change from run to run and contain a digit by `0`. `shape`: the text's `shape_of`. Linear
+    time."""
     if _FIELD.search(shape) is None or not _may_change(shape):
         return raw
     kept: list[bytes] = []
@@ -63,7 +64,7 @@ def blank_fields(raw: bytes, shape: bytes) -> bytes:
     for match in _FIELD.finditer(shape):
         start = match.start()
         before = raw[max(0, start - _LONGEST) : start]
-        if before.endswith(b'"'):  # a JSON key: without what stands before it, it is known when it comes again
+        if before.endswith(b'"'):  # a JSON key: only the key itself, so that `_changes` finds it in its memo
             before = before[before.rfind(b'"', 0, -1) + 1 :]
         changes = _changes(before)
         if changes or (changes is None and _EPOCH.fullmatch(raw, *match.span(1))):

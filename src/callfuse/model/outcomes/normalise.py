@@ -1,20 +1,20 @@
 """Remove from a text what changes between runs of a tool: ANSI codes, times, durations, dates and ids.
 
-In errors all digits go, too. Every digit becomes `0` first, so that one regular expression anchored at a `0` finds all
-the rest; a text without digits costs only a copy. An id may begin with letters before the `0` where it is found: they
-are stripped from the end of the piece before it.
+In errors all other digits are removed, too. Every digit becomes `0` first, so that one regular expression anchored at a
+`0` finds all the rest; a text without digits costs only a copy. An id may begin with letters before the `0` where it is
+found: they are stripped from the end of the piece before it.
 
-In other results plain numbers are kept (`keep_numbers`): a counter that moves is progress. There another expression,
-anchored at the first digit of each number, finds what is volatile by its form, and the value of a field goes if the
-field's name says that it is (`fields.py`), or if a harness has added it (`harness.strip_run_ids`). Both expressions are
+In other results plain numbers are kept (`keep_numbers`): a counter that changes is progress. There another expression,
+anchored at the first digit of each number, finds volatile values by their form. A field's value is also removed if its
+name says that it changes (`fields.py`), or if a harness has added it (`harness.strip_run_ids`). Both expressions are
 searched in the shape of the text, which has `0` for every digit: `re` finds a literal byte several times as fast as a
 class of bytes.
 
 In a short result (`is_short`) durations and addresses may be what was asked for: a benchmark measured again, a debugger
-that is stepped. There they are kept, except for the time that the call itself took.
+that is stepped. They are kept there, except for the time that the call itself took.
 
-A long text is read in pieces, so that no regular expression keeps other threads waiting for long. Nothing of what is
-removed runs over the end of a line, where the pieces end: the whole text would give the same.
+A long text is read in pieces, so that no regular expression keeps other threads waiting for long. Pieces end at line
+ends, and nothing that is removed spans a line end: the result is that of the whole text.
 """
 
 import re
@@ -32,10 +32,10 @@ _ANSI = re.compile(
     rb"|\](?:[^\x07\x1b\\\n]|\\(?!u00(?:07|1[bB])))*+(?:\x07|\\u0007|" + _ESC + rb"(?:\\\\|\\))"  # OSC: titles, links
     rb"|[@-_])"
 )
-"""Escape sequences, as bytes or as JSON writes them. No OSC body runs over the next escape: an unterminated one would
-else be read to the end of the text from each start. Nor does it run over the end of a line."""
+"""Escape sequences, as bytes or as JSON writes them. The body of an OSC ends before the next escape: without this, an
+unterminated one would be read to the end of the text from each start. It also ends at the end of a line."""
 _CHUNK_ID: Final = b"Chunk ID: "
-"""Codex begins a command's output with a line of six hexadecimal digits, too few for the rule of ids."""
+"""Codex begins a command's output with this and six hexadecimal digits, too few for the pattern of ids."""
 
 _END = rb"(?![0A-Za-z])"
 _UNIT = (
@@ -63,16 +63,16 @@ _YEAR = rb"(?:19|20)[0-9]{2}(?![0-9])"
 _ZONE = rb"(?:Z|(?: ?(?:UTC|GMT))?(?: ?[+-][0-9]{2}:?[0-9]{2}(?![0-9]))?)"
 _SECONDS = rb":[0-5][0-9](?:[.,][0-9]{1,9})?(?![0-9]|:[0-9])"
 _CLOCK = rb"[0-9]{1,2}:[0-5][0-9](?:" + _SECONDS + rb"|(?![0-9:]))" + _ZONE
-"""Beside a date, where minutes are enough."""
+"""A time next to a date, which needs no seconds."""
 _MONTH = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _LONG_MONTH = rb"(?:nuary|ruary|March|April| June| July|ugust|ember|tober)"
-"""The last five characters of a month's name, as a look-behind wants them."""
+"""The last five characters of a month's name: a look-behind needs a fixed length."""
 _RATE = rb" ?(?:[kKMGT]?i?[Bb]|[Bb]ytes|bits|i?ter|it|items|req|requests|rows|tok|tokens)/s(?:ec(?:ond)?)?(?![A-Za-z])"
 _SPAN = _UNIT.replace(rb"s|m|min", rb"s|min")
-"""A unit of time behind a space: `3 m` may be metres."""
+"""A unit of time after a space; without `m`, because `3 m` may be metres."""
 _MOVING = re.compile(
     rb"[0-9](?<![0-9][0-9])(?:"  # the first of some digits
-    rb"(?=[0-9]*+[-/.:, A-Za-z\xc2\xce])(?:"  # the next character tells most plain numbers
+    rb"(?=[0-9]*+[-/.:, A-Za-z\xc2\xce])(?:"  # the next character rules out most plain numbers
     rb"[0-9a-fA-F]{0,7}+-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}" + _NOT_WORD +  # a UUID
     rb"|(?:[0-9]{3}-[01][0-9]-[0-3][0-9]|(?<=[12])[0-9]{3}[-/.][01]?[0-9][-/.][0-3]?[0-9])"  # 2026-11-23
     rb"(?:(?:[T ]|, )" + _CLOCK + rb")?(?![0-9])"
@@ -106,7 +106,7 @@ _AMOUNT: Final = rb"(?:(?=[dhmnsu\xc2\xce])" + _UNIT.removeprefix(rb" ?(?=[dhmns
 """A unit of time, or a rate."""
 _MAY_MOVE = re.compile(
     rb"0(?<!00)(?="  # the first of some digits
-    rb"0*+(?:"  # and what may stand behind them
+    rb"0*+(?:"  # and what may follow them
     rb"(?=[A-Za-z\xc2\xce])(?:" + _AMOUNT + rb"|x[0a-fA-F]{4}|[A-Za-z]++0|[a-fA-F]++(?:-|" + _END + rb"))"
     rb"| (?:" + _AMOUNT + rb"|" + _MONTH_BEGINS + rb")"
     rb"|:(?:00(?::00| ?[AaPp][Mm]|<0|, )|0++(?:[.,:]0++)*+ ?" + _AMOUNT + rb")"
@@ -120,7 +120,7 @@ _MAY_MOVE = re.compile(
     rb"|(?<=[pP][iI][dD] 0)"
     rb")"
 )  # fmt: skip
-"""Where `_MOVING` may match, in the shape of a text: everywhere that it does, and at few other places."""
+"""Where `_MOVING` may match, in the shape of a text: all places where it matches, and few others."""
 _DURATION: Final = rb"[0-9]++(?:[.,][0-9]++)?+(?:m(?![A-Za-z])|" + _SPAN + rb")"
 _MEASURED: Final = re.compile(
     rb"(?<![0-9A-Za-z.:/-])(" + _DURATION + rb"(?: ?[0-9]++(?:\.[0-9]++)?+" + _UNIT + rb")*+"
@@ -133,20 +133,20 @@ _OWN_TIME: Final = re.compile(
     rb" in)\\?[\"']?[ :=]{1,3}\\?[\"']?)" + _DURATION + rb"(?: ?[0-9]++(?:\.[0-9]++)?+" + _UNIT + rb")*+",
     re.IGNORECASE,
 )
-"""What a call took, in the words of tools that say so of every call: `took 0.3 s`, `3 passed in 0.02s`."""
+"""The time a call took, as tools report it for every call: `took 0.3 s`, `3 passed in 0.02s`."""
 _SAMPLE: Final = 512
-"""Bytes at the beginning of a longer piece that tell how much in it may move."""
+"""How many bytes at the beginning of a longer piece are used to estimate how many places may match."""
 _DENSE: Final = 100
-"""Bytes a place where something may move. If there are more such places, to try each takes longer than `split`."""
+"""Bytes per place that may match. With more places than that, trying each takes longer than `split`."""
 _PIECE: Final = 64 * 1024
-"""Bytes that are read in one go, which takes up to 8 ms."""
+"""The most bytes that are read at a time, which takes up to 8 ms."""
 
 
 def normalise(text: str, *, keep_numbers: bool = False, is_short: bool = False) -> bytes:
     """Return the text as UTF-8 with each time, duration, date and id as `0`, without ANSI codes. Linear time and space.
 
     Without `keep_numbers` every other number is `0`, too. A line of more than 64 KB is cut at quotes, at spaces if it
-    has none, else anywhere: what such a cut goes through counts as two. `is_short`, with `keep_numbers`: durations and
+    has no quotes, else anywhere; a value that is cut counts as two. `is_short`, with `keep_numbers`: durations and
     addresses are kept, too.
     """
     raw = text.encode("utf-8", "surrogatepass")
@@ -203,7 +203,7 @@ def _without_times(raw: bytes) -> bytes:
 
 
 def _split_moving(raw: bytes, shape: bytes) -> list[bytes]:
-    """Return `_MOVING.split(raw)`, several times as fast if little moves."""
+    """Return `_MOVING.split(raw)`; several times as fast if there are few matches."""
     pieces: list[bytes] = []
     end = 0
     for place in _MAY_MOVE.finditer(shape):
@@ -219,6 +219,6 @@ def _without_escapes(raw: bytes) -> bytes:
     has_backslash = b"\\" in raw
     if b"\x1b" in raw or (has_backslash and b"\\u001" in raw):
         raw = _ANSI.sub(b"", raw)
-    if has_backslash:  # else the `n` of `\n` would count as part of the next word
+    if has_backslash:  # otherwise the `n` of `\n` would count as part of the next word
         raw = raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b"\\r", b"\r")
     return raw

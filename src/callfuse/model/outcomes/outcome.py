@@ -17,12 +17,12 @@ from callfuse.model.signature import signature_of
 from callfuse.wire.jsontext import dumps
 
 SHORT_TEXT: Final = 300
-"""Characters of a result that are kept for messages."""
+"""How many characters of a result are kept for messages."""
 
 BRIEF: Final = 200
-"""Characters up to which durations and addresses count in a result: a longer one has others besides."""
+"""Durations and addresses count only in a result of at most so many characters; a longer one has other content, too."""
 _MAX_PARTS_READ: Final = 8
-"""Parts of a result whose status is read; all of them count for the digest."""
+"""How many parts of a result are read for the status; the digest is of all parts."""
 
 
 class OutcomeKind(StrEnum):
@@ -38,11 +38,11 @@ class Outcome:
     """The outcome of one call. Outcomes are equal if their `digest` (16 bytes) is.
 
     `text`: the first `SHORT_TEXT` characters of the result, for messages, without what a harness wraps around it.
-    `pending`: the result says that the work still runs. `transient`: an error that waiting mends (429, overloaded, 502
-    to 504, time-outs, connection refused): calling again is no sign of a loop. `error`: the digest of the error message
-    without arguments, of the whole result if it has no message; empty if there is no error, or one that another call
-    may not meet (a transient one, except for a command that has run for too long by itself; a person's refusal to let
-    the call run). `unknown_tool`: the error says that the called tool does not exist.
+    `pending`: the result says that the work still runs. `transient`: an error that may be gone after waiting (429,
+    overloaded, 502 to 504, time-outs, connection refused): calling again is not a sign of a loop. `error`: the digest
+    of the error message without arguments, of the whole result if it has no message; empty if there is no error, or if
+    it says nothing about other calls (a transient one, except for a command that ran for too long; a person's refusal
+    of the call). `unknown_tool`: the error says that the called tool does not exist.
     """
 
     digest: bytes
@@ -120,13 +120,13 @@ _REMEMBERED_LENGTH: Final = 2048
 
 @remembered(entries=1024, longest=_REMEMBERED_LENGTH)
 def _outcome_of_text(content: str, is_error: bool | None, tool: str) -> Outcome | None:
-    """Read the outcome of a text. Remembered: requests repeat their history's results, and loops repeat one result."""
+    """Read the outcome of a text. Memoized: requests repeat their history's results, and loops repeat one result."""
     return _outcome_of(content, is_error, tool)
 
 
 def is_failure(content: Any, is_error: bool | None = None) -> bool | None:
     """Whether a result is an error, as `outcome_of` would say, but cheaper; None if the outcome is unknown."""
-    if type(content) is str:  # most results are: no list of parts is needed
+    if type(content) is str:  # as most results are: no list of parts is needed
         return _is_failure_text(content, is_error)
     parts = list(parts_of(content))
     if _is_removed(parts):
@@ -135,7 +135,7 @@ def is_failure(content: Any, is_error: bool | None = None) -> bool | None:
 
 
 def _complaint(texts: Sequence[str], digest: bytes) -> bytes:
-    """Return the digest of the error in these texts; empty for an error that another call may not meet."""
+    """Return the digest of the error in these texts; empty for an error that says nothing about other calls."""
     shown = texts[0] if texts else ""
     if (is_transient(shown) and not is_own_time_out(shown)) or was_refused_by_person(texts):
         return b""

@@ -1,8 +1,8 @@
 """Split the content of a result into parts: texts, values, and media as the bytes of their JSON.
 
-What does not come from the tool is left out: texts that callfuse has added, reminders that harnesses append (Claude
-Code appends them to the last result of a message, and they change from turn to turn), and `cache_control`, which
-clients move along with the conversation.
+Additions by others than the tool are left out: texts of callfuse, reminders that harnesses append (Claude Code appends
+them to the last result of a message, and they change from turn to turn), and `cache_control`, which clients move as the
+conversation grows.
 """
 
 import re

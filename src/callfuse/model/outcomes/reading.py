@@ -1,7 +1,8 @@
 """Read the status of a result from its words: error, no data, still running.
 
-Tools word it in many ways, so the rules are tables: beginnings of errors, wordings of emptiness, keys of objects. Only
-the beginning and the end of a text are searched. JSON inside a text is parsed and read as a value, also repeatedly.
+Tools word a status in many ways, so the rules are tables: beginnings of errors, wordings of emptiness, keys of objects.
+Only the beginning and the end of a text are searched. JSON inside a text is parsed and read as a value, and so is JSON
+inside that value.
 """
 
 import re
@@ -14,10 +15,10 @@ from callfuse.wire.values import is_too_much_inside
 
 HEAD: Final = 400
 TAIL: Final = 300
-"""Characters at the beginning and the end of a text that are searched."""
+"""How many characters at the beginning and at the end of a text are searched."""
 
 MAX_DEPTH: Final = 12
-"""Levels of objects, lists and JSON texts within each other that are read."""
+"""How many levels of nested objects, lists and JSON texts are read."""
 
 _MAX_EMPTY_LENGTH: Final = 600
 """Characters; a longer text is not empty, whatever its words."""
@@ -78,12 +79,12 @@ _COMPLAINTS: Final = (
     ": is a directory",
     ": not a directory",
 )
-"""Complaints of commands, behind the command's name: `cat: nowhere: No such file or directory`."""
+"""Complaints of commands, after the command's name: `cat: nowhere: No such file or directory`."""
 _KILLED: Final = ("The last command <command>", "</command> timed out and has been killed")
-"""mini-SWE-agent ends what runs for too long."""
+"""The text of mini-SWE-agent for a command that ran for too long."""
 _MAX_COMMAND: Final = 4000
 _EXIT_PHRASES: Final = ("exit code", "exit_code", "exit status", "exitcode", "exited with", "return code", "returncode")
-"""A text with an exit code holds one of these; checked first, because the pattern costs more."""
+"""A text with an exit code contains one of these; checked first, because the pattern costs more."""
 _EXITED = (
     r"(?:shell[iI]d: [\w.-]{1,64} )?"  # GitHub Copilot CLI
     r"(?:\w+ ){0,5}?(?:exit(?:ed)?(?: with)?[ _](?:code|status)|exitcode|return ?code)\W{1,4}(-?\d{1,10})"
@@ -148,10 +149,10 @@ _AWAITED: Final = (
     r"(?:agents?|approvals?|builds?|capacity|deployments?|executors?|jobs?|locks?|machines?|nodes?|pipelines?|pods?"
     r"|quota|replicas|resources?|reviews?|rollout|runners?|slots?|workers?)"
 )
-"""What work waits for that proceeds without the caller: not for input, nor for a customer."""
+"""What work may wait for that comes without the caller; not input, for example."""
 _TENSE: Final = r"(?:(?:already|being|currently|just|now|still|yet) ){0,2}"
 _WAITING = re.compile(
-    rf"\A\W{{0,12}}{_STATE}\W{{0,12}}\Z"  # nothing else is said
+    rf"\A\W{{0,12}}{_STATE}\W{{0,12}}\Z"  # the only words
     r"|(?:\b(?:is|are|remains?|stays?|still|currently|now|status|state|phase)|[:=>|\t]"
     r"|\b(?:build|deployment|job|operation|pipeline|run|task)(?: [#\w-]{1,40})?)"
     rf"[ \"'*`\[(]{{0,4}}{_TENSE}{_STATE}"
@@ -170,20 +171,20 @@ _WAITING_WORDS: Final = (
     "building", "compiling", "creating", "initializing", "progress", "ready", "pending", "processing", "queued",
     "running", "scheduled", "starting", "waiting", "0/", "0 of",
 )  # fmt: skip
-"""A waiting text holds one of these; checked first, because the pattern costs more."""
+"""A waiting text contains one of these; checked first, because the pattern costs more."""
 _MAX_STATE_LENGTH: Final = 300
-"""Characters of a result whose state word counts; a longer one is about more than a state."""
+"""A state word counts only in a result of at most so many characters; longer ones are about more than a state."""
 _KUBECTL_COLUMNS: Final = frozenset({"COMPLETIONS", "READY", "STATUS"})
-"""A table of `kubectl get` has one of them, beside `NAME` and `AGE`, and says of each thing whether it is ready."""
+"""A table of `kubectl get` that says whether things are ready has one of these columns, beside `NAME` and `AGE`."""
 _NOT_YET_UP = re.compile(
     r" (?:Pending|ContainerCreating|PodInitializing|Init:\d+/\d+|Terminating) "
     r"| 0/[1-9]\d{0,5} +(?:Running\b|\d)"
 )
-"""What comes up, in such a table; a container that crashes again and again does not."""
+"""A thing in such a table that is starting or ending; not a container that crashes again and again."""
 _MAX_TABLE: Final = 16 * 1024
-"""Characters of such a table that are searched."""
+"""How many characters of such a table are searched."""
 _GITHUB_RUN = re.compile(r"^\* [^\n]{1,200}\nTriggered via ", re.MULTILINE)
-"""How `gh run view` begins for a run that is not complete."""
+"""The beginning of the output of `gh run view` for a run that is not complete."""
 
 _ERROR_KEYS: Final = ("error", "isError", "is_error", "exception", "error_message", "errorMessage")
 _EXIT_KEYS: Final = ("exit_code", "exitCode", "exit_status", "returncode", "return_code", "returnCode")
@@ -195,7 +196,7 @@ _RUNNING: Final = frozenset((
     "waiting",
 ))  # fmt: skip
 _AWAITS = re.compile(rf"(?:waiting_for|awaiting)_(?:[a-z]+_){{0,3}}?{_AWAITED}")
-"""A state that says what work waits for."""
+"""A state that names what the work waits for."""
 _MAYBE_RUNNING: Final = frozenset(("pending", "scheduled", "started", "submitted"))
 """States of jobs, but also of orders: they count if the object has a key of `_PROGRESS`, or few keys."""
 _PROGRESS: Final = frozenset(("elapsed", "eta", "job_id", "percent", "poll_after", "progress", "retry_after", "run_id"))
@@ -203,7 +204,7 @@ _FEW_KEYS: Final = 4
 _STATE_KEYS: Final = frozenset(("phase", "state", "status"))
 """Last words of keys whose value is a state."""
 _WORK: Final = frozenset(("batch", "build", "deployment", "execution", "job", "pipeline", "run", "task", "workflow"))
-"""What ends by itself: others, such as engines and servers, run on."""
+"""Words for work that ends by itself; engines and servers, for example, keep running."""
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _NOT_BEGUN = re.compile(r"0/[1-9]\d{0,5}(?: (?:ready|done|complete|completed|available))?")
 _MAX_STATE_WORD: Final = 40
@@ -229,7 +230,7 @@ def read_text(text: str, depth: int = 0) -> ResultStatus:
 
 
 def read_value(value: Any, depth: int = 0) -> ResultStatus:
-    """Read the status of a value: of an object by its keys, of a wrapper by what it holds."""
+    """Read the status of a value: of an object by its keys, of a wrapper by its content."""
     if value is None:
         return _NOTHING
     if isinstance(value, str):
@@ -286,7 +287,7 @@ def edges(text: str) -> str:
 
 def exit_code(seen: str) -> int | None:
     """Find the exit code in the lower-case edges of a text; None if there is none."""
-    if not ("exit" in seen or "return" in seen):  # each of the phrases holds one of these
+    if not ("exit" in seen or "return" in seen):  # each phrase contains one of these
         return None
     found = _EXIT_CODE.search(seen) if any(words in seen for words in _EXIT_PHRASES) else None
     return int(found[1]) if found else None
@@ -308,8 +309,8 @@ def _is_failure_text(text: str, code: int | None) -> bool:
 
 
 def _is_complaint(text: str) -> bool:
-    """Whether a text begins with the complaint of a command: its name, a colon, one of `_COMPLAINTS`; or ssh has no key
-    that is accepted; there, other lines may come first."""
+    """Whether a text begins with the complaint of a command: its name, a colon, one of `_COMPLAINTS`. Also whether ssh
+    says, anywhere in the text, that no key is accepted."""
     if "ermission denied (publickey" in text:
         return True
     if (named := _COMPLAINER.match(text)) is None:
@@ -331,8 +332,8 @@ def _read_prose(text: str) -> ResultStatus:
 
 
 def _is_waiting(text: str, seen: str) -> bool:
-    """Whether a short text says that work is in progress, by a state word; `seen` is its lower-case text. A table of
-    `kubectl` says so by its columns."""
+    """Whether a short text says that work is in progress, by a state word; `seen` are its lower-case edges. A table of
+    `kubectl` and the output of `gh run view` may be longer."""
     if text.startswith("NAME") and _is_of_kubectl(text.partition("\n")[0].split()):
         return _NOT_YET_UP.search(text, 0, _MAX_TABLE) is not None
     if "Triggered via " in text[:HEAD] and _GITHUB_RUN.search(text, 0, HEAD):
@@ -408,7 +409,7 @@ def _is_state(key: str, said: Any) -> bool:
 
 
 def _is_empty(value: dict[str, Any], ends: dict[str, str], inside: dict[str, ResultStatus]) -> bool:
-    """Whether all data fields of an object are empty, and there is at least one; other fields do not matter."""
+    """Whether an object has no data: at least one data field, and all are empty; or it says so (`found`, `status`)."""
     if not value or value.get("found") is False or _words(value, "status") & _EMPTY_STATES:
         return True
     missing = len(value) <= _FEW_KEYS and any(value[key] == 0 for key in _COUNTS & value.keys())

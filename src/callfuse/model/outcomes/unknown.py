@@ -2,7 +2,7 @@
 
 The wordings are those of the MCP SDKs, Claude Code, Codex, Gemini CLI, Roo, the AI SDK, pydantic-ai, LangGraph,
 smolagents, CrewAI, AutoGen and others. A complaint about another tool than the called one does not count: a tool that
-calls others by name exists, whatever it says of them. One that names no tool is about the called one.
+calls others by name exists, whatever it reports about them. A complaint without a name is about the called tool.
 """
 
 import re
@@ -14,7 +14,7 @@ from callfuse.model.outcomes.errors import messages
 from callfuse.model.outcomes.reading import HEAD
 
 _MAX_MESSAGES: Final = 8
-"""Messages of one result that are read."""
+"""How many messages of one result are read."""
 _NAME = r"(?:[`'\"“‘<(]([^`'\"”’>)\n]{1,128})[`'\"”’>)]|([\w./:-]{1,128}))"
 _WORDINGS: Final = (
     # Unknown tool: x | No such tool available: x | unknown_tool
@@ -35,7 +35,7 @@ _WORDINGS: Final = (
 )
 _COMPLAINT = re.compile("|".join(_WORDINGS), re.IGNORECASE)
 _BEFORE: Final = ("error", "exception", "failed", "are invalid")
-"""One of these is in what may stand before a complaint, up to a colon: `MCP error -32602: `."""
+"""Text before a complaint, up to a colon, must contain one of these: `MCP error -32602: `."""
 _MAX_COLONS: Final = 4
 _MARKS: Final = "<>[({*#-! \t\r\n"
 _MAY_COMPLAIN: Final = ("tool", "function", "action", "call")
@@ -64,5 +64,5 @@ def _says_so(text: str, tool: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """Return a name in a form that is equal for its different spellings."""
+    """Return a name in lower case, without characters other than letters and digits."""
     return _NOT_LETTERS.sub("", name).lower()
