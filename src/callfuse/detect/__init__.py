@@ -1,7 +1,7 @@
 """Find loops in tool calls: one pure module per detector, and the engine that runs them.
 
-`registry` lists the detectors. Nothing here reads a clock, waits or logs: a timeline, a pending call and settings in,
-findings out.
+`registry` lists the detectors. Nothing here reads a clock, waits or logs. The input is a timeline, a pending call and
+settings; the output is findings.
 """
 
 from callfuse.detect.engine import Engine

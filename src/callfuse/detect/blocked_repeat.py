@@ -1,8 +1,8 @@
 """Find a blocked call that comes back: a `repeat` that continues after its block, even with other calls in between.
 
-The call is refused until a new call has been executed; then it may run once, and if it brings the blocked streak's
-outcome again, the next attempt is refused at once. A new user message counts as a new call, but not from the third
-block of a lane on: harnesses answer a block with one of their own.
+The call is refused until a new call has been executed. Then it may run once; if it returns the blocked streak's outcome
+again, the next attempt is refused at once. A new user message counts as a new call, but not from a lane's third block
+on, because harnesses answer a block with a user message of their own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ class BlockedRepeat(Detector):
     needs = facts.BLOCKED
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Return `max_repeats` and twice that; nothing is found where `max_repeats` is off."""
+        """Return `max_repeats` and twice that; nothing is found if `max_repeats` is off."""
         return twice(tool.settings.max_repeats)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
@@ -52,7 +52,7 @@ class BlockedRepeat(Detector):
             return None
         if before is None:
             return Evidence(1 + len(calls), calls, returned=not _are_in_a_row(found))
-        # It ran, and was blocked, before the user message too: how often is not kept.
+        # It also ran, and was blocked, before the user message; that count is not kept.
         count = max(2 + len(calls), settings.for_tool(call.full_name).settings.max_repeats)
         return Evidence(count, (*calls, before), returned=True)
 

@@ -1,8 +1,8 @@
 """`budget`: more calls in a timeline, or more of one tool, than allowed. Off by default; what `tune` calibrates.
 
 Equal calls of one round count once. Earlier calls of the same answer count too, so the first calls pass until the
-budget is used up. A call that returned nothing new may weigh more: length alone hardly tells good runs from bad runs;
-in good runs of almost any length, most calls bring something new.
+budget is used up. A call that returned nothing new may weigh more: length alone hardly separates good runs from bad
+ones, but in good runs of almost any length, most calls return something new.
 """
 
 from dataclasses import replace
@@ -122,7 +122,7 @@ def _weight(timeline: Timeline, settings: Settings) -> int:
     total, known = 1, set[bytes]()
     for call in reversed(timeline.memoized(_executed, settings).calls):
         outcome = call.outcome
-        if outcome is None or outcome.pending or outcome.transient:  # it was right to wait
+        if outcome is None or outcome.pending or outcome.transient:  # unknown, or it was right to wait
             total += 1
             continue
         total += STALE if outcome.digest in known else 1

@@ -1,7 +1,7 @@
 """`compaction_storm`: a client compacts its history again and again, without a call in between.
 
 Recognised by the summary in a request and by earlier summaries in the ledger (`conversations/compactions.py`). It is
-observed; for a block, callfuse gives an answer of its own without asking the vendor.
+observed; if it is blocked, callfuse answers by itself without asking the vendor.
 """
 
 from callfuse.detect.detector import RequestRule

@@ -1,4 +1,4 @@
-"""Compare a call whose arguments are still arriving with known calls that it might turn out to equal.
+"""Compare a call, while its arguments arrive, with known calls that it may be equal to.
 
 Calls are equal if their canonical arguments are (`model/signature.py`), so key order, white space and the spelling of
 strings and numbers do not matter. The members of the outermost object are compared: a key when it is complete, a
@@ -6,10 +6,10 @@ string as it arrives, a number at its end, a list item by item, an object at its
 whatever follows: arguments that give one key two different values equal nothing but their own text.
 
 Unexpected input (a control character between two values, an unknown escape, an end where a value should begin) is
-never a difference: the call "may be equal" until its end. So text that is not JSON is only told from JSON if it
-differs before it stops being JSON.
+never a difference: the call "may be equal" until its end. So arguments that are not JSON differ from JSON only if the
+difference comes before their first error.
 
-Each character is looked at once, and compared with each call that has been equal so far.
+Each character is read once, and compared with each call that has been equal so far.
 """
 
 import re
@@ -33,8 +33,8 @@ _IN_STRING: Final = re.compile(r'["\\]')
 class Comparison:
     """Compares the arguments of one call, as they arrive, with those of known calls.
 
-    `differs`: the call equals none of them, whatever still arrives. Depends only on the characters so far, not on how
-    they were cut; once true, it stays true.
+    `differs`: the call equals none of them, whatever still arrives. It depends only on the characters so far, not on
+    how they were cut; once true, it stays true.
     """
 
     __slots__ = ("_at", "_object", "_texts", "differs")
@@ -59,7 +59,8 @@ class Comparison:
 class _Other:
     """A known call that has been equal so far: its arguments, and the current place in them.
 
-    `members`: how many arguments matter. `node`: the current value. `lists`: those around it. `at`: its length so far.
+    `members`: how many arguments count. `node`: the current value. `lists`: the lists around it. `at`: the length of
+    the current string so far.
     """
 
     __slots__ = ("at", "lists", "members", "node", "value")
@@ -260,7 +261,7 @@ class _ObjectReader:
         return end
 
     def _behind_scalar(self, text: str, at: int) -> int:
-        """Read what follows a number or a word: only then is it certain that white space has not divided it."""
+        """Read what follows a number or a word: a comma or an end proves that white space has not divided it."""
         at = _skip(text, at)
         if at < len(text):
             self._state = _State.COMMA if text[at] in ",}]" else _State.NOTHING

@@ -1,7 +1,7 @@
-"""`cycle`: the newest rounds are laps of one sequence of 2 to 5 rounds.
+"""`cycle`: the newest rounds repeat one sequence of 2 to 5 rounds; each repetition is a lap.
 
-Rounds are compared by their sets of signatures, at least two of which differ; the shortest sequence counts. Known
-outcomes are equal lap by lap. A new call is progress: the first lap begins with the new call, not with known ones.
+Rounds are compared by their sets of signatures, and at least two rounds of a lap differ; the shortest sequence counts.
+Known outcomes are equal lap by lap. A new call is progress: the first lap begins with a round that has a new call.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from callfuse.model.outcomes import Outcome, same_outcome
 from callfuse.model.signature import Signature
 
 LENGTHS: Final = range(2, LONGEST_LAP + 1)
-"""Rounds in a lap."""
+"""The possible numbers of rounds in a lap."""
 MOST_NAMES: Final = 4
-"""Tools by which one round of a lap is named."""
+"""The most tools that name one round of a lap."""
 
 
 class Cycle(Detector):
@@ -60,14 +60,14 @@ def _laps(timeline: Timeline, settings: Settings) -> list[tuple[Round, Evidence]
     if len(set(newest)) < 2:
         return laps
     for length in LENGTHS:
-        # A cheap look first. The pending round is to end a lap: of the one before it only one round is needed.
+        # A cheap check first. The pending round would end a lap; from the lap before, only one round is needed.
         before = newest[length : 2 * length - 1]
         if not before or before != newest[: len(before)] or len(set(newest[:length])) < 2:
             continue
         rounds = _rounds(timeline, settings, length)
         expected = rounds[length - 1]
         if len(rounds) == 2 * length - 1 < len(past) and past[len(rounds)].signatures == expected.signatures:
-            continue  # the expected round had another outcome each time, and may again
+            continue  # the expected round had another outcome each time, and may have one again
         del rounds[_from_news(timeline, settings, len(rounds), length) :]
         if len(rounds) < 2 * length - 1:
             continue

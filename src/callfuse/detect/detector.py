@@ -42,9 +42,9 @@ class Evidence:
 
     `count` is in the unit of the detector's limits and includes the pending call. `calls` are newest first, without the
     pending one. `confidence` is from 0 to 1. `whole_round`: counts only if the round has exactly these signatures.
-    `lap` names the tools of a sequence. `factor`: limits are this many times as high. `in_answer`: the evidence rests
-    on calls of the pending round alone. `returned`: the calls are not in a row, or brought different outcomes; one was
-    blocked. `unit`: what a budget counts, in words.
+    `lap` names the tools of a sequence. `factor`: limits are this many times as high. `in_answer`: only calls of the
+    pending round are evidence. `returned`: a call was blocked, and the calls are not in a row or had different
+    outcomes. `unit`: what a budget counts, in words.
     """
 
     count: int
@@ -59,16 +59,16 @@ class Evidence:
 
 
 class Rule(ABC):
-    """Base of the two sorts of detectors: `Detector` (pending calls) and `Hindsight` (results).
+    """Base of detectors: `Detector` judges pending calls, `Hindsight` results, and `RequestRule` is for requests.
 
-    Creating a detector without `evidence` raises TypeError.
+    Creating a `Detector` or `Hindsight` without `evidence` raises TypeError.
     """
 
     kind: ClassVar[Kind]
     of_cut_off: ClassVar[bool] = False
-    """Whether it finds something in calls that a limit has cut off, which are no evidence for any other."""
+    """Whether it judges calls that a length limit has cut off; all other detectors ignore them."""
     parts: ClassVar[tuple[AnswerPart, ...]] = ()
-    """Where it finds that, if not in calls alone."""
+    """The parts of an answer in which its kind may be found; empty if only in calls."""
 
 
 class Detector(Rule):
@@ -79,10 +79,11 @@ class Detector(Rule):
     """
 
     needs: ClassVar[Fact] = facts.ROUNDS
-    """The fact without which it finds nothing. It is asked only where that applies to its soft limit."""
+    """The fact without which it finds nothing. It runs only if the fact holds for its soft limit."""
 
     def limits(self, tool: ForTool) -> tuple[int, int]:
-        """Return soft and hard limit for this tool, in the detector's unit. A soft limit of 0 is off, a hard one never.
+        """Return soft and hard limit for this tool, in the detector's unit. A soft limit of 0 means off; a hard limit
+        of 0, never hard.
 
         By default the soft limit is the kind's setting, and the hard one is twice that.
         """
@@ -93,8 +94,8 @@ class Detector(Rule):
 
         For each tool, the strongest of these calls must bound the evidence of every possible call of the tool;
         otherwise a looping call would stream through unheld. None: no such bound; every call is held, if findings of
-        this kind may be withheld. A tool's own limits and pauses may differ from `settings`. Says nothing where the
-        arguments do not matter (`Finds.ANY`).
+        this kind may be withheld. A tool's own limits and pauses may differ from `settings`. Not used if the arguments
+        do not matter (`Finds.ANY`).
         """
         return None
 
@@ -119,11 +120,11 @@ class Hindsight(Rule):
     """Finds one kind of loop in results, once they are known; the finding is reported with the last of them.
 
     A subclass must define `kind`, with its limit, `needs` and `evidence`. The calls have been executed, so it warns at
-    most. Where settings lift the cap of its kind, `detect/onward.py` finds the calls that go on in the same way.
+    most. If settings lift the cap of its kind, `detect/onward.py` finds pending calls that continue the loop.
     """
 
     needs: ClassVar[ResultFact]
-    """The fact without which it finds nothing: it is asked only where that applies to its limit."""
+    """The fact without which it finds nothing. It runs only if the fact holds for its limit."""
 
     @abstractmethod
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
@@ -131,7 +132,7 @@ class Hindsight(Rule):
 
 
 class RequestRule(Rule):
-    """A kind of loop that a request shows before the model is asked, without a call to judge: it only has a `kind`."""
+    """A kind of loop that is found in a request, before the model is asked. It judges no call and only has a `kind`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,13 +147,13 @@ class Hit:
     any_count: bool = False
     """The count is unknown: the call could have a finding at any count, or none."""
     any_signature: bool = False
-    """Another call of the tool could have it, too."""
+    """Another call of the tool could have this hit, too."""
     hard_from: int = 0
-    """The count from which on it is hard; 0 is never."""
+    """The count from which on it is hard; 0 means never."""
     waits: bool = False
-    """A call of the stretch waits for something outside, or acts on a screen."""
+    """A call of the stretch waits for something external, or acts on a screen."""
     ends_on_news: bool = False
-    """A new call in the same round shows progress, and voids it."""
+    """A new call in the same round shows progress, and voids the hit."""
 
     @property
     def kind(self) -> str:
@@ -176,7 +177,7 @@ class Hit:
 
     @property
     def in_answer(self) -> bool:
-        """Whether the hit rests on calls of the pending round alone."""
+        """Whether only calls of the pending round are evidence."""
         return self.evidence.in_answer
 
 
@@ -186,18 +187,18 @@ def twice(soft: int) -> tuple[int, int]:
 
 
 def on_screen(limit: int) -> int:
-    """Return the higher limit for a stretch that acts on a screen: 5 for 3, 10 for 6."""
+    """Return the higher limit for a stretch with a call that acts on a screen: 5 for 3, 10 for 6."""
     return -(-limit * 5 // 3)
 
 
 def any_call(name: str) -> ToolCall:
-    """Return a call that stands for any call of a tool: its arguments equal those of no other call."""
+    """Return a call that represents any call of a tool: its arguments equal those of no other call."""
     signature = _ANY_CALL + name.encode("utf-8", "replace")
     return ToolCall("", name, "callfuse: any arguments", signature=signature)
 
 
 def is_any_call(call: ToolCall) -> bool:
-    """Whether a call stands for all calls of its tool, as `any_call` makes it."""
+    """Whether a call represents any call of its tool, as `any_call` returns it."""
     return call.signature.startswith(_ANY_CALL)
 
 

@@ -1,7 +1,7 @@
 """Guess from a call's words whether it reads or changes something.
 
-The sources: what the settings declare; a shell command or an SQL statement in the arguments; the tool's name; and,
-where a tool does several things, the argument that names the action. Everything else is `UNCLEAR`.
+The sources: what the settings declare; a shell command or an SQL statement in the arguments; the tool's name; and, if a
+tool does several things, the argument that names the action. Everything else is `UNCLEAR`.
 """
 
 import re
@@ -29,7 +29,7 @@ def _set_of(words: str) -> frozenset[str]:
 
 
 LONG: Final = 4000
-"""Characters of arguments beyond which nobody reads them: a command of that length writes, for all that is known."""
+"""Arguments of more characters are not read; a longer command counts as writing."""
 
 _WORD: Final = re.compile("[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _READING: Final = _set_of(
@@ -47,7 +47,7 @@ _SQL: Final = _set_of("sql")
 _TEXTS: Final = ("command", "cmd", "script", "code", "input", "query", "sql", "statement")
 """Arguments that contain a command or a statement."""
 _ACTIONS: Final = ("command", "action", "operation", "action_name", "tool_name")
-"""Arguments that say which of several things a tool is to do."""
+"""Arguments that name one of the actions of a tool."""
 
 _SELECT: Final = re.compile(r"[\s(]*+(?:select|show|desc|describe|explain|with|pragma|values)\b", re.IGNORECASE)
 _INTO: Final = re.compile(
@@ -79,7 +79,7 @@ def effect_of(call: ToolCall, settings: Settings) -> Effect:
     if tool.changes_state:
         return Effect.CHANGES
     if tool.takes_notes:
-        return Effect.READS  # what the agent alone reads changes nothing
+        return Effect.READS  # only the agent reads its notes, so they change nothing
     words = _words(call.name)
     if words & _SQL:
         return _sql_effect(_text_of(call))
@@ -121,7 +121,7 @@ def _command_effect(call: ToolCall) -> Effect:
     if text:
         return _shell_effect(text) if len(text) <= LONG else Effect.CHANGES
     if not call.has_arguments:
-        return Effect.CHANGES  # nobody knows any more what was run
+        return Effect.CHANGES  # the command is no longer known
     return _effect_of_words(_words(_argument(call, _ACTIONS)))
 
 
@@ -131,7 +131,7 @@ def _text_of(call: ToolCall) -> str:
 
 
 def _argument(call: ToolCall, keys: tuple[str, ...]) -> str:
-    """Return the first of these arguments that is a text or a list of words; arguments that are not JSON as a whole."""
+    """Return the first of these arguments that is a text or a list of words; if they are not JSON, the whole text."""
     arguments = call.arguments
     if isinstance(arguments, str):
         return _argument_in(arguments, keys)
@@ -182,7 +182,7 @@ def _shell_effect(command: str) -> Effect:
 
 
 def _unquoted(quoted: re.Match[str]) -> str:
-    """Return a word in place of a quoted text, or the commands in the text that a shell would run."""
+    """Return the replacement of a quoted text: a word, or the commands in it that a shell would run."""
     text = quoted[0]
     return text.strip('"') if text[0] == '"' and ("$(" in text or "`" in text) else "Q"
 

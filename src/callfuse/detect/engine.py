@@ -45,7 +45,7 @@ class Engine:
 
     def __init__(self, timeline: Timeline, settings: Settings) -> None:
         self.past = timeline.evidence()
-        """What of the timeline is evidence."""
+        """The timeline without calls that are not evidence."""
         self.settings = settings_in_force(self.past, settings)
         self.awake = frozenset(awake_detectors(self.past, self.settings, 0))
         """The detectors that could find something in the pending round."""
@@ -98,7 +98,7 @@ class Engine:
             return
         for detector in self._limits(ANY_TOOL):
             if detector.needs.finds is Finds.ANY:
-                continue  # judged below, once for any call
+                continue  # judged below, once for all calls
             recurring = self._recurring(detector)
             if recurring is None:
                 call = any_call(name)
@@ -183,7 +183,8 @@ class Engine:
     ) -> list[tuple[ToolCall, Finding]]:
         """Return the hardest finding of each call in a complete round that has any; it names every kind that hit.
 
-        No news frees the `refused` calls: they had their chance. Calls after a finding that ends the round are skipped.
+        A new call in the round does not excuse the `refused` calls, which were withheld before. Calls after a finding
+        that ends the round are skipped.
         """
         calls, hits = self._hits_of_round(calls)
         news = bool(hits) and True in map(self.is_news, calls)
@@ -257,7 +258,7 @@ class Engine:
         return [*hits, *self._hits_beside(call, siblings.beside(call))]
 
     def _hit_on(self, call: ToolCall, detector: Detector, limits: Limits) -> Hit | None:
-        """Return the hit of a detector, at these limits, on a pending call; worked out once."""
+        """Return the hit of a detector, at these limits, on a pending call; computed once."""
         key = detector, call
         if key not in self._hits:
             evidence = detector.evidence(self.past, call, limits.settings)
@@ -272,7 +273,7 @@ class Engine:
                 yield hit
 
     def _hit(self, detector: Detector, call: ToolCall, evidence: Evidence, limits: Limits) -> Hit | None:
-        """Return the hit for this evidence; None if its count stays under the limit."""
+        """Return the hit for this evidence; None if its count is below the limit."""
         soft, hard, settings = limits
         needs, count, waits = detector.needs, evidence.count, False
         if evidence.factor > 1:
@@ -320,7 +321,7 @@ class Engine:
     def _waits(self, call: ToolCall, streak: Sequence[PastCall]) -> bool:
         """Whether a call is a poller, or a call of its streak has waited.
 
-        Calls that have not waited are remembered, because streaks share them.
+        Calls that have not waited are cached, because streaks share them.
         """
         if not self._never_waited.issuperset(streak):
             new = [one for one in streak if one not in self._never_waited] if self._never_waited else streak
@@ -343,7 +344,7 @@ class Engine:
         return self._finding(hit, kinds if len(kinds) > 1 else ())
 
     def _finding(self, hit: Hit, kinds: tuple[str, ...] = ()) -> Finding:
-        """Return the hit as a finding; made once."""
+        """Return the hit as a finding; created once."""
         known = self._findings.get((hit, kinds))
         if known is None:
             known = self._findings[hit, kinds] = self._make_finding(hit, kinds)
@@ -396,7 +397,7 @@ class Engine:
 
 
 def _are_compared(hit: Hit) -> bool:
-    """Whether two of a hit's results are known; also True if its sentence does not compare results."""
+    """Whether two of a hit's results are known; also True if the kind's sentence does not compare results."""
     if not hit.detector.kind.seen_uncompared:
         return True
     known = (one for one in hit.evidence.calls if not one.withheld and one.outcome is not None)
@@ -404,6 +405,6 @@ def _are_compared(hit: Hit) -> bool:
 
 
 def _may_act(hit: Hit, detectors: Detectors) -> tuple[int, bool]:
-    """Return how hard a hit may act under its cap, and whether it leads to the last rung at once."""
+    """Return the hardest rung that a hit's cap allows, and whether the hit leads to the last rung at once."""
     hardest = detectors.hardest(hit.detector.kind.name, hard=hit.hard, waits=hit.waits)
     return hardest, hit.hard and not hit.detector.kind.climbs

@@ -1,7 +1,7 @@
-"""`error_rate`: most of the last results are errors, whatever they are and whatever was called. Off by default.
+"""`error_rate`: most of the last results are errors, of any kind and any tool. Off by default.
 
-Judged when results are known, and reported with the last of them. Errors that waiting mends, a person's refusals,
-unknown results and withheld calls do not count. A pause starts the count anew.
+Judged when results are known, and reported with the last of them. Transient errors, a person's refusals, unknown
+results and withheld calls do not count. A pause resets the count.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import OutcomeKind
 
 SPARED: Final = 4
-"""One result that is not an error is allowed for so many errors."""
+"""For each so many errors, one result that is not an error is allowed."""
 
 
 class ErrorRate(Hindsight):

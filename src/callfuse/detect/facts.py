@@ -1,6 +1,7 @@
 """The facts without which detectors cannot fire: each detector names a fact, and runs only where the fact holds.
 
-A fact bounds a count from above: if it does not hold for a count, no evidence reaches that. Most requests end here.
+A fact bounds a count from above: if it does not hold for a count, no evidence reaches that count. Most requests end
+here. In the descriptions of facts, "enough" means this count; a pending call is included.
 """
 
 import re
@@ -20,28 +21,28 @@ from callfuse.model.outcomes import SHORT_TEXT
 from callfuse.model.signature import Signature
 
 STALE: Final = 10
-"""What a call counts in a weighted budget that returned nothing new."""
+"""The weight in a weighted budget of a call that returned nothing new."""
 WITHIN: Final = 20
-"""Rounds in which one call with one error comes as often as the limit of `known_pairs` says."""
+"""`known_pairs` counts how often one call had one error within so many rounds."""
 LONGEST_DETAIL: Final = 4096
-"""Characters of arguments beyond which nobody looks for details."""
+"""Arguments of more characters are not searched for details."""
 TELLING: Final = 40
-"""Characters of a result from which on it is more than a yes or no, which many calls return."""
+"""A result of at least so many characters is more than a yes or no, which many calls return."""
 NOTES_BETWEEN: Final = 3
-"""Rounds of nothing but notes that may stand between two equal ones which are acted on."""
+"""The most rounds of nothing but notes between two equal rounds."""
 _ONE_ARGUMENT: Final = re.compile(r'\s*+\{\s*+"([^"\\]*+)"\s*+:\s*+("[^"\\]*+"|[^"\[{,}\s]*+)\s*+\}\s*+')
 """An object with one argument, a text or a plain value."""
 LOOKED_AT: Final = 4
-"""Rounds in a row that are looked at for calls that have come before; more would cost more than they spare."""
+"""How many consecutive rounds are checked for known calls; checking more would cost more than it saves."""
 
 
 class Finds(Enum):
     """Which pending calls have evidence against them."""
 
     EQUAL = auto()
-    """Those that equal one of `Detector.recurring`: any other leaves as soon as its arguments show that it does not."""
+    """Calls that equal one of `Detector.recurring`; any other call is released as soon as its arguments differ."""
     ALIKE = auto()
-    """Any call of a tool, but no more than the strongest of that tool's `Detector.recurring`."""
+    """Any call of a tool, with at most the evidence of the strongest of that tool's `Detector.recurring`."""
     ANY = auto()
     """Any call, whatever its arguments: for `ANY_TOOL`, `Detector.evidence` returns the maximum over all tools."""
 
@@ -52,9 +53,9 @@ class Fact:
 
     `may_reach(timeline, at, least, reach)`: whether a call right after round `at` (0 is the newest) could have a count
     of `least`; False is certain. `reach` is how many rounds back a looping call may have occurred. `finds`: which
-    pending calls there can be evidence against. `in_a_row`: a finding of n rounds (calls, laps) means that n - 2 in a
-    row before it, and the pending one, had a call that had come before; so a new call beside the pending one shows
-    progress, and voids the finding. `certain`: the finding is hard whatever the count, and spares no poller.
+    pending calls there can be evidence against. `in_a_row`: for a finding of n rounds (calls, laps), the pending round
+    and the n - 2 rounds before it each have a call of an earlier round; so a new call beside the pending one shows
+    progress, and voids the finding. `certain`: the finding is hard at any count, also for pollers.
     """
 
     may_reach: Callable[[Timeline, int, int, int], bool]
@@ -134,8 +135,8 @@ def _keeps_to_tool(timeline: Timeline, at: int, least: int, reach: int) -> bool:
 
 
 def _returns_with_notes(timeline: Timeline, at: int, least: int, reach: int) -> bool:
-    """Whether a call may have come in `least - 1` rounds, where all but the first have a call from the window, with few
-    other rounds in between."""
+    """Whether one call may be in `least - 1` rounds, all of which, except the first, have a call from the window, with
+    few other rounds in between."""
     if not timeline.facts.memoized(_often, least - 1):  # as in most timelines
         return False
     returning, others = 0, 0
@@ -160,27 +161,27 @@ def _never(timeline: Timeline, at: int, least: int, reach: int) -> bool:
 ROUNDS: Final = Fact(_has_rounds)
 """There are rounds."""
 REPEATS: Final = Fact(_repeats, Finds.EQUAL, in_a_row=True)
-"""All rounds of it but the first, and the pending one, bring a call of the window before them."""
+"""All rounds of the loop, except the first and the pending one, have a call from the window before them."""
 RETURNS: Final = Fact(_returns, Finds.EQUAL, in_a_row=True)
-"""The same, and the newest round does, too."""
+"""The same, and the newest round always has such a call."""
 BLOCKED: Final = Fact(_is_blocked, Finds.EQUAL, certain=True)
 """A call was blocked, in this timeline or before its user message."""
 UNDECLARED: Final = Fact(_is_undeclared, Finds.ANY)
 """The newest round has a call of a tool that does not exist."""
 CALLS: Final = Fact(_has_calls, Finds.ANY)
-"""There are so many calls, with the pending one."""
+"""There are enough calls."""
 WEIGHT: Final = Fact(_weighs, Finds.ANY)
-"""They weigh so much, if none has returned anything new."""
+"""The calls weigh enough if none of them has returned anything new."""
 SAME_TOOL: Final = Fact(_keeps_to_tool)
-"""All rounds of it but the pending one have a call of one tool."""
+"""All rounds of the loop, except the pending one, have a call of one tool."""
 NOTED: Final = Fact(_returns_with_notes, Finds.EQUAL)
-"""One call has come in so many rounds but one, and the newest ones return, with a few others between them at most."""
+"""One call is in enough rounds, and the newest rounds have known calls, with at most a few other rounds in between."""
 CUT_OFF: Final = Fact(_was_cut_off)
-"""So many calls but one were cut off."""
+"""Enough calls were cut off."""
 OTHERS: Final = Fact(_never)
-"""The pending round has other calls: nothing is found in one that is alone."""
+"""The pending round has other calls: a call that is alone has no finding."""
 ALONE: Final = Fact(_never)
-"""The call itself, with its arguments: no timeline tells anything of it before."""
+"""The call itself, with its arguments, is the evidence: a timeline cannot foresee it."""
 
 
 def succeeded(call: PastCall) -> bool:
@@ -234,8 +235,8 @@ def _failures(facts: Facts, least: int) -> bool:
 
 
 def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
-    """Whether `shortest` rounds in a row have a failure and no success of a new call. Used in place of the scan in
-    `_failures` where calls have come again."""
+    """Whether `shortest` consecutive rounds have a failure, and no new call succeeded in them. Used in place of the
+    scan in `_failures` if calls have repeated."""
     first = {signature: at for at, round_ in enumerate(rounds) for signature in round_.signatures}
     goes_on = partial(_goes_on, rounds, first)
     for at in filter(goes_on, range(shortest - 1, len(rounds), shortest)):
@@ -248,7 +249,7 @@ def _may_go_round(rounds: Sequence[Round], shortest: int) -> bool:
 
 
 def _goes_on(rounds: Sequence[Round], first: Mapping[Signature, int], at: int) -> bool:
-    """Whether no new call, the first with its signature, succeeded in a round."""
+    """Whether no new call (the first with its signature) succeeded in a round."""
     return True not in [first[one.signature] == at and succeeded(one) for one in rounds[at].calls]
 
 
@@ -263,7 +264,8 @@ def _pairs(facts: Facts, least: int) -> bool:
 
 
 def _failing(facts: Facts, least: int) -> bool:
-    """Whether `least` calls of one tool in a row may have failed. Only every `least`-th call starts a look around."""
+    """Whether `least` consecutive calls of one tool may have failed. Only every `least`-th call and its neighbours are
+    checked."""
     own: dict[str, list[PastCall]] = {}
     for round_ in facts.rounds:
         for one in round_.calls:
@@ -281,8 +283,8 @@ def _failing(facts: Facts, least: int) -> bool:
 
 
 def _alike(facts: Facts, least: int) -> bool:
-    """Whether `least` calls of one tool in a row may have returned results that are alike. Pairs of neighbours are
-    looked at, so close together that no streak fits between two pairs."""
+    """Whether `least` consecutive calls of one tool may have returned similar results. Compares pairs of neighbours, so
+    close together that no streak fits between two pairs."""
     own: dict[str, list[PastCall]] = {}
     for round_ in facts.rounds:
         for one in round_.calls if len(round_.calls) == 1 else round_.distinct:
@@ -314,8 +316,8 @@ def _may_be_alike(one: PastCall, other: PastCall) -> bool:
 
 
 def _only_argument(arguments: Any) -> str | None:
-    """Return a call's only argument without white space and capitals; None if there are others, or if the argument is a
-    command, long, or not quickly read."""
+    """Return a call's only argument, in lower case and without white space; None if there are others, or if the
+    argument is a command, long, or expensive to read."""
     if type(arguments) is str and len(arguments) <= LONGEST_DETAIL:
         found = _ONE_ARGUMENT.fullmatch(arguments)
         key, text = found.groups() if found else ("", None)
@@ -345,7 +347,7 @@ def _cut_off(facts: Facts, least: int) -> bool:
 
 
 def _unknown(facts: Facts, least: int) -> bool:
-    """Whether `least` calls in a row may be of unknown tools. Looks at some rounds; no streak fits between them."""
+    """Whether `least` consecutive calls may be of unknown tools. Checks some rounds; no streak fits between them."""
     between = 0
     for at, round_ in enumerate(facts.rounds):
         between += len(round_.calls)
@@ -363,7 +365,7 @@ def _may_tell(round_: Round) -> bool:
 
 
 def _calls_around(rounds: Sequence[Round], at: int, enough: int) -> int:
-    """Count the calls of the unbroken rounds around this round that may tell; stop at `enough`."""
+    """Count the calls of this round and of the adjacent rounds for which `_may_tell` is true; stop at `enough`."""
     calls = len(rounds[at].calls)
     for step in (-1, 1):
         beside = at + step
@@ -374,7 +376,7 @@ def _calls_around(rounds: Sequence[Round], at: int, enough: int) -> int:
 
 
 _REMEMBERED_LENGTH: Final = 16 * 1024
-"""Characters of arguments; what an answer's limit cuts off is long."""
+"""The most characters of memoized arguments; arguments that an answer's limit cuts off are long."""
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+("|\\?\Z)', re.DOTALL)
 
 
@@ -405,16 +407,16 @@ def _ends_early(text: str) -> bool:
 
 
 FAILURES: Final = ResultFact(_failures, _newest_may_have_failed, any_arguments=True)
-"""So many rounds of one tool have failed, and nothing new came in between."""
+"""Enough rounds of one tool may have failed, and no new call succeeded in between."""
 PAIRS: Final = ResultFact(_pairs, _newest_comes_again)
-"""So many rounds near to one another bring calls that have come before."""
+"""Enough rounds, close together, have a call from an earlier round."""
 FAILING: Final = ResultFact(_failing, _newest_has_failed, any_arguments=True)
-"""So many calls of one tool in a row have failed, whatever other tools did."""
+"""Enough consecutive calls of one tool may have failed, whatever other tools did."""
 OFTEN: Final = ResultFact(_often, _newest_comes_again)
-"""One call has come in so many rounds."""
+"""One call is in enough rounds."""
 DETAILS: Final = ResultFact(_alike, _newest_is_alike)
-"""So many results of one tool in a row are equal, or end alike."""
+"""Enough consecutive results of one tool are equal, or end alike."""
 ERRORS: Final = ResultFact(_errors, _newest_has_failed)
-"""So many calls have failed."""
+"""Enough calls have failed."""
 UNKNOWN: Final = ResultFact(_unknown, _newest_has_failed, unlisted=True)
-"""So many calls in a row may have been of unknown tools, and the request does not list its tools."""
+"""Enough consecutive calls may be of unknown tools, and the request does not list its tools."""

@@ -1,10 +1,10 @@
-"""`failing_tool`: a tool fails in the same way each time it is called, whatever succeeds in between.
+"""`failing_tool`: a tool fails in the same way each time it is called, even if other tools succeed in between.
 
 For example, every edit fails while the shell works. Judged when results are known, and reported with the last of them.
 The tool's successes end the streak, and so do its other failures, pauses, and any change: a test that fails after each
-edit is no broken tool (`no_effect` looks at its results). Shells are left out: there the command fails, not the tool.
-Errors are compared as in `same_error`; where most of them are short and name something new, twice as many are needed
-(in a long error nobody can say what is new).
+edit is not a broken tool (`no_effect` judges its results). Shells are left out: there the command fails, not the tool.
+Errors are compared as in `same_error`; if most of them are short and name something new, twice as many are needed (in a
+long error, it cannot be recognised what is new).
 """
 
 from collections import defaultdict
@@ -44,13 +44,13 @@ class FailingTool(Hindsight):
 
 
 class _FailuresByTool:
-    """Takes the rounds of a timeline, oldest first, and keeps the failures of each tool since it last succeeded, or
-    anything was changed."""
+    """Takes the rounds of a timeline, oldest first, and keeps the failures of each tool since its last success, or
+    since the last change by any tool."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._failures: dict[str, list[PastCall]] = {}
-        """By tool, oldest first, each of one round, all with the same error."""
+        """The failed calls by tool, oldest first, one for each round, all with the same error."""
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
         """Return the evidence that a round completes. `paused`: a pause follows the round."""

@@ -1,9 +1,9 @@
 """Find too many calls inside one answer: equal calls (`repeat`), and calls of any sort (`flood`).
 
-A few equal new calls may be wanted: three dice, four equal sub-agents. So new calls count from the hard limit on, and
-calls that an earlier round already made from the soft limit on. The first calls pass, as innocent siblings do; the call
-that reaches the limit does not, nor do later equal ones. New calls beside them change nothing. From the hard limit on,
-the rest of the answer is not worth waiting for.
+A few equal new calls may be wanted: three dice, four equal sub-agents. So the hard limit applies to new calls, and the
+soft limit to calls that an earlier round already has. The calls below the limit pass; the call that reaches it does
+not, nor do later equal ones. New calls beside them change nothing. From the hard limit on, callfuse does not wait for
+the rest of the answer.
 """
 
 from typing import ClassVar
@@ -59,7 +59,7 @@ def _may_have_come(timeline: Timeline, call: ToolCall, settings: Settings) -> bo
 
 
 class Flood(InAnswer):
-    """Finds more calls in one answer than any client can want."""
+    """Finds more calls in one answer than `max_calls_per_answer`."""
 
     kind = Kind(
         "flood",

@@ -34,11 +34,10 @@ class SoftLimit:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPart:
-    """A part of an answer in which a kind may be found, with a key of its own: the strictest rung for what is found
-    there, or `off`.
+    """A part of an answer in which a kind may be found, with a key for the strictest rung of findings there, or `off`.
 
-    `default`: the default, by its name. `about` is its text in the documentation. `seen`: as in `Kind`, of what is
-    found there; empty: the same.
+    `default`: the default rung, by its name. `about` is its text in the documentation. `seen`: as in `Kind`, for
+    findings there; empty: the kind's own.
     """
 
     name: str
@@ -51,7 +50,7 @@ ARGUMENTS: Final = "arguments"
 TEXT: Final = "text"
 REASONING: Final = "reasoning"
 FINISH: Final = "finish"
-"""The parts of an answer: the arguments of its calls, what the model says, and what the vendor gives as its end."""
+"""The parts of an answer: the arguments of its calls, its text, its reasoning, and the vendor's finish reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +58,19 @@ class Kind:
     """A kind of loop.
 
     `seen` ends a sentence that begins with 'this is'; it may have the placeholders `{count}`, `{tool}`, `{lap}` and
-    `{confidence}`. `seen_in_answer` is that of calls that all stand in one answer; empty: the same. `seen_uncompared`
-    is used in place of `seen` where results are not known to be equal, `seen_returned` for a call that comes back
-    after its block, not in a row; empty: the same. `suggestion` is a sentence on what to try.
+    `{confidence}`. It is replaced, unless the text is empty, by `seen_in_answer` if all calls are in one answer, by
+    `seen_uncompared` if results are not known to be equal, and by `seen_returned` for a call that comes back after its
+    block, not in a row. `suggestion` is a sentence on what to try.
 
     `limit`: its soft limit in the section `detectors`; None for a kind whose limits are settings of their own:
     `limited_by` names these (empty: its limits are fixed), and `about` is the text of its switch there.
 
-    `specific`: its sentence says more: of several kinds that hit equally hard, this one is shown. `spares_pollers`: its
-    limits are `poll_factor` times as high where a call of the stretch waits for something, and five thirds as high
-    where one acts on a screen. `ends_round`: the calls behind one in which it is found are not judged, and share what
-    becomes of that one.
+    `specific`: its sentence says more, so it is shown if several kinds hit equally hard. `spares_pollers`: its limits
+    are `poll_factor` times as high if a call of the stretch waits for something, and five thirds as high if one acts on
+    a screen. `ends_round`: calls after one with this finding are not judged, and are treated like that call.
 
-    `most`: the hardest rung that it may take by default, by its name; empty: any. `most_hard`: the same from its hard
-    limit on; empty: as `most`.
+    `most`: the cap, which is the strictest rung of its findings by default, by its name; empty: any. `most_hard`: the
+    same from its hard limit on; empty: as `most`.
     """
 
     name: str

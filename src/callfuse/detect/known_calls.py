@@ -1,7 +1,7 @@
-"""Read the known calls that others are compared with while the others' arguments arrive (`detect/comparison.py`).
+"""Read the known calls with which a call is compared while its arguments arrive (`detect/comparison.py`).
 
-Only what shows a difference is kept of each argument: the beginning of a string, the canonical form of a number or a
-word, the digest of an object, and lists of these.
+Only what is needed to see a difference is kept of each argument: the beginning of a string, the canonical form of a
+number or a word, the digest of an object, and lists of these.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,17 +14,17 @@ from callfuse.wire.jsontext import NotJSON, UnreadableJSON, loads_exact
 from callfuse.wire.values import is_too_much_inside
 
 MOST: Final = 100
-"""Calls with which one is compared. Where there are more it is not."""
+"""The most calls with which one is compared. If there are more, nothing is compared."""
 LONGEST: Final = 512 * 1024
-"""Bytes of their canonical arguments: to read them takes 5 ms. Where they are longer nothing is compared."""
+"""The most bytes of their canonical arguments, which take 5 ms to read. If they are longer, nothing is compared."""
 KEPT: Final = 64 * 1024
-"""Bytes that may be kept of them, while the call is held. Where it would be more nothing is compared."""
+"""The most bytes that are kept of them while the call is held. If it would be more, nothing is compared."""
 BEGINNING: Final = 2048
-"""Characters of a string that are kept. What begins with the same ones may be equal until its end."""
+"""How many characters of a string are kept. A string with the same beginning may be equal until its end."""
 _OBJECT: Final = 64
-"""Bytes of a string or list beside what is in it."""
+"""The bytes of a string or list beside its contents."""
 DEPTH: Final = 8
-"""Lists in lists. Where there are more of them nothing is compared."""
+"""The most levels of nested lists. If there are more, nothing is compared."""
 _NOT_JSON: Final = (b"nan", b"inf", b"-inf")
 """Canonical forms of numbers that are not JSON."""
 
@@ -64,8 +64,8 @@ class KnownCalls(NamedTuple):
 
 
 def read_calls(calls: Iterable[ToolCall], ignore: Collection[str] = ()) -> KnownCalls | None:
-    """Read the known calls of one tool. Return None if there are too many, or if one of them cannot be told from
-    another call before that call is complete."""
+    """Read the known calls of one tool. Return None if there are too many, or if a difference to one of them cannot be
+    seen before the other call is complete."""
     values: list[dict[str, Node]] = []
     texts: list[str] = []
     length = kept = 0
@@ -113,7 +113,7 @@ def _size(node: Node) -> int:
 
 
 def goes_on(known: str, text: str, at: int) -> bool:
-    """Whether a known string continues with this text at index `at`, as far as the string was kept."""
+    """Whether a known string, as far as it was kept, continues with this text at index `at`."""
     if isinstance(known, Beginning):
         return at >= len(known) or known.startswith(text[: len(known) - at], at)
     return known.startswith(text, at)
@@ -122,8 +122,8 @@ def goes_on(known: str, text: str, at: int) -> bool:
 def _value_of(canonical: bytes) -> dict[str, Any] | str | None:
     """Return canonical arguments as an object, or as text if they are not JSON; None for all else.
 
-    What only looks like an object (it is cut off, too deep, has NaN in it or contradicts itself) may be the canonical
-    form of arguments that are spelled in another way.
+    Text that only looks like an object (cut off, too deep, with NaN, or with contradicting values) may be the canonical
+    form of arguments that are spelled differently.
     """
     text = canonical.decode("utf-8", "surrogatepass")
     if is_too_much_inside(text):

@@ -1,9 +1,9 @@
-"""`known_pairs`: a model goes over the same ground, in any order: known calls bring their known results.
+"""`known_pairs`: known calls return their known results again, in any order.
 
 Judged when results are known, and reported with the last of them. A pair is a call with its outcome; a round is known
-if each of its pairs has come since the last change. A change is a successful call that was not known and that changes
-something, or may (`effect_of`): to edit and run the same failing test is work, however often. A pause also starts the
-count anew. Calls that wait or were withheld, and unknown outcomes, do not count.
+if each of its pairs has occurred since the last change. A change is a successful call that was not known and that
+changes something, or may (`effect_of`): editing and running the same failing test is work, however often. A pause also
+resets the count. Calls that wait or were withheld, and unknown outcomes, do not count.
 """
 
 from collections import deque
@@ -23,13 +23,13 @@ from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.signature import Signature
 
 Failure = tuple[Signature, bytes]
-"""A call and the digest of the error that came of it."""
+"""A call and the digest of its error."""
 
 
 class KnownPairs(Hindsight):
     """Finds known calls with known results in any order: in more than half of the last 2 * limit rounds.
 
-    One call with one error needs to come only as often as the limit says, within 20 rounds, the first time included.
+    For one call with one error, as many times as the limit are enough, within 20 rounds, including the first time.
     """
 
     kind = Kind(
@@ -67,7 +67,7 @@ class _Walk:
         self._known = [0]
         """How many of the first n rounds are known, for each n."""
         self._failures: dict[Failure, deque[tuple[int, PastCall]]] = {}
-        """Calls that failed as they had failed before, each with the number of its round."""
+        """Calls that failed again with an error they had before, each with the number of its round."""
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
         """Return the evidence that a round completes. `paused`: a pause follows the round."""
@@ -146,7 +146,7 @@ class _Walk:
 class _Pairs:
     """Calls with their outcomes; outcomes are read only when an equal call comes.
 
-    `begin` draws a line: pairs added after the newest line are known lately.
+    `begin` starts a new part; the methods with `lately` only count pairs of the newest part.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class _Pairs:
         self._lines: dict[tuple[Signature, bytes], int] = {}
 
     def begin(self) -> None:
-        """Draw a line."""
+        """Start a new part."""
         self._line += 1
 
     def add(self, call: PastCall) -> None:
@@ -169,7 +169,7 @@ class _Pairs:
         return call.signature in self._latest
 
     def has_lately(self, call: PastCall) -> bool:
-        """Whether an equal call came since the last line."""
+        """Whether an equal call came in the newest part."""
         return self._latest.get(call.signature) == self._line
 
     def knows(self, call: PastCall) -> bool:
@@ -177,7 +177,7 @@ class _Pairs:
         return self._line_of(call) is not None
 
     def knows_lately(self, call: PastCall) -> bool:
-        """Whether an equal call returned the same outcome since the last line."""
+        """Whether an equal call returned the same outcome in the newest part."""
         return self.has_lately(call) and self._line_of(call) == self._line
 
     def _line_of(self, call: PastCall) -> int | None:

@@ -1,4 +1,4 @@
-"""`monologue`: the model gives the same answer in words again and again, and calls nothing in between. Off by default.
+"""`monologue`: the model gives the same text answer again and again, and calls nothing in between. Off by default.
 
 Recognised in the request, before the model is asked: no call is pending then, and none can be withheld. So a rung that
 asks the model again becomes a warning in the user's message, and a block becomes an answer by callfuse itself.
@@ -9,7 +9,7 @@ from callfuse.detect.kind import Kind, SoftLimit
 
 
 class Monologue(RequestRule):
-    """The kind of loop in which a model repeats its words, whatever is said to it."""
+    """The kind of loop in which a model repeats its text, whatever the user writes."""
 
     kind = Kind(
         "monologue",

@@ -1,9 +1,10 @@
-"""`no_difference`: calls of one tool that differ in a detail only, and bring the same result.
+"""`no_difference`: calls of one tool that differ only in a detail, and return the same result.
 
-A detail is white space, capitals, a comment in a command, an `echo` before it; or one argument among others, as a
-number of the attempt, a reason, a time: what differs in nothing else, and returns a result of some length that is the
-same each time, does not depend on it. Judged when results are known, among the calls of one tool, whatever others do in
-between. In a call that changes something only white space is a detail; calls that wait or act on a screen do not count.
+A detail is white space, upper or lower case, a comment in a command, an `echo` before it; or one argument among others,
+such as the number of the attempt, a reason, a time. If only this argument differs, and each result is the same and of
+some length, the result does not depend on the argument. Judged when results are known, among the calls of one tool,
+whatever others do in between. In a call that changes something, an argument is not a detail; calls that wait or act on
+a screen do not count.
 """
 
 import re
@@ -27,17 +28,17 @@ from callfuse.model.signature import canonical_value
 from callfuse.wire.jsontext import NotJSON, loads
 
 QUESTIONS: Final = frozenset((*KEYS, "input", "query", "sql", "statement"))
-"""Arguments that contain a command, a program or a question: what these are about is not a detail."""
+"""Arguments that contain a command, a program or a question: their content is not a detail."""
 
 _COMMENT: Final = re.compile(r"(?:^|(?<=[\s;&|]))#[^\n'\"]{0,200}+$", re.MULTILINE)
 _SAYS: Final = re.compile(
     r"\s*(?:(?:echo|printf)\b(?P<said>[^\n;&|<>$`]{0,200})|(?:true|:)\s{0,8})(?:;|&&|\n)\s*",
 )
-"""A command at the beginning that only says something."""
+"""A command at the beginning that only prints something, or does nothing."""
 
 
 class NoDifference(Hindsight):
-    """Finds calls that bring the same result, whatever detail of them is changed."""
+    """Finds calls that return the same result, whatever detail of them changes."""
 
     kind = Kind(
         "no_difference",
@@ -131,7 +132,7 @@ class _ByTool:
         return says_much and moved.isdisjoint(QUESTIONS) and effect_of(call.call, self._settings) is not Effect.CHANGES
 
     def _says_nothing(self, call: PastCall, outcome: Outcome) -> bool:
-        """Whether something else explains an equal result: the call waits, or changes what no result shows."""
+        """Whether something else explains an equal result: the call waits, or acts on a screen."""
         on_screen = self._settings.for_tool(call.full_name).on_screen
         return on_screen or outcome.pending or outcome.transient or polls(call.call, self._settings)
 
@@ -151,7 +152,7 @@ def _gist_of(call: PastCall) -> _Gist | None:
 
 @remembered(entries=256, longest=LONGEST_DETAIL)
 def _read(text: str) -> _Gist | None:
-    """Read the gist of arguments. Remembered: a history comes again with each request of its session."""
+    """Read the gist of arguments. Memoized: each request of a session repeats its history."""
     try:
         value = loads(text)
     except NotJSON:
@@ -163,7 +164,7 @@ def _read(text: str) -> _Gist | None:
 
 
 def _plain(key: str, value: Any, said: list[str]) -> str:
-    """Return a value without white space, capitals and, in a command, without comments and leading `echo`s."""
+    """Return a value in lower case, without white space and, in a command, without comments and leading `echo`s."""
     text = value if isinstance(value, str) else canonical_value(value).decode("utf-8", "replace")
     if key in KEYS:
         command, says = _COMMENT.sub("", text), []

@@ -1,10 +1,10 @@
 """`no_effect`: the same call returns the same result after each of several changes. Off by default.
 
-A program is edited and run, and fails as before, six times: perhaps another file runs than is edited. Judged when
-results are known, and reported with the last of them. Results within `WITHIN` calls are compared as they came, with
-their numbers (for errors, those in the kept text). A change is a successful call that changes something (`effect_of`),
-other than the judged call; at least half of the results must follow one. Empty results, calls that wait and reads do
-not count: what is read may have nothing to do with the change.
+For example, a program is edited and run, and fails as before, six times: perhaps the edited file is not the one that
+runs. Judged when results are known, and reported with the last of them. Results within `WITHIN` calls are compared
+including their numbers (for errors, those in the kept text). A change is a successful call that changes something
+(`effect_of`), other than the judged call; at least half of the results must follow one. Empty results, calls that wait
+and reads do not count: what is read may have nothing to do with the change.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from callfuse.model.outcomes import OutcomeKind
 from callfuse.model.signature import Signature
 
 WITHIN: Final = 40
-"""Calls in which the equal results stand."""
+"""The equal results must be within so many calls."""
 
 
 class NoEffect(Hindsight):
@@ -67,7 +67,7 @@ class _EqualResults:
         """The number of the last call that has changed something."""
         self._changed_by: Signature = b""
         self._equal: dict[Signature, list[_OneResult]] = {}
-        """By call, its newest results as long as they are equal, oldest first."""
+        """By call, its newest results that are equal, oldest first."""
 
     def take(self, round_: Round, paused: bool) -> Evidence | None:
         """Return the evidence that a round completes. `paused`: a pause follows the round."""
@@ -107,5 +107,5 @@ class _EqualResults:
 
 
 def _raw(call: PastCall) -> tuple[bytes, str] | None:
-    """Return the kept parts of the result: its digest (an error's leaves numbers out), and its beginning as it came."""
+    """Return what is kept of the result: its digest (for errors, without numbers), and its unchanged beginning."""
     return (call.outcome.digest, call.outcome.text) if call.outcome else None

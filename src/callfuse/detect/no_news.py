@@ -1,4 +1,4 @@
-"""`no_news`: consecutive rounds bring nothing but known calls with known outcomes, in whatever order.
+"""`no_news`: consecutive rounds have only known calls with known outcomes, in any order.
 
 Each call of such a round, with its outcome, is in the window before the round. The pending round counts once, and only
 its signatures need to be known. A shell command that writes and prints nothing (`>`, `sed -i`, `rm`) is never known:
@@ -18,7 +18,7 @@ from callfuse.model import PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import OutcomeKind, same_outcome
 
 _AT_ONCE: Final = 10
-"""Rounds beyond a window whose outcomes are read with it."""
+"""How many rounds beyond a window have their outcomes read together with it."""
 
 
 class NoNews(Detector):
@@ -52,13 +52,13 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
     past = recent(timeline, settings)
     size = settings.window
     brought: list[object] = []
-    telling = set[object]()  # what rounds without a silent write have brought
+    telling = set[object]()  # calls and outcomes of rounds without a silent write
     count = 0
     for round_ in past:
-        if count > 1:  # most streaks end before, and need no further outcomes
+        if count > 1:  # most streaks end earlier, and need no further outcomes
             if len(brought) <= count + size:
                 brought += [one.brought for one in timeline.rounds[len(brought) : count + size + _AT_ONCE]]
-            try:  # a whole round of the window that brought the same
+            try:  # an earlier round of the window with the same calls and outcomes
                 brought.index(brought[count], count + 1, count + 1 + size)
             except ValueError:
                 pass

@@ -1,9 +1,9 @@
-"""Find a pending call that continues a loop which results have shown; it is withheld if the kind's cap is lifted.
+"""Find a pending call that continues a loop found in results; it is withheld if the kind's cap is lifted.
 
 A `Hindsight` judges the results of calls that have run. `onward` turns it into a detector of the call that comes right
-after them: a call that equals one of the evidence's calls or, where the arguments do not matter
+after them: a call that equals one of the evidence's calls or, if the arguments do not matter
 (`ResultFact.any_arguments`), any call of the newest round's tools. Once such a call has been withheld, only an equal
-call is found again: a call with other arguments has its chance.
+call is found again: a call with other arguments may pass.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -39,8 +39,8 @@ class _Onward(Detector):
         return twice(tool.settings.limit_of(name)) if tool.settings.detectors.may_withhold(name) else (0, 0)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """Return the calls that continue the loop, by the pauses and limits of their own tools; where the arguments do
-        not matter, one call for each tool."""
+        """Return the calls that continue the loop, by the pauses and limits of their own tools; if the arguments do not
+        matter, one call for each tool."""
         calls: list[ToolCall] = []
         for name in {one.full_name for round_ in timeline for one in round_.calls}:
             found = timeline.memoized(_shown, settings.for_tool(name).settings, self.judged)
@@ -55,8 +55,8 @@ class _Onward(Detector):
 
 
 class _Shown(NamedTuple):
-    """The loop that the newest results have shown: the evidence against a call that continues it, and which calls do:
-    `calls`, and all calls of `tools`."""
+    """The loop that was found in the newest results: the evidence against a call that continues it, and the calls that
+    do so: `calls`, and all calls of `tools`."""
 
     evidence: Evidence
     calls: dict[Signature, ToolCall]
@@ -86,5 +86,5 @@ def _tried(withheld: Sequence[Round], evidence: Evidence, tools: Collection[str]
 
 
 def _any_call_like(call: ToolCall) -> ToolCall:
-    """Return a call that stands for any call of the same tool."""
+    """Return a call that represents any call of the same tool."""
     return ToolCall("", call.name, "", call.namespace, signature=any_call(call.full_name).signature)

@@ -1,8 +1,8 @@
-"""Recognise calls that repeat by their nature: they wait for something outside, or act on a screen.
+"""Recognise calls that are meant to repeat: they wait for something external, or act on a screen.
 
 Waiting is recognised by the tool's name, an argument that says so, a shell command that sleeps, or the result: still
-running, or an error that waiting mends (429, overloaded, 502 to 504, time-outs, connection refused). A refused or
-denied call does not count: it stays refused. Acting on a screen (Tab, scroll, undo) is recognised by the tool's name.
+running, or a transient error (429, overloaded, 502 to 504, time-outs, connection refused). A refused or denied call
+does not count: it stays refused. Acting on a screen (Tab, scroll, undo) is recognised by the tool's name.
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from callfuse.wire.jsontext import NotJSON, loads
 KEYS: Final = ("action", "operation", "op", "command", "method", "mode", "type")
 VALUES: Final = frozenset({"poll", "wait", "sleep", "status", "check_status", "get_status", "job_status", "await"})
 LONG: Final = 500
-"""Characters of arguments beyond which nobody looks for such a word."""
+"""Arguments of more characters are not searched for such a word."""
 
 
 def acts_on_screen(calls: Collection[PastCall], call: ToolCall, settings: Settings) -> bool:

@@ -107,14 +107,14 @@ def _limits_of_results(settings: Settings) -> Sequence[tuple[Hindsight, int]]:
 
 
 def settings_in_force(timeline: Timeline, settings: Settings) -> Settings:
-    """Return the settings for a timeline of this weight: `late` beyond `no_repeats_after`."""
+    """Return the settings for a timeline; `late` if its weight exceeds `no_repeats_after`."""
     is_late = settings.no_repeats_after and weight(timeline, settings) > settings.no_repeats_after
     return settings.late if is_late else settings
 
 
 def least_lowered(settings: Settings, to: int) -> int:
-    """Return the least number of rounds in a row (see `Facts.again`) before a cap can lower a finding to this hardness;
-    0 if unknown. Holds only for rounds of a single call."""
+    """Return the least number of consecutive rounds (see `Facts.again`) after which a cap could lower a finding to this
+    hardness; 0 if unknown. Valid only for rounds of a single call."""
     least: list[int] = []
     for detector, (soft, hard, _) in enabled_detectors(settings, ANY_TOOL).items():
         if detector.needs is OTHERS:

@@ -1,7 +1,7 @@
-"""Recognise progress in the results of one call: a number in them moves in one direction, or they grow.
+"""Recognise progress in the results of one call: a number changes in one direction, or the results grow.
 
-In: outcomes, newest first. Only the text that an outcome keeps is looked at, its first characters, without times and
-ids: progress further back in a result is not seen.
+The input is outcomes, newest first. Only the text that an outcome keeps is read: the first characters, without times
+and ids. Progress later in a result is not seen.
 """
 
 import re
@@ -13,9 +13,9 @@ from callfuse.model.outcomes import SHORT_TEXT, Outcome
 from callfuse.model.outcomes.normalise import normalise
 
 RESULTS: Final = 5
-"""Results in a row that show progress. Of random numbers so many are in order once in 30 times."""
+"""How many consecutive results show progress. So many random numbers are in order once in 30 times."""
 STEPS: Final = 3
-"""Different values that a number has in them at least."""
+"""The number must have at least so many different values in these results."""
 _NUMBER: Final = re.compile(rb"[0-9]+(?:\.[0-9]+)?")
 _LONGEST_NUMBER: Final = 30
 
@@ -51,8 +51,8 @@ def _goes_on(older: str, newer: str) -> bool:
 
 @remembered(entries=1024, longest=RESULTS * SHORT_TEXT)
 def _moves(texts: tuple[str, ...]) -> bool:
-    """Whether these texts differ only in numbers, and one number only rises or only falls. Remembered: a history asks
-    for equal texts once for each of its rounds."""
+    """Whether these texts differ only in numbers, and one number only rises or only falls. Memoized: equal texts are
+    compared once for each round of a history."""
     words, newest = _numbers(texts[0])
     columns: list[list[float]] = [[number] for number in newest]
     for text in texts[1:]:

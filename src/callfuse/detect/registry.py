@@ -62,12 +62,12 @@ REGISTERED: Final[tuple[Rule, ...]] = (
     SpentSeconds(),
     SpentMoney(),
 )
-"""In the order in which settings and tables list their kinds."""
+"""All detectors, in the order in which settings and tables list their kinds."""
 
 KINDS: Final[dict[str, Kind]] = {one.kind.name: one.kind for one in REGISTERED}
 
 OF_REQUESTS: Final = frozenset([one.kind.name for one in REGISTERED if isinstance(one, RequestRule)])
-"""The kinds that requests show before the model is asked."""
+"""The kinds that are found in requests, before the model is asked."""
 PARTS: Final[dict[str, dict[str, AnswerPart]]] = {
     name: {part.name: part for one in REGISTERED if one.kind.name == name for part in one.parts} for name in KINDS
 }
@@ -76,12 +76,11 @@ PARTS: Final[dict[str, dict[str, AnswerPart]]] = {
 HINDSIGHTS: tuple[Hindsight, ...] = tuple(
     sorted([one for one in REGISTERED if isinstance(one, Hindsight)], key=lambda one: not one.needs.unlisted)
 )
-"""Those that judge results, in the order in which they explain themselves best: that there is no such tool is the cause
-of its errors."""
+"""The detectors that judge results, the best explanation first: that a tool does not exist explains its errors."""
 
 _OF_CALLS: Final = [one for one in REGISTERED if isinstance(one, Detector)]
 _ONWARD: Final = [onward(one) for one in HINDSIGHTS if one.kind not in [other.kind for other in _OF_CALLS]]
 
 DETECTORS: tuple[Detector, ...] = tuple(sorted([*_OF_CALLS, *_ONWARD], key=lambda one: not one.kind.specific))
-"""Those that judge pending calls, in the order in which they explain themselves best; the last ones judge calls that
-continue a loop in the results, if no other detector does."""
+"""The detectors that judge pending calls, the best explanation first; the last ones find calls that continue a loop in
+the results, if no other detector finds them."""

@@ -1,7 +1,7 @@
-"""`repeat` and `repeat_changing`: consecutive rounds bring the same call.
+"""`repeat` and `repeat_changing`: consecutive rounds have the same call.
 
 For `repeat`, the outcomes of all past calls must be equal (an unknown outcome equals any); `repeat_changing` does not
-compare outcomes, has higher limits, and starts anew when they show progress (`progress.py`). A round that also has
+compare outcomes, has higher limits, and resets its count when they show progress (`progress.py`). A round that also has
 a new call is progress: it ends the streak and does not count, except that the round in which the call first appears
 starts its streak, whatever else is in it.
 """
@@ -20,7 +20,7 @@ from callfuse.model.signature import Signature
 
 
 class RepeatChanging(Detector):
-    """Finds the same call in a row, whatever comes back."""
+    """Finds the same call in a row, whatever its results."""
 
     kind = Kind(
         "repeat_changing",
@@ -44,7 +44,7 @@ class RepeatChanging(Detector):
         return soft, -(-soft * 5 // 3)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """The calls of the newest round."""
+        """Return the calls of the newest round."""
         return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
@@ -77,7 +77,7 @@ class Repeat(RepeatChanging):
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
         """Count the equal calls in a row, back to the first different outcome.
 
-        A single result after a different one is news: then two equal results are needed.
+        A single result after a different one is news: a finding then needs two equal results.
         """
         streak = equal_calls(timeline, settings, call.signature)
         has_changed = len(streak) < len(timeline.memoized(_streak, settings, call.signature))
@@ -120,10 +120,10 @@ def _without_progress(timeline: Timeline, settings: Settings, signature: Signatu
 
 
 def _with_equal_outcomes(timeline: Timeline, settings: Settings, signature: Signature) -> tuple[PastCall, ...]:
-    """Return the newest calls of a streak with equal outcomes; withheld calls have no outcome, and count."""
+    """Return the newest calls of a streak with equal outcomes, and the withheld calls among them."""
     streak = timeline.memoized(_streak, settings, signature)
     outcome: Outcome | None = None
-    for index, call in enumerate(streak if len(streak) > 1 else ()):  # outcomes cost something to know
+    for index, call in enumerate(streak if len(streak) > 1 else ()):  # reading outcomes is expensive
         came = None if call.withheld else call.outcome
         if came is outcome or came is None:
             continue

@@ -1,8 +1,8 @@
 """`repeat_with_notes`: the same calls with the same results, and nothing but notes between or beside them.
 
 A task list, a plan or a written-down thought (`note_tools`) has new text each time, and yet is not progress. Rounds are
-compared without such calls, of which there must be at least one; rounds of notes alone are passed over. Calls that wait
-or act on a screen end the streak, and so does any other call. `known_pairs` warns long before.
+compared without such calls, but there must be at least one; rounds of notes alone are skipped. Calls that wait or act
+on a screen end the streak, and so does any other call. `known_pairs` warns much earlier.
 """
 
 from collections.abc import Iterable, Sequence
@@ -57,14 +57,14 @@ def _equal_rounds(timeline: Timeline, settings: Settings) -> Sequence[Round]:
     """Return the equal rounds that a pending call could continue, newest first; none if there is no note."""
     rounds = recent(timeline, settings)
     names = {one.call.full_name for round_ in rounds for one in round_.calls}
-    takes_notes = True in [settings.for_tool(name).takes_notes for name in names]  # not so in most loops
+    takes_notes = True in [settings.for_tool(name).takes_notes for name in names]  # False for most loops
     return _without_notes(rounds, settings) if takes_notes else ()
 
 
 def _without_notes(rounds: Sequence[Round], settings: Settings) -> Sequence[Round]:
     streak: list[Round] = []
     brought: dict[Signature, Outcome] = {}
-    is_noted, notes = False, 0  # rounds of nothing but notes since the last equal one
+    is_noted, notes = False, 0  # `notes`: rounds of only notes since the last equal round
     for round_ in rounds:
         others = [one for one in round_.distinct if not settings.for_tool(one.full_name).takes_notes]
         if not others and notes < NOTES_BETWEEN:

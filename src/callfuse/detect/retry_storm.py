@@ -1,7 +1,7 @@
 """`retry_storm`: a client sends the same request again and again, and the vendor answers with errors only.
 
-Recognised by the request and by earlier requests in the ledger (`conversations/retries.py`). No model could be told, so
-it is observed; for a block, callfuse gives an answer of its own without asking the vendor.
+Recognised by the request and by earlier requests in the ledger (`conversations/retries.py`). No model answers, so none
+can be warned: it is observed. If it is blocked, callfuse answers by itself without asking the vendor.
 """
 
 from callfuse.detect.detector import RequestRule

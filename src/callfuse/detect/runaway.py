@@ -1,17 +1,17 @@
 """Find a text that repeats itself while it grows: arguments, text or reasoning of one answer.
 
-In: the pieces of a text, cut anywhere. Out: at most one `Runaway`. A text is looked at after each `LOOK` characters,
-never at the ends of its pieces, so that the cut does not matter. Between two looks pieces are only collected, and only
-the last `LOOK` characters before them are kept.
+The input is the pieces of a text, cut anywhere; the output is at most one `Runaway`. A text is checked after each
+`LOOK` characters, not at the ends of its pieces, so the cut does not matter. Between two checks pieces are only
+collected, and only the last `LOOK` characters before them are kept.
 
-1. A look says whether the last `WINDOW` characters go in laps (`lap_of`): one unit again and again, exactly; but for
-   numbers that count; or but for small edits that bring no new word. Its work has a bound, so that all of it is linear
-   in the text.
-2. Windows overlap by half, and a unit is at most half a window: laps in windows that follow each other are one
-   repetition, which may be longer than what is kept.
-3. Length decides, not the number of laps: healthy texts reach 21. `LEAST` characters are enough for a unit of several
-   words that comes again exactly. A unit of few words may be data (a grid of zeros, the base64 of a blank image), and
-   laps that differ may be rows that somebody wants: each of the two needs `DOUBT` times as much.
+1. A check says whether the last `WINDOW` characters consist of laps (`lap_of`): one unit repeated exactly, except for
+   numbers that count, or except for small edits without new words. A check has bounded cost, so the total cost is
+   linear in the text.
+2. Windows overlap by half, and a unit is at most half a window: laps in consecutive windows are one repetition, which
+   may be longer than the kept text.
+3. Length decides, not the number of laps, which reaches 21 in healthy texts. `LEAST` characters are enough if a unit of
+   several words repeats exactly. A unit of few words may be data (a grid of zeros, the base64 of a blank image), and
+   laps that differ may be rows that somebody wants: each of these two cases needs `DOUBT` times as many.
 
 The figures behind the limits: `python -m benchmarks.runaway`.
 """
@@ -24,46 +24,47 @@ from typing import AnyStr, Final, NamedTuple
 from rapidfuzz.distance import Levenshtein
 
 LOOK: Final = 2048
-"""Characters from one look to the next, and the longest unit."""
+"""Characters from one check to the next, and the longest unit."""
 WINDOW: Final = 2 * LOOK
 LEAST: Final = WINDOW
-"""Characters of the shortest repetition that is too long. No such exact laps of several words are in 12,495 files that
-programs come with, nor in 179,971 recorded arguments; of 160 recorded answers that repeat a unit 157 pass 4,000."""
+"""The length of the shortest repetition that is too long. 12,495 files that programs come with, and 179,971 recorded
+arguments, have no such exact laps of several words; of 160 recorded answers that repeat a unit, 157 exceed 4,000."""
 LEAST_LAPS: Final = 5
 DOUBT: Final = 4
-"""Times as long as `LEAST`. At 4, four of those files are found, all of them rows of numbers; at 1, 79, and two
-arguments, one of which is 4,096 characters of base64."""
+"""The factor for `LEAST` in doubtful cases. At 4, four of those files are found, all of them rows of numbers; at 1, 79
+files and two arguments are found, one of which is 4,096 characters of base64."""
 FEW_WORDS: Final = 2
-"""Different words up to which a unit may be data: `0, 1, `, `null, `, `AAAA`, `=`."""
+"""A unit with at most so many different words may be data: `0, 1, `, `null, `, `AAAA`, `=`."""
 LONGEST_WORD: Final = 40
-"""Characters of a word; more are data."""
+"""The most characters of a word; a longer one is data."""
 STEADY: Final = 0.8
-"""Part of the steps of a number, from lap to lap, that go in one direction if it counts. Others start again."""
+"""A number counts if at least this share of its steps from lap to lap go in one direction. The others start again."""
 EDITED: Final = 0.1
-"""Part of its characters in which a lap may differ from the one before it."""
+"""The share of characters in which a lap may differ from the lap before it."""
 FEW_DIGITS: Final = 0.05
-"""Part of its characters that may be digits where laps have edits: tables have more."""
+"""The share of a window's characters that may be digits if laps have edits: tables have more."""
 PROBE: Final = 32
-"""Characters that are looked for further up, at `PROBES` places of a window, to learn how long a lap with edits is."""
+"""The characters of a probe. Probes from `PROBES` places of a window are searched before their places, to find the
+length of a lap with edits."""
 PROBES: Final = 6
 FOUND: Final = 3
-"""Probes that must come again, at distances that differ by the part `EDITED` at most."""
+"""How many probes must be found, at distances that differ by at most the share `EDITED`."""
 
 _DIGITS: Final = "0123456789"
 _NUMBER: Final = re.compile("[0-9]+")
 _WORD: Final = re.compile(r"\b[A-Za-z_][\w+/=-]*|[^\W0-9A-Za-z_]")
-"""A word; a letter of scripts that do not part words. Numbers are none, and no word ends within base64."""
+"""A word, or a letter of a script that does not separate words. Numbers are not words; no word ends within base64."""
 _DRAWN_OUT: Final = re.compile(r"(.)\1{3}")
-"""A character that comes four times in a row, as zeros do in base64: what it stands in is data and no word."""
+"""A character four times in a row, such as zeros in base64: the text around it is data, not a word."""
 _TOKEN: Final = re.compile(r"\w+")
 _ESCAPED: Final = re.compile(r"\\[nrt]")
-"""White space as it stands in a JSON string."""
+"""White space as it is written in a JSON string."""
 _BLANK: Final = re.compile(r"[nrt]?(?:\s|\\[nrt]?)*+")
 """White space and backslashes before it, of strings within strings; an escape may be cut at both ends."""
 
 
 class Lap(NamedTuple):
-    """The unit that a window repeats, as it stands at the window's end. `exact`: it is the same in every lap."""
+    """The unit that a window repeats: the last lap in the window. `exact`: all laps are equal."""
 
     unit: str
     exact: bool
@@ -72,8 +73,8 @@ class Lap(NamedTuple):
 class Runaway(NamedTuple):
     """A repetition that is too long.
 
-    `begin`: the place in the text from which on all has been seen to repeat; it may have begun up to `LOOK` characters
-    earlier. `end`: where the text was looked at last. `unit`: the newest lap.
+    `begin`: the place from which on all text is known to repeat; the repetition may have begun up to `LOOK` characters
+    earlier. `end`: the place of the last check. `unit`: the newest lap.
     """
 
     begin: int
@@ -83,13 +84,13 @@ class Runaway(NamedTuple):
 
     @property
     def laps(self) -> int:
-        """How often the unit has repeated, at least."""
+        """The least number of times that the unit has repeated."""
         return (self.end - self.begin) // len(self.unit)
 
 
 class GrowingText:
-    """A text that is still growing. `found`: the repetition, once there is one; later text is not looked at. `missing`:
-    how many characters must arrive before the next look."""
+    """A text that is still growing. `found`: the repetition, once there is one; later text is not checked. `missing`:
+    how many characters must arrive before the next check."""
 
     __slots__ = ("_begin", "_begin_exact", "_end", "_new", "_period", "_tail", "found", "missing")
 
@@ -113,7 +114,7 @@ class GrowingText:
         return self.found
 
     def _look(self) -> None:
-        """Look at each window that is complete by now, and keep what the next one needs."""
+        """Check each window that is complete by now, and keep the text that the next one needs."""
         text = self._tail + "".join(self._new)
         end = len(self._tail) + LOOK
         while end <= len(text) and self.found is None:
@@ -152,13 +153,13 @@ def may_be_data(unit: str) -> bool:
     """Whether a unit has so few words that programs and data may repeat it too. White space is not data."""
     if _BLANK.fullmatch(unit):
         return False
-    words = _WORD.findall(_ESCAPED.sub(" ", 2 * unit))[1:-1]  # of two laps, so that each is whole once
+    words = _WORD.findall(_ESCAPED.sub(" ", 2 * unit))[1:-1]  # of two laps, so that each word is whole once
     return len({word for word in words if len(word) <= LONGEST_WORD and not _DRAWN_OUT.search(word)}) <= FEW_WORDS
 
 
 def end_of_first_lap(text: str, found: Runaway) -> int:
     """Return where the first lap of a repetition ends in the whole text: the text up to there is worth keeping. If laps
-    differ, this is the end of a line where possible."""
+    differ, this is the end of a line if there is one."""
     start, period = found.begin, len(found.unit)
     if found.exact:
         while start and text[start - 1] == text[start - 1 + period]:
@@ -181,8 +182,8 @@ def lap_of(window: str) -> Lap | None:
 def _exact_period(window: AnyStr) -> int:
     """Return the shortest period, of at most half the window; 0 if there is none.
 
-    Where there is one, the first half comes again for the first time one period later: half a window is a whole unit,
-    which stands in its repetition nowhere else."""
+    If there is one, the first half of the window is found again exactly one period later: it contains a whole unit,
+    which occurs only once in each period."""
     at = window.find(window[: (len(window) + 1) // 2], 1)
     return at if at > 0 and window[at:] == window[:-at] else 0
 
@@ -196,7 +197,7 @@ def _counting_period(window: str) -> int:
     if not period or len(masked) < LEAST_LAPS * period:
         return 0
     each = masked[:period].count("0")
-    numbers = [int(number) for number in _NUMBER.findall(window)[1:-1]]  # without those at the ends, which may be cut
+    numbers = [int(number) for number in _NUMBER.findall(window)[1:-1]]  # those at the ends may be cut
     if not each or not all(_is_counting(numbers[first::each]) for first in range(each)):
         return 0
     return len(window) * period // len(masked)
@@ -209,8 +210,8 @@ def _is_counting(numbers: Sequence[int]) -> bool:
 
 
 def _edited_period(window: str) -> int:
-    """Return the period of a window in which each lap is the previous lap with small edits, and no new word or number
-    comes; 0 if there is none."""
+    """Return the period of a window in which each lap is the previous lap with small edits, without new words or
+    numbers; 0 if there is none."""
     half = len(window) // 2
     distances = []
     for at in range(len(window) - PROBE, half, -(half // PROBES)):
@@ -223,7 +224,7 @@ def _edited_period(window: str) -> int:
     period = distances[FOUND // 2]
     if sum(map(window.count, _DIGITS)) > FEW_DIGITS * len(window):
         return 0
-    if not set(_TOKEN.findall(window[half:])[1:-1]) <= set(_TOKEN.findall(window[:half])):  # without what may be cut
+    if not set(_TOKEN.findall(window[half:])[1:-1]) <= set(_TOKEN.findall(window[:half])):  # the ends may be cut
         return 0
     most = int(EDITED * (len(window) - period))
     return period if Levenshtein.distance(window[period:], window[:-period], score_cutoff=most) <= most else 0

@@ -1,6 +1,6 @@
 """`runaway`: a call whose arguments repeat themselves without an end; `runaway.py` explains how that is recognised.
 
-Such a call is found by its arguments alone, whatever came before or beside it; no timeline can foresee it.
+Such a call is found by its arguments alone, whatever came before or beside it. A timeline cannot foresee it.
 """
 
 from typing import ClassVar, Final
@@ -15,7 +15,7 @@ from callfuse.memo import remembered
 from callfuse.model import Timeline, ToolCall
 
 _REMEMBERED_LENGTH: Final = 64 * 1024
-"""Characters of arguments: a history shows them again in each request."""
+"""The most characters of memoized arguments: each request of a session contains them again."""
 
 
 class RunawayCall(Detector):

@@ -1,10 +1,10 @@
-"""`same_error`: rounds of one tool end in the same error, whatever the arguments, and nothing new in between.
+"""`same_error`: rounds of one tool end in the same error, whatever the arguments, with nothing new in between.
 
-Judged when the last result is known; results that are not known are left out. The finding is reported with that result.
-Errors are the same if they complain of the same (`Outcome.error`), whatever names they repeat. But a guess at another
-name is news of a kind: where most errors name something that none before has named, it takes twice as many. To fail in
-another way in between is no way out: such a round does not count, and it ends nothing. Nor is a success, of whatever
-tool, that brings what the same call has brought before: read, fail to edit, read again, fail to edit again.
+Judged when the last result is known; unknown results are left out. The finding is reported with that result. Errors are
+the same if they have the same complaint (`Outcome.error`), whatever names they repeat. A guess at another name is some
+progress: if most errors name something that no earlier error named, twice as many are needed. A different error in
+between does not count, and does not end the streak. Nor does a success of any tool whose result the same call had
+before: read, fail to edit, read again, fail to edit again.
 """
 
 from collections import defaultdict
@@ -41,7 +41,8 @@ class SameError(Hindsight):
     needs = facts.FAILURES
 
     def evidence(self, timeline: Timeline, settings: Settings) -> Iterator[Evidence | None]:
-        """Yield for each round the rounds up to it with its error; None if too few, or if its result is unknown.
+        """Yield for each round the evidence of the rounds up to it with its error; None if there are too few, or if its
+        result is unknown.
 
         One walk serves all rounds of a streak: the failures up to a round are also among those of the next round.
         """
@@ -77,7 +78,7 @@ class _Failures(NamedTuple):
 
 
 class _History:
-    """The rounds of a timeline, and which of their successes bring nothing new."""
+    """The rounds of a timeline, and which of their successes returned nothing new."""
 
     def __init__(self, timeline: Timeline, settings: Settings) -> None:
         self._timeline = timeline
@@ -180,7 +181,7 @@ def _evidence_of(rounds: Sequence[_Failures], limit: int) -> list[Evidence | Non
 
 
 def _complaints(failed: Sequence[PastCall]) -> list[tuple[PastCall, Outcome]] | None:
-    """Return the calls whose results are known; None if a result does not say what failed, or is mended by waiting."""
+    """Return the calls whose results are known; None if a result does not say what failed, or is transient."""
     known = [(one, outcome) for one in failed if not one.withheld and (outcome := one.outcome)]
     return known if False not in [bool(one.error) for _, one in known] else None
 

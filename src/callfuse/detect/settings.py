@@ -1,7 +1,7 @@
 """The settings that detectors read, as protocols, and the constants that detectors and settings share.
 
-The settings themselves are in `policy` and know every detector by its `Kind`; so detectors know settings only by these
-protocols.
+The settings themselves are in `policy`, which imports every detector's `Kind`; so detectors use settings only through
+these protocols.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ LONGEST_LAP: Final = 5
 
 
 class Similarity(Protocol):
-    """How similar two texts are; hashable."""
+    """How to measure the similarity of two texts; hashable."""
 
     @property
     def algorithm(self) -> str:
@@ -22,26 +22,26 @@ class Similarity(Protocol):
 
     @property
     def normalize_whitespace(self) -> bool:
-        """Runs of white space count as one blank."""
+        """Whether runs of white space count as one blank."""
 
     @property
     def ignore_case(self) -> bool:
-        """Capitals count as small letters."""
+        """Whether upper and lower case count as equal."""
 
     @property
     def ignore_word_order(self) -> bool:
-        """Texts of several words are also compared with their words in order of the alphabet."""
+        """Whether texts of several words are also compared with their words in alphabetical order."""
 
     @property
     def ignore_array_order(self) -> bool:
-        """Lists are compared whatever the order of their elements."""
+        """Whether lists are compared without regard to the order of their elements."""
 
     def __hash__(self) -> int:
-        """Must be hashable: results that depend on it are cached by it."""
+        """Return a hash: results that depend on the object are cached by it."""
 
 
 class Detectors(Protocol):
-    """What is set for single kinds of loops."""
+    """The settings of single kinds of loops."""
 
     def finds(self, kind: str) -> bool:
         """Whether findings of a kind are reported at all."""
@@ -50,55 +50,55 @@ class Detectors(Protocol):
         """Whether the caps of a kind let its findings keep a call from the client."""
 
     def hardest(self, kind: str, *, hard: bool, waits: bool) -> int:
-        """How hard a finding of this kind may be acted on; the higher, the harder. `hard`: it is beyond its hard limit;
-        `waits`: it is of a stretch that waits for something."""
+        """Return the hardest rung for a finding of this kind, as a number that grows with hardness. `hard`: the finding
+        has reached its hard limit; `waits`: a call of its stretch waits for something."""
 
 
 class BudgetLimits(Protocol):
-    """The limits of a budget; 0 is off."""
+    """The limits of a budget; 0 means off."""
 
     @property
     def warn_at(self) -> float:
-        """The part of a limit from which on the model is warned; 0 is off."""
+        """The share of a limit from which on the model is warned; 0 means off."""
 
     def limit(self, unit: Unit) -> int:
-        """The limit of a unit, of money in millionths."""
+        """Return the limit of a unit; of money in millionths."""
 
 
 class Settings(Protocol):
-    """The settings in force for an exchange or for a tool. Times are seconds; a limit of 0 is off."""
+    """The settings in force for an exchange or for a tool. Times are in seconds; a limit of 0 means off."""
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is to be found."""
+        """Whether detection is on."""
 
     @property
     def max_repeats(self) -> int:
-        """Equal calls with equal outcomes, the pending one included."""
+        """The limit of equal calls with equal outcomes, including the pending one."""
 
     @property
     def max_repeats_changing(self) -> int:
-        """Equal calls whatever the outcomes."""
+        """The limit of equal calls, whatever the outcomes."""
 
     @property
     def max_calls(self) -> int:
-        """Calls in a timeline."""
+        """The most calls in a timeline."""
 
     @property
     def max_calls_of_tool(self) -> int:
-        """Calls of one tool in a timeline."""
+        """The most calls of one tool in a timeline."""
 
     @property
     def max_calls_per_answer(self) -> int:
-        """Calls in one answer."""
+        """The most calls in one answer."""
 
     @property
     def max_weighted_calls(self) -> int:
-        """Calls in a timeline by their weights."""
+        """The highest weight of the calls in a timeline."""
 
     @property
     def budget(self) -> BudgetLimits:
-        """What may be spent."""
+        """The limits of what may be spent."""
 
     @property
     def no_repeats_after(self) -> int:
@@ -114,7 +114,7 @@ class Settings(Protocol):
 
     @property
     def window(self) -> int:
-        """Rounds in which a call counts as known."""
+        """How many rounds back an equal call makes a call known."""
 
     @property
     def reach(self) -> int:
@@ -126,11 +126,11 @@ class Settings(Protocol):
 
     @property
     def similarity_threshold(self) -> float | None:
-        """How similar (0 to 1) calls must be to count as one; None is off."""
+        """How similar (0 to 1) calls must be to count as one; None means off."""
 
     @property
     def similarity(self) -> Similarity:
-        """How likeness is measured."""
+        """How similarity is measured."""
 
     @property
     def poll_factor(self) -> int:
@@ -142,21 +142,21 @@ class Settings(Protocol):
 
     @property
     def detectors(self) -> Detectors:
-        """What is set for single kinds."""
+        """The settings of single kinds."""
 
     @property
     def caps(self) -> Sequence[Detectors]:
-        """What is set for single kinds, for all tools and for single ones."""
+        """The settings of single kinds: those for all tools, and those of single tools."""
 
     def limit_of(self, kind: str) -> int:
-        """The soft limit of a kind that has one in the section `detectors`."""
+        """Return the soft limit of a kind that has one in the section `detectors`."""
 
     def for_tool(self, name: str) -> "ForTool":
-        """Return the settings in effect for a tool; for `ANY_TOOL`, the settings under which most would be found."""
+        """Return the settings in effect for a tool; for `ANY_TOOL`, those under which the most would be found."""
 
 
 class ForTool(Protocol):
-    """What holds for one tool."""
+    """The settings and properties of one tool."""
 
     @property
     def settings(self) -> Settings:

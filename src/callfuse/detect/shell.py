@@ -1,6 +1,6 @@
 """Shell commands in the arguments of calls: whether one sleeps, and whether one writes.
 
-Commands stand under the names that shells and notebooks use for them, as texts or as lists of words.
+Commands are in the arguments that shells and notebooks use for them, as texts or as lists of words.
 """
 
 import re
@@ -13,7 +13,7 @@ from callfuse.wire.jsontext import NotJSON, loads
 
 KEYS: Final = ("command", "commands", "cmd", "script", "code", "keystrokes")
 LONG: Final = 4096
-"""Characters of arguments beyond which no command is looked for."""
+"""Arguments of more characters are not searched for a command."""
 
 _BEGIN: Final = r"(?:\A|[;&|(`{!\n]|\b(?:do|else|exec|if|nohup|sudo|then|time|until|while|xargs) ) {0,8}"
 """Where a command begins."""
@@ -26,16 +26,16 @@ _SLEEPS = re.compile(
 )
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86400}
 _WAIT: Final = 1.0
-"""Seconds from which on a command that sleeps waits for something; less is a pause between two steps."""
+"""A command that sleeps for at least so many seconds waits for something; less is a pause between two steps."""
 _QUOTED = re.compile(r"'[^']{0,1000}'|\"[^\"]{0,1000}\"")
 _RUN_QUOTED = re.compile(
     r"(?:(?P<runs>\b(?:(?:(?:ba|da|k|z)?sh|su) -[a-z]{0,3}c|eval|ssh [^'\"\n;|&]{1,80}|watch(?: -n ?[\d.]{1,5})?"
     r"|python[\d.]{0,5} -c|pwsh -c|powershell -c|-Command|send-keys(?: -t ?[\w:.-]{1,40})?) {0,4})"
     r"|(?P<sleep>\bsleep {1,4}))?(?:'(?P<one>[^']{0,1000})'|\"(?P<two>[^\"]{0,1000})\")"
 )
-"""A quoted text, and what runs it as a command, if that stands before it."""
+"""A quoted text, with what runs it as a command before it, if any."""
 _OF_SHELL = re.compile(r"\b(?:ba|da|z)?sh -[a-z]{0,3}c\b|\beval\b")
-"""A quoted text behind it is a command."""
+"""A quoted text after this is a command."""
 _SHELLS: Final = frozenset(("bash", "dash", "ksh", "sh", "zsh"))
 _WRITES = re.compile(
     r"(?<![2-9<>=\-])>{1,2}\|? {0,4}(?!&|/dev/(?:null|std))[\w./~\"'$*{]"
@@ -46,7 +46,7 @@ _WRITES = re.compile(
 
 
 def sleeps(arguments: Any) -> bool:
-    """Whether the arguments, an object, hold a command that is run, not quoted, and sleeps for a second or more."""
+    """Whether arguments, as an object, have a command that is run (not only quoted) and sleeps for a second or more."""
     texts = (_RUN_QUOTED.sub(_run, text.partition("<<")[0]) for text in _commands(arguments) if "leep" in text)
     return any(_is_long(found) for text in texts for found in _SLEEPS.finditer(text))
 
@@ -79,7 +79,7 @@ def writes(call: ToolCall) -> bool:
 
 @remembered(entries=512, longest=LONG)
 def _text_writes(arguments: str) -> bool:
-    """Whether arguments as text write. Remembered: a history comes again with each request of its session."""
+    """Whether arguments, as text, have a command that writes. Memoized: each request repeats its session's history."""
     try:
         return _any_writes(loads(arguments))
     except NotJSON:
@@ -106,7 +106,7 @@ def _commands(arguments: Any) -> Iterator[str]:
 
 
 def _joined(words: list[str], key: str) -> str:
-    """Join a list into one text: commands as lines; one command's words with blanks, quoting words that have blanks."""
+    """Join a list into one text: commands by line ends; the words of one command by blanks, with quotes if needed."""
     if key == "commands" or not words:
         return "\n".join(words)
     if words[0].rpartition("/")[2] in _SHELLS:

@@ -1,7 +1,7 @@
 """Count the calls of a pending round that came before the call to be judged.
 
-Complete calls count by signature. Calls that still grow count by tool: each may turn out to equal any other call of
-its tool. So the counts for the next call have an upper bound before its arguments are known.
+Complete calls count by signature. Growing calls count by tool: each may become equal to any other call of its tool. So
+the counts for the next call have an upper bound before its arguments are known.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from callfuse.model import ANY_TOOL, ToolCall
 from callfuse.model.signature import Signature
 
 UNNAMED: Final = ""
-"""The tool of a growing call whose name is not known, or not whole: it may be any."""
+"""The tool of a growing call whose name is unknown or incomplete: it may be any tool."""
 
 
 class Counted(NamedTuple):
@@ -29,7 +29,7 @@ NEVER: Final = 1 << 62
 
 
 class Room(NamedTuple):
-    """How many calls a round may have before one more could be too many: of all, and of equal ones. Lower bounds."""
+    """How many calls, and how many equal calls, a round may have before one more could be too many. Lower bounds."""
 
     calls: int = NEVER
     equal: int = NEVER
@@ -60,7 +60,7 @@ class Siblings:
 
     @property
     def growing(self) -> int:
-        """The number of calls that still grow."""
+        """The number of calls that are still growing."""
         return self._grown
 
     def add(self, call: ToolCall) -> None:

@@ -1,8 +1,8 @@
-"""`similar`: consecutive rounds bring calls of one tool that are much alike, with the same result, or all fail.
+"""`similar`: consecutive rounds have very similar calls of one tool, with the same result, or all fail.
 
-Each call is compared with the next round's call that is most like it. To count on in a `page` or an `offset` is no
-repetition as long as the results are new (`pages_on`). Off until a threshold is set: calls with different ids and
-batches are alike, too.
+Each call is compared with the most similar call of the next round. Counting up a `page` or an `offset` is not a
+repetition as long as the results are new (`pages_on`). Off until a threshold is set, because calls with different ids,
+and batches, are similar, too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,13 +20,13 @@ from callfuse.model import PastCall, Round, Timeline, ToolCall
 from callfuse.model.outcomes import Outcome, OutcomeKind, same_outcome
 
 MAX_REPEATS: Final = 3
-"""The limit where that of `repeat` is off."""
+"""The limit if that of `repeat` is off."""
 MOST: Final = 16
-"""Different calls of one round that are compared; more are a batch, and no repetition."""
+"""The most different calls of one round that are compared; more are a batch, not a repetition."""
 
 
 class Similar(Detector):
-    """Finds nearly the same call in a row with the same outcome. Its confidence is the least likeness in the streak."""
+    """Finds nearly the same call in a row with the same outcome. Its confidence is the streak's least similarity."""
 
     kind = Kind(
         "similar",
@@ -44,11 +44,11 @@ class Similar(Detector):
         return twice(tool.settings.max_repeats or MAX_REPEATS) if tool.settings.similarity_threshold else (0, 0)
 
     def recurring(self, timeline: Timeline, settings: Settings) -> Iterable[ToolCall]:
-        """Return the calls of the newest round: nothing is more like a call than itself."""
+        """Return the calls of the newest round: no call is more similar to a call than itself."""
         return newest_calls(timeline)
 
     def evidence(self, timeline: Timeline, call: ToolCall, settings: Settings) -> Evidence | None:
-        """Count the calls in a row, each like the next. Beyond the highest limit nothing is compared any more."""
+        """Count the calls in a row, each similar to the next. Beyond the highest limit nothing is compared."""
         newest = timeline.newest
         if newest is None or (len(newest.calls) == 1 and newest.calls[0].name != call.name):
             return None
@@ -58,13 +58,13 @@ class Similar(Detector):
         likeness, one = first
         streak, least = timeline.memoized(_streak, settings, one)
         if len(streak) == 1 and pages_on(call, one.call):
-            return None  # nothing tells that paging brings the same
+            return None  # paging may return something new
         return Evidence(1 + len(streak), streak, confidence=min(likeness, least))
 
 
 def _streak(timeline: Timeline, settings: Settings, newest: PastCall) -> tuple[tuple[PastCall, ...], float]:
-    """Return a call of the newest round with the calls before it, each like the next, and the least likeness among
-    them. It does not depend on the pending call."""
+    """Return a call of the newest round with the calls before it, each similar to the next, and the least similarity
+    among them. It does not depend on the pending call."""
     most = 2 * (settings.max_repeats or MAX_REPEATS) * settings.poll_factor
     threshold = settings.similarity_threshold or 1
     rounds = _rounds(timeline, newest.call, settings)
@@ -89,7 +89,7 @@ def _streak(timeline: Timeline, settings: Settings, newest: PastCall) -> tuple[t
 
 def _equal_ones(timeline: Timeline, newest: PastCall, rounds: Sequence[Round], settings: Settings) -> list[PastCall]:
     """Return a call of the newest round with the equal calls before it, each the only call of its round."""
-    if not settings.max_repeats:  # then `repeat` has not read their outcomes
+    if not settings.max_repeats:  # `repeat` is off and has not read their outcomes
         return [newest]
     streak = []
     name = newest.full_name
@@ -101,7 +101,8 @@ def _equal_ones(timeline: Timeline, newest: PastCall, rounds: Sequence[Round], s
 
 
 def _before(timeline: Timeline, settings: Settings, call: ToolCall) -> tuple[float, PastCall] | None:
-    """Return the newest round's call that is enough like a pending call, and their likeness; None if there is none."""
+    """Return the newest round's call that is similar enough to a pending call, and their similarity; None if there is
+    none."""
     rounds = _rounds(timeline, call, settings)
     found = _most_like(timeline, call, rounds[0], settings) if rounds else None
     return found if found and found[0] >= (settings.similarity_threshold or 1) else None
@@ -112,7 +113,7 @@ def _rounds(timeline: Timeline, call: ToolCall, settings: Settings) -> Sequence[
 
 
 def _most_like(timeline: Timeline, later: ToolCall, round_: Round, settings: Settings) -> tuple[float, PastCall] | None:
-    """Return the round's call that is most like a later call, and their likeness, whatever the order of calls."""
+    """Return the round's call that is most similar to a later call, and their similarity, in any order of the calls."""
     if len(round_.calls) == 1:
         (one,) = round_.calls
         return (_alike(timeline, settings, later, one.call), one) if one.full_name == later.full_name else None

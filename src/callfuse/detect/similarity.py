@@ -1,13 +1,13 @@
 """Measure how similar the arguments of two calls are, and their outcomes, from 0 to 1.
 
 Objects are compared field by field (the mean over all keys of both), lists by position, all else as text: by
-Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. Where order does
-not matter, lists are aligned by their equal elements, and of several words also what they have in common once sorted
-counts (1 - insertions and deletions / both lengths): a word more or less, in whatever place, makes no other question
-(`population of France 2023`, `France population 2023`: 94 %). `levenshtein_json` compares the whole arguments as one
-JSON text, whose keys and punctuation count: `data.csv` and `./data.csv` are 91 % alike by it, and 80 % field by field,
-so a threshold means something else. Long texts are compared by their ends, deep or wide
-values as text, so that the cost is bounded whatever a model sends.
+Levenshtein distance (rapidfuzz; 1 - distance / longer length) or by the Jaccard index of their words. If order does not
+matter, lists are aligned by their equal elements, and texts of several words are also compared with sorted words (1 -
+insertions and deletions / both lengths): one word more or less, at any place, does not change a question (`population
+of France 2023`, `France population 2023`: 94 %). `levenshtein_json` compares the whole arguments as one JSON text, with
+keys and punctuation: `data.csv` and `./data.csv` are 91 % similar by it, and 80 % field by field, so thresholds are not
+comparable. Long texts are compared by their ends, and deep or wide values as text, so that the cost is bounded whatever
+a model sends.
 """
 
 import json
@@ -28,20 +28,20 @@ from callfuse.model.signature import canonical_value
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 END: Final = 512
-"""Characters of a long text that are compared at each of its ends."""
+"""How many characters at each end of a long text are compared."""
 LONGEST: Final = 4096
-"""Characters of arguments up to which their fields are looked at."""
+"""Arguments of more characters are not compared field by field."""
 FIELDS: Final = 64
 DEPTH: Final = 8
 FEW: Final = 3
-"""Words of a text from which on their order may not matter: of two it does (`cp a`, `a cp`)."""
+"""In a text of at least so many words their order may be ignored; with two words it matters (`cp a`, `a cp`)."""
 
 COUNTING: Final = frozenset((
     "after", "before", "cursor", "from", "index", "line", "linestart", "nextpagetoken", "nexttoken", "offset", "page",
     "pageindex", "pageno", "pagenumber", "pagetoken", "skip", "start", "startat", "startcursor", "startindex",
     "startline", "viewrange",
 ))  # fmt: skip
-"""Arguments that count through a result in pieces, in lower case and without `_` and `-`."""
+"""Arguments that page through a result, in lower case and without `_` and `-`."""
 
 _WORD: Final = re.compile(r"\w+|[^\w\s]")
 _JOINTS: Final = {ord("_"): None, ord("-"): None}
@@ -50,7 +50,7 @@ _SCALAR: Final = (str, int, float)
 
 
 def alike(one: ToolCall, other: ToolCall, settings: Settings) -> float:
-    """Return how similar two calls of one tool are; calls without arguments to look at are only like themselves."""
+    """Return how similar two calls of one tool are; calls with unknown arguments are only similar to themselves."""
     if one.signature == other.signature:
         return 1.0
     if not (one.has_arguments and other.has_arguments):
@@ -77,7 +77,7 @@ def _json(value: Any) -> str:
 
 
 def pages_on(one: ToolCall, other: ToolCall) -> bool:
-    """Whether two calls want different pieces of a result: an argument that counts differs (`page`, `offset`)."""
+    """Whether two calls ask for different pieces of a result: a paging argument differs (`page`, `offset`)."""
     if not (one.has_arguments and other.has_arguments) or max(len(one.text), len(other.text)) > LONGEST:
         return False
     try:
@@ -99,9 +99,9 @@ def _differs_in_count(mine: Any, theirs: Any, depth: int) -> bool:
 
 
 def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
-    """Return how similar two outcomes are: short outcomes may be nearly equal, once a threshold is set.
+    """Return how similar two outcomes are; short outcomes may be nearly equal, if a threshold is set.
 
-    Only the beginning of a longer outcome is kept, which says nothing about the rest.
+    Longer outcomes are equal or not: only their beginning is kept.
     """
     if one.digest == other.digest:
         return 1.0
@@ -113,7 +113,7 @@ def outcomes_alike(one: Outcome, other: Outcome, settings: Settings) -> float:
 
 
 def _value(text: str, ignore: Collection[str]) -> Any:
-    """Return arguments without the fields that do not tell calls apart."""
+    """Return arguments without the ignored fields."""
     value = loads(text)
     if ignore and isinstance(value, dict):
         return {key: item for key, item in value.items() if key not in ignore}
@@ -134,8 +134,8 @@ def _values(mine: Any, theirs: Any, how: Similarity, depth: int) -> float:
 
 
 def _pairs(mine: Any, theirs: Any, how: Similarity) -> list[tuple[Any, Any]]:
-    """Return the values of two objects in pairs by key, or those of two lists by place (where order does not matter,
-    equal values first); no pairs for other values."""
+    """Return the values of two objects in pairs by key, or those of two lists by place (if order does not matter, equal
+    values first); no pairs for other values."""
     if isinstance(mine, dict) and isinstance(theirs, dict):
         return [(mine.get(key, _MISSING), theirs.get(key, _MISSING)) for key in mine | theirs]
     if isinstance(mine, list) and isinstance(theirs, list):
@@ -177,7 +177,7 @@ def _words(mine: str, theirs: str, how: Similarity) -> float:
 
 
 def _characters(mine: str, theirs: str, how: Similarity) -> float:
-    """Return how similar two texts are as they stand."""
+    """Return how similar two texts are, with their words in the given order."""
     mine, theirs = _plain(mine, how), _plain(theirs, how)
     if mine == theirs:
         return 1.0

@@ -1,8 +1,8 @@
 """`spawn_storm`: sub-agents are started again and again with the same task.
 
 Recognised by the headers of a sub-agent's first request and by earlier first requests in the ledger
-(`conversations/spawns.py`). It is observed; for a block, callfuse gives an answer of its own, which reaches the agent
-that started the sub-agent as the sub-agent's report.
+(`conversations/spawns.py`). It is observed; if it is blocked, callfuse answers by itself, and the agent that started
+the sub-agent gets this answer as the sub-agent's report.
 """
 
 from callfuse.detect.detector import RequestRule
@@ -10,7 +10,7 @@ from callfuse.detect.kind import Kind, SoftLimit
 
 
 class SpawnStorm(RequestRule):
-    """The kind of loop in which sub-agents start with the same opening, whatever becomes of them."""
+    """The kind of loop in which sub-agents start with the same opening, whatever their results."""
 
     kind = Kind(
         "spawn_storm",

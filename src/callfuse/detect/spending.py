@@ -1,7 +1,7 @@
 """`budget` for spending: calls, tokens, seconds or money of a turn, a session or a credential. Off by default.
 
-The amount spent is known before any call arrives: from the limit on, every call is one too many, and hard at once.
-`near_limit` tells when a limit is near, for a warning.
+The amount spent is known before any call arrives: once the limit is reached, every call is one too many, and hard at
+once. `near_limit` returns a limit that is nearly reached, for a warning.
 """
 
 from functools import partial
@@ -70,7 +70,7 @@ class SpentMoney(SpentTokens):
 
 
 class SpentCalls(SpentTokens):
-    """Counts the calls that clients were given."""
+    """Counts the calls that clients have received."""
 
     _unit = Unit.CALLS
     needs = Fact(partial(_is_spent, Unit.CALLS), Finds.ANY)

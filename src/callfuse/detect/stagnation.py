@@ -1,6 +1,6 @@
-"""`stagnation`: different calls in a row bring the same outcome. Off by default: writes that answer "success" do.
+"""`stagnation`: different calls in a row have the same outcome. Off by default: writes that return "success" do, too.
 
-Where `similarity_threshold` is set, outcomes that are so much alike count as the same.
+If `similarity_threshold` is set, outcomes that are at least so similar count as the same.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from callfuse.model.signature import Signature
 
 
 class Stagnation(Detector):
-    """Finds different calls in a row that all bring the same outcome."""
+    """Finds different calls in a row that all have the same outcome."""
 
     kind = Kind(
         "stagnation",
@@ -38,7 +38,7 @@ class Stagnation(Detector):
 
 def _streak(timeline: Timeline, settings: Settings) -> tuple[tuple[PastCall, ...], dict[Signature, int], float]:
     """Return the streak's executed calls, newest first; for each signature how many of the calls are in newer rounds;
-    and the least likeness among the outcomes."""
+    and the least similarity among the outcomes."""
     streak: list[PastCall] = []
     before: dict[Signature, int] = {}
     first: Outcome | None = None

@@ -6,7 +6,7 @@ from callfuse.detect.settings import Settings
 from callfuse.model import PastCall, Round, Timeline, ToolCall
 
 COUNTED = 250
-"""Rounds of a streak are counted this far, or as far as a limit reaches: a higher count says nothing more."""
+"""Rounds of a streak are counted up to this number, or to the highest limit: a higher count changes nothing."""
 
 
 def most_counted(settings: Settings) -> int:
@@ -17,8 +17,8 @@ def most_counted(settings: Settings) -> int:
 def recent(timeline: Timeline, settings: Settings, own: Callable[[PastCall], bool] | None = None) -> Sequence[Round]:
     """Return the newest rounds of the timeline, back to a pause or a successful call that has changed something.
 
-    A change of state ends every streak except the changing call's own (`own`: whether a call belongs to the streak);
-    that one too if the settings of its tool say so.
+    A change of state ends every streak except the changing call's own (`own`: whether a call belongs to the streak). It
+    also ends its own streak if the tool is declared as progress (`ForTool.is_progress`).
     """
     rounds = timeline.memoized(unbroken, settings)
     if not settings.has_state_changing:

@@ -1,10 +1,10 @@
-"""`truncated`: round after round the same call is cut off in its arguments, by the limit to the answer's length. Off by
-default.
+"""`truncated`: in consecutive rounds, the limit on the answer's length cuts off the same call within its arguments. Off
+by default.
 
 The arguments of a call end before they are complete, and begin as those of the round before. A pending call counts
-whatever reason the vendor gives for the end of its answer: some say that calls were made, whole as they are not. The
-rounds before it are read from the history, if that has arguments as texts; and the ledger knows what answers have shown
-(`Timeline.cut_off`), for where they are values, a history shows no such end.
+whatever finish reason the vendor gives: some report complete calls although they are cut off. The rounds before it are
+read from the history if it has arguments as texts. If it has them as values, it does not show that they were cut off;
+then the ledger knows it from earlier answers (`Timeline.cut_off`).
 """
 
 from collections.abc import Collection, Iterable
@@ -22,12 +22,12 @@ from callfuse.model.ids import bounded_id
 from callfuse.model.timeline import CutOffKey
 
 BEGINNING: Final = 40
-"""Characters of the arguments by which a call is the same."""
+"""Calls are the same if so many characters at the beginning of their arguments are equal."""
 
 Key = tuple[str, str]
 """The tool of a call, and the beginning of its arguments."""
 Streaks = dict[Key, list[PastCall]]
-"""The calls of rounds in a row that were cut off, newest first, one of each round."""
+"""The calls that were cut off in consecutive rounds, newest first, one of each round."""
 
 
 class Truncated(Detector):

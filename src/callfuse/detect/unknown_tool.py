@@ -1,8 +1,8 @@
 """`unknown_tool`: calls in a row of tools that do not exist, whatever their arguments.
 
-If the request lists all its tools, every other tool is unknown. If it does not, results tell: "Unknown tool: x" from a
-tool of which no call has succeeded. A pending call of such a tool counts at once; for other tools only the result shows
-that they do not exist, and the finding comes with the result. Equal calls of one round are one piece of evidence.
+If the request lists all its tools, every other tool is unknown. If it does not, a tool is unknown if a result says so
+("Unknown tool: x") and none of its calls has succeeded. A pending call of such a tool counts at once; for other tools
+only the result shows that they do not exist, and the finding comes with it. Equal calls of one round count once.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def _streak(timeline: Timeline, settings: Settings) -> Evidence:
 
 
 class UnknownToolResults(Hindsight):
-    """Finds results in a row that name unknown tools, where the request does not list its tools."""
+    """Finds results in a row that name unknown tools, if the request does not list its tools."""
 
     kind = UnknownTool.kind
     needs = facts.UNKNOWN

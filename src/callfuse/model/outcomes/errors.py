@@ -38,8 +38,8 @@ _MENDED_BY_WAITING: Final = (
     "held by another process",
     "is not a fast forward",
 )
-"""Phrases of servers that are at their limit or down, and of locks that somebody else holds for the moment. Refusals are
-not transient."""
+"""Phrases of servers that are at their limit or down, and of locks that somebody else holds for the moment. Refusals
+are not transient."""
 _TIMED_OUT = re.compile(
     r"timed[ -]?out\b|time-?out(?:error|exception|expired)\b|time-?out (?:after|exceeded|expired|reached|wait|while)"
     r"|(?:\A|error\W{1,6})time-?out\W{0,8}\Z"  # the only words
