@@ -135,8 +135,8 @@ def _keeps_to_tool(timeline: Timeline, at: int, least: int, reach: int) -> bool:
 
 
 def _returns_with_notes(timeline: Timeline, at: int, least: int, reach: int) -> bool:
-    """Whether one call may be in `least - 1` rounds, all of which, except the first, have a call from the window, with
-    few other rounds in between."""
+    """Whether one call may be in `least - 1` rounds. All of them except the first have a call from the window, and few
+    other rounds are in between."""
     if not timeline.facts.memoized(_often, least - 1):  # as in most timelines
         return False
     returning, others = 0, 0

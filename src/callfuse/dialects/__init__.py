@@ -1,6 +1,6 @@
 """Vendor formats, one package each, and the registry that finds the dialect of a request.
 
-A path is only a hint: a body that is not of the path's dialect passes unread.
+A path is only a hint: a body that does not belong to the path's dialect passes unread.
 """
 
 import re
@@ -29,14 +29,14 @@ DIALECTS: tuple[Dialect, ...] = (
     BedrockInvoke(),
     Bedrock(),
 )
-"""Every dialect there is. A new one is a folder in `dialects/`, and a line here."""
+"""All dialects. A new one is a folder in `dialects/`, and a line here."""
 
 UNREAD: Final = {
     "openai-assistants": re.compile(r"/threads(?:/[^/]+)?/runs(?:/[^/]+/submit_tool_outputs)?/?$"),
     "vertex-raw-predict": re.compile(r"/publishers/[^/]+/models/(?!count-tokens)[^/]+:(?:r|streamR)awPredict/?$"),
 }
-"""APIs with tool calls that no dialect reads, by name, with their paths. They are counted as unguarded where no
-dialect serves the path: Vertex passes each publisher's own format."""
+"""APIs with tool calls that no dialect reads, by name, with their paths. They are counted as unguarded if no dialect
+serves the path: Vertex passes each publisher's own format."""
 
 __all__ = ["DIALECTS", "Dialect", "dialect_of", "error_body", "recognise_answer", "recognise_request", "unread_api"]
 
@@ -60,7 +60,7 @@ def recognise_answer(value: Any) -> tuple[Dialect, Payload] | None:
 
 
 def _recognise(value: Any, *, is_answer: bool) -> tuple[Dialect, Payload] | None:
-    for dialect in (*DIALECTS[1:], DIALECTS[0]):  # OpenAI chat comes last: it has no marks of its own
+    for dialect in (*DIALECTS[1:], DIALECTS[0]):  # OpenAI chat comes last: it is recognised by no key of its own
         found = dialect.recognise(value)
         if found is not None and found.is_answer is is_answer:
             return dialect, found.payload

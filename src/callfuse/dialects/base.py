@@ -38,8 +38,8 @@ class OpenCall:
     `index`: its place among the calls (or content blocks) of its choice. `numbered`: the wire has an index for the
     call. `pieces`: the arguments as text so far. `value`: arguments that came whole, as a value; then there are no
     `pieces`. `grown`: the number of characters, so far, of a value that comes piece by piece. `extra`: what the vendor
-    added to the call and wants back; replace this object, never change it, as calls share an empty one. `name_grows`:
-    the name may continue in a later frame. `namespace`, `kind`: see `ToolCall`.
+    added to the call and expects back; replace this object, never change it, because calls share an empty one.
+    `name_grows`: the name may continue in a later frame. `namespace`, `kind`: see `ToolCall`.
     """
 
     __slots__ = (
@@ -99,8 +99,8 @@ class OpenCall:
 
 
 def has_end(arguments: Any) -> bool:
-    """Whether the arguments of a last call, which a limit may have cut off, are whole: a value, or the text of an
-    object with its end. Empty arguments do not count as whole: vendors give `{}` for arguments that have not come."""
+    """Whether the arguments of the last call, which a limit may have cut off, are complete: a value, or the text of an
+    object with its end. Empty arguments do not count: vendors send `{}` if a limit cut off all arguments."""
     if not isinstance(arguments, str):
         return bool(arguments)
     if not arguments.rstrip().endswith("}") or is_too_much_inside(arguments):
@@ -137,7 +137,7 @@ class Event(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where a part of a call stands in a payload."""
+    """The place of a part of a call in a payload."""
 
     path: Path
     call: OpenCall
@@ -155,8 +155,7 @@ class Reader(ABC):
     calls: list[OpenCall]
     """All calls for the client to execute so far, in order of opening."""
     entries: list[Entry]
-    """The parts of calls in the payload read last; empty if the dialect's writer finds them by an index of their
-    own."""
+    """The parts of calls in the payload read last; empty if the dialect's writer finds them by their own index."""
 
     def __init__(self, *, trace: bool = False) -> None:
         self.calls = []
@@ -213,12 +212,12 @@ class Writer(Protocol):
         """Return what the client gets of the held frames before the next answer: no withheld calls, no finish."""
 
     def break_off(self) -> bytes:
-        """Return the events that end texts and reasoning which the client has seen begin, when no more of them will
-        come; empty if they need no end."""
+        """Return the events that end texts and reasoning of which the client has only the beginning, if no more of them
+        will come; empty if they need no end."""
         return b""
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Begin to splice another answer. May be called again as long as the client has got nothing of the last one.
+        """Begin to splice another answer. May be called again as long as the client has received none of the last one.
 
         `foreign`: another model than the client's wrote the answer, so its reasoning is left out.
         """
@@ -228,8 +227,8 @@ class Writer(Protocol):
 
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """End the stream: write the blocks' texts, the finish and the terminal event. `called`: the only choice has no
-        block, and the client has calls of it, so the finish says so. `cut`: the client has only the beginning of this
-        call, so the finish is that of the vendor's length limit, and no client takes the call for a whole one."""
+        block, and the client has calls of it, so the finish reason is that of calls. `cut`: the client has only the
+        beginning of this call, so the finish reason is that of a length limit: no client takes the call as complete."""
 
 
 class AnswerWriter(Writer, Protocol):
@@ -271,7 +270,7 @@ class WholeChoice:
 
 
 class Request(Protocol):
-    """A parsed request and its bytes. Iterators read the history backwards, and no further than their consumers ask."""
+    """A parsed request and its bytes. Iterators read the history backwards, lazily."""
 
     body: bytes
     model: str
@@ -339,7 +338,7 @@ class Request(Protocol):
         """Return what a person typed in the message at this position; None if no person wrote the message."""
 
     def has_result(self, at: int) -> bool:
-        """Whether the message at this position holds the result of a tool."""
+        """Whether the message at this position has the result of a tool."""
 
     def speech(self, at: int) -> Utterance:
         """Return what the model says in the message at this position."""
@@ -390,7 +389,7 @@ class Dialect(Protocol):
 
     @property
     def counts(self) -> TokenCounts:
-        """Where the answers of this format give their token counts."""
+        """Where the answers of this format have their token counts."""
         ...
 
     @property

@@ -86,10 +86,10 @@ class Codec:
         return list(self._payloads(raw))
 
     def _payloads(self, raw: Iterable[bytes]) -> Iterator[Payload]:
-        """Yield what `payloads` returns, each payload parsed only when it is asked for."""
+        """Yield what `payloads` returns, and parse each payload only when it is needed."""
         framer = self.form.framer()
         for frame in (*(frame for chunk in raw for frame in framer.feed(chunk)), framer.flush()):
-            if b"{" not in frame:  # blank lines and comments, of which there may be very many
+            if b"{" not in frame:  # there may be very many blank lines and comments
                 continue
             try:
                 payload = self.form.payload(frame)
@@ -224,7 +224,7 @@ class WholeWriter(Writer):
 
     @property
     def may_continue(self) -> bool:
-        """Return True: the client has got nothing yet."""
+        """Return True: the client has received nothing yet."""
         return True
 
     def note_sent(self, payload: Payload) -> None:
@@ -245,8 +245,8 @@ class WholeWriter(Writer):
         return b""
 
     def next_answer(self, *, foreign: bool) -> None:
-        """Let the next answer continue the kept body. Raises if the kept body cannot be changed; the next answer then
-        stands alone."""
+        """Make the next answer continue the kept body. Raises if the kept body cannot be changed; the next answer is
+        then sent alone."""
         self._foreign = foreign
         self._first = None
         if self._taken is not None:

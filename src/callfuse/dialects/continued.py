@@ -1,7 +1,7 @@
-"""Keeps what earlier requests have shown of a history (its rounds and its nudges), so that it is not read again.
+"""Keeps what was read from a history in earlier requests (its rounds and its nudges), so that it is not read again.
 
-A seam is the position of an answer that follows a message which is not the model's. What stands behind a seam changes
-nothing about what stands before it, so this is the same in each request that begins with the same messages.
+A seam is the position of an answer that follows a message which is not the model's. Messages after a seam do not change
+the rounds before it, so these are the same in each request that begins with the same messages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -12,16 +12,16 @@ from typing import Final
 from callfuse.model import PastCall, PlainResult, Round, SharedResult, ToolCall
 
 _Shown = tuple[int, Sequence[tuple[ToolCall, PlainResult | None]]]
-"""A round as a history shows it: its position, and its calls with their results."""
+"""A round as a history contains it: its position, and its calls with their results."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nudges:
-    """The positions of nudges (see `dialects/nudges.py`), and the digests of all user messages behind results, by
+    """The positions of nudges (see `dialects/nudges.py`), and the digests of all user messages after results, by
     position. Messages that differ only in numbers, states and images have equal digests.
 
-    `end`: the position of the model's last message; requests with these messages agree on all that stands before it.
-    `before`: the digests of the user messages behind the last results before that position.
+    `end`: the position of the model's last message; requests with these messages have the same nudges before it.
+    `before`: the digests of the user messages after the last results before that position.
     """
 
     added: Set[int]
@@ -34,10 +34,10 @@ NO_NUDGES: Final = Nudges(frozenset(), {}, 0, frozenset())
 
 
 class ReadHistory:
-    """The part of a request's history that earlier requests have read, and what this request adds for the next.
+    """The part of a history that was read in earlier requests, and what this request adds for the next.
 
-    Holds the rounds before a seam, newest first, with None for each message of a person; and the nudges. Keeps nothing
-    of a request alive but its results. `is_kept`: another request may continue from here.
+    Contains the rounds before a seam, newest first, with None for each message of a person; and the nudges. Keeps
+    nothing of a request in memory except its results. `is_kept`: another request may continue from here.
     """
 
     __slots__ = ("_before", "_known", "_nudges", "is_kept")
@@ -51,7 +51,7 @@ class ReadHistory:
         self.is_kept = is_kept
 
     def up_to(self, count: int) -> "ReadHistory":
-        """Return a copy for a request with the same first `count` messages, holding only what these messages show."""
+        """Return a copy for a request with the same first `count` messages, with only the rounds of these messages."""
         end, rounds = self._known
         nudges = self._nudges or self._before
         known = (end, rounds) if end <= count else (0, ())
@@ -103,7 +103,7 @@ class ReadHistory:
 
 
 def _shown(one: Round) -> _Shown:
-    """Return a round as it is kept, before anybody completes it. What results say is computed once for all requests."""
+    """Return a round as it is kept, without what the ledger adds. Outcomes are computed once for all requests."""
     for past in one.calls:
         past.result = past.result and SharedResult(past.result)
     calls = [past.call if past.call.exact is None else past.call.detached() for past in one.calls]

@@ -1,6 +1,6 @@
 """Handles reasoning that was cut off, which the vendor has not signed and would refuse in a history.
 
-The client has it, and sends it back. So it gets a signature of callfuse's own, by which later requests leave it out.
+The client has it, and sends it back. So callfuse gives it a signature of its own, and removes it from later requests.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Finds out whether a request declares a tool, or may have the tool without listing it.
 
-A dialect gives the names in a request's list of tools one by one, and None for an entry that may bring tools without
-naming them (an MCP server, a toolset, an unknown kind).
+A dialect returns the names in a request's list of tools, and None for an entry that may add tools without naming them
+(an MCP server, a toolset, an unknown kind).
 """
 
 import re
@@ -36,7 +36,7 @@ class RequestWithTools(ABC):
 
     @abstractmethod
     def _tool_names(self) -> Iterable[Any]:
-        """Return the names of the tools, with None for each entry that may bring tools without naming them."""
+        """Return the names of the tools, with None for each entry that may add tools without naming them."""
 
     def described_tools(self) -> Iterable[DescribedTool]:
         """Return the tools that the client runs and whose entries have room for a description."""
@@ -79,7 +79,7 @@ def all_names(listed: Iterable[Any]) -> frozenset[str] | None:
 
 
 _LONGEST_REMEMBERED: Final = 8 * 1024
-"""The most characters that all names of tools may have together; an agent's have a few hundred."""
+"""The most characters of all tool names together for which the result is cached; an agent's have a few hundred."""
 
 
 @remembered(entries=64, longest=_LONGEST_REMEMBERED)
@@ -112,7 +112,7 @@ def described(tool: Any, path: Path) -> Iterator[DescribedTool]:
 
 
 def described_under(key: str, tools: Any, path: Path) -> Iterator[DescribedTool]:
-    """Return the tools that the entries of the list at `path` hold under a key."""
+    """Return the tools under a key of each entry in the list at `path`."""
     for at, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict):
             yield from described(tool.get(key), (*path, at, key))

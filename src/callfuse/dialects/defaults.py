@@ -50,5 +50,5 @@ class OpenAIDialect(EventDialect):
 
 
 def is_polled(payload: Payload) -> bool:
-    """Whether the request has its answer made in the background; the client fetches that answer later by its id."""
+    """Whether the answer is generated in the background; the client fetches it later by its id."""
     return payload.get("background") is True and payload.get("stream") is not True

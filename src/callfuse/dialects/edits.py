@@ -1,4 +1,4 @@
-"""Edits of frames and bodies that several dialects share. Whatever they do not change keeps its bytes."""
+"""Edits of frames and bodies that several dialects share. All bytes that they do not change stay the same."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -43,7 +43,7 @@ def index_without(index: int, gone: Sequence[int]) -> int | None:
 
 
 def lower_index(by: int) -> Callable[[bytes], bytes]:
-    """Return an edit function that subtracts this much from an index. Other values stay, and a missing one is null."""
+    """Return an edit function that subtracts `by` from an index. Other values stay, and a missing one becomes null."""
     return lambda old: str(int(old) - by).encode() if old.isdigit() else old or b"null"
 
 

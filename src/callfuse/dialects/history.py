@@ -17,7 +17,7 @@ from callfuse.wire.jsontext import END, Edit, Path, dumps
 
 
 class RequestWithHistory(RequestWithTools):
-    """A request whose messages are read for rounds (backwards) and nudges, on from an earlier request's reading."""
+    """A request whose messages are read for rounds (backwards) and nudges, after those read in an earlier request."""
 
     __slots__ = ("_history",)
 
@@ -31,7 +31,7 @@ class RequestWithHistory(RequestWithTools):
 
     @abstractmethod
     def _is_seam(self, position: int) -> bool:
-        """Whether an answer begins at a position, behind a message that is not the model's."""
+        """Whether an answer begins at a position, after a message that is not the model's."""
 
     @abstractmethod
     def _said_from(self, begin: int) -> Messages:
@@ -60,7 +60,7 @@ class RequestWithHistory(RequestWithTools):
 
 
 def texts(content: Any) -> list[bytes]:
-    """Return the texts of a message's content (a string or a list of parts); a part without text gives its type."""
+    """Return the texts of a message's content (a string or a list of parts); for a part without text, its type."""
     if isinstance(content, str):
         return [content.encode("utf-8", "surrogatepass")]
     found = []
@@ -110,8 +110,8 @@ def pair(
 class Pairing:
     """Finds the results of calls: by id, or by order if ids repeat or are missing.
 
-    `ids`: for each result, the id by which it names its call. Made once for results that several answers share, because
-    the constructor looks at all of them.
+    `ids`: for each result, the id by which it names its call. Created once for results that several answers share,
+    because the constructor reads all of them.
     """
 
     __slots__ = ("_by_id", "_ids")
@@ -200,8 +200,8 @@ def append_text(path: Path, content: Any, text: str, *, text_part: str | None = 
 
 
 def _longer(text: str, old: bytes) -> bytes:
-    """Return a JSON string with a text appended after a blank line, unless another guard did; the text if it was
-    empty."""
+    """Return a JSON string with a text appended after a blank line, unless another callfuse has appended it already;
+    only the text if the string was empty."""
     if not old.startswith(b'"') or old == b'""':
         return dumps(text)
     return old if dumps(text)[1:-1] in old else old[:-1] + dumps("\n\n" + text)[1:]

@@ -1,8 +1,8 @@
 """Base class for requests whose history is a list of items in `input`: the Responses API, Gemini's Interactions API.
 
-The input may also be a text. The items of one answer begin after a result or another's words. The vendor stores
-answers: a request may continue one by its id (a chain), and then results come without their calls; `recall` supplies
-these.
+The input may also be a text. The items of one answer begin after a result, or after an item that the model did not
+write. The vendor stores answers: a request may continue one by its id (a chain), and then results come without their
+calls; `recall` supplies these.
 """
 
 from abc import abstractmethod
@@ -39,11 +39,11 @@ class Part(Enum):
     CALL = auto()
     """A call for the client."""
     MODEL = auto()
-    """Anything else of the model's, or of tools that the vendor runs."""
+    """Anything else by the model, or by tools that the vendor runs."""
     RESULT = auto()
-    """A result that the client gives."""
+    """A result that the client sends."""
     SPOKEN = auto()
-    """Words of a user, a system or a developer."""
+    """A message of a user, a system or a developer."""
 
 
 class ItemList(RequestWithHistory):
@@ -183,8 +183,8 @@ class ItemList(RequestWithHistory):
             self._known_turn = turn
 
     def _own_answer_id(self) -> str:
-        """Return the id for an answer of callfuse's own. In a chain this is the id of the answer before it, so that the
-        next request continues that answer."""
+        """Return the id for an answer by callfuse. In a chain this is the id of the answer before it, so that the next
+        request continues that answer."""
         return self._payload.get(self._chain_key) or self._own_prefix + digest_of((self.body,)).hex()
 
     def after_synthetic_reply(self) -> tuple[bytes, ...]:
@@ -208,7 +208,7 @@ class ItemList(RequestWithHistory):
         return -1, self._known_turn
 
     def _is_seam(self, position: int) -> bool:
-        if self.chained or not 0 < position < self.length:  # the ledger knows what stands before a chain's
+        if self.chained or not 0 < position < self.length:  # the messages before are not in the request
             return False
         return self._is_models(position) and not self._is_models(position - 1)
 
@@ -226,7 +226,7 @@ class ItemList(RequestWithHistory):
                 yield Speaker.USER, position, item.get("content")
 
     def _begins_turn(self, position: int) -> bool:
-        """Whether an item begins a timeline: a person wrote it, and it is not a nudge. In a chain, an item behind
+        """Whether an item begins a timeline: a person wrote it, and it is not a nudge. In a chain, an item after
         results that repeats the last user message counts as a nudge."""
         if not self._is_real_user(self._items[position]):
             return False
@@ -237,7 +237,7 @@ class ItemList(RequestWithHistory):
         return not (is_said_again or position in found.added)
 
     def _is_no_nudge(self, position: int) -> bool:
-        """Whether a cheap check shows that a user's item is not a nudge: no result stands before it."""
+        """Whether a cheap check shows that a user's item is not a nudge: no result comes before it."""
         return not position or self._is_models(position - 1)
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
@@ -267,7 +267,7 @@ class ItemList(RequestWithHistory):
         part_of, call_of = self._part, self._call
         for position in range(self.length - 1, begin - 2, -1):
             item: Any = self._items[position] if position >= begin else None
-            part = part_of(item) if position >= begin else Part.SPOKEN  # what is before all ends the first answer
+            part = part_of(item) if position >= begin else Part.SPOKEN  # anything before `begin` ends the answer
             if part is Part.CALL:
                 begun = True
                 calls.append(call_of(position, item))
@@ -292,7 +292,7 @@ class ItemList(RequestWithHistory):
         `own`: the calls of the answer before the results."""
         own_ids = {call.id for call in own}
         ids = [id_ for place in results if (id_ := self._id(self._items[place])) not in own_ids]
-        if not ids:  # as of most answers
+        if not ids:  # so for most answers
             return []
         if self._history is not None:
             self._history.is_kept = False

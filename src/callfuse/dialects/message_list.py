@@ -41,14 +41,14 @@ from callfuse.wire import Format, Payload
 from callfuse.wire.jsontext import END, Edit, ExactValues, Path, apply, dumps, loads
 
 Key = Any
-"""How a result names its call: by the call's id, or by a key that the dialect's `_match` knows."""
+"""How a result names its call: by the call's id, or by a key that the dialect's `_match` reads."""
 KeyedResult = tuple[Key, PlainResult]
 Match = Callable[[Sequence[ToolCall]], tuple[PastCall, ...]]
 """Pairs the calls of an answer with their results."""
 
 
 class ResultPlace(NamedTuple):
-    """Where a result stands: the index of its message, its content's path, the key of its call, and the content."""
+    """The place of a result: the index of its message, its content's path, the key of its call, and the content."""
 
     message: int
     path: Path
@@ -83,7 +83,7 @@ class MessageList(RequestWithHistory):
     _alternates: ClassVar[bool] = False
     """Whether the vendor refuses neighbouring messages of one role."""
     _name_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of a message with a result that may name its tool, the one to be written first; empty if there is none."""
+    """Keys of a message with a result that may name its tool. The first is written; empty if there is no such key."""
     _text_type: ClassVar[str | None] = "text"
     """The type of text parts in a result; None if they have no type."""
     _stream_type: ClassVar[bytes] = EVENT_STREAM
@@ -134,7 +134,7 @@ class MessageList(RequestWithHistory):
         """Return the edits that prepare the model's message at `path` for another model, `reader`."""
 
     def _in_clients_hand(self, turn: bytes) -> bytes:
-        """Rewrite a turn of the model's as this client would, where servers differ in what they accept."""
+        """Rewrite the model's turn as this client would write it, because servers differ in what they accept."""
         return turn
 
     def _without_reasoning_setting(self) -> Iterable[Edit]:
@@ -196,7 +196,7 @@ class MessageList(RequestWithHistory):
         return self._is_no_nudge(position) or position not in self._nudges.added
 
     def _is_no_nudge(self, position: int) -> bool:
-        """Whether a cheap check shows that a user message is not a nudge: no results stand before it or in it."""
+        """Whether a cheap check shows that a user message is not a nudge: no results are before it or in it."""
         before: Any = self._messages[position - 1] if position else None
         if type(before) is dict and before.get("role") in self._speaking:
             return False
@@ -215,7 +215,7 @@ class MessageList(RequestWithHistory):
         return media_of(self._spoken(behind))
 
     def _is_seam(self, position: int) -> bool:
-        """Whether an answer begins at a position, behind a message that is not the model's."""
+        """Whether an answer begins at a position, after a message that is not the model's."""
         if not 0 < position < self.length:
             return False
         before, message = self._messages[position - 1 : position + 1]
@@ -377,7 +377,7 @@ class MessageList(RequestWithHistory):
         message = self._messages[at]
         if type(message) is not dict or message.get("role") != "assistant":
             return NOTHING_SAID
-        said = message.get("content") or message.get("refusal") or message.get("tool_plan")  # the last is Cohere's
+        said = message.get("content") or message.get("refusal") or message.get("tool_plan")  # `tool_plan` is Cohere's
         return speech_of(said, calls=bool(self._calls(at, message)))
 
     def append_to_user(self, at: int, text: str) -> list[Edit]:

@@ -1,10 +1,10 @@
 """Nudges: user messages that a harness adds to the results of tools, turn after turn.
 
-`Continue.`, `Step 3/50`, a state as JSON, a screenshot: nobody has typed them, so they begin no timeline. A nudge
-stands behind results, with no answer between, and is known by its words (`harness.is_nudge`), or is the one before it
-again that stood there, except for numbers, states and images. Any other text behind results is a person's.
+`Continue.`, `Step 3/50`, a state as JSON, a screenshot: no person typed them, so they do not begin a timeline. A nudge
+follows results, without an answer in between. It is recognised by its words (`harness.is_nudge`), or because it equals
+the message after the results before, except for numbers, states and images. Any other text after results is a person's.
 
-What is shown behind results, by whomever, is part of the last one: a click that answers `ok` has changed the screen.
+Media after results, whoever added them, belong to the last result: a click that returns `ok` has changed the screen.
 """
 
 import re
@@ -20,9 +20,9 @@ from callfuse.model.outcomes.parts import is_media
 from callfuse.wire.jsontext import NotJSON, loads
 
 _LONGEST: Final = 2000
-"""The length of a text, in characters, up to which numbers and states in it do not matter."""
+"""The most characters of a text in which numbers and states do not matter."""
 _BEHIND_RESULTS: Final = b"behind results"
-"""Makes the digest of a message behind results differ from that of an equal message elsewhere."""
+"""Makes the digest of a message after results differ from that of an equal message elsewhere."""
 _LONGEST_STATE: Final = 500
 _STATE: Final = re.compile(rb"\b((?:state|status)\b\W{1,4})[\w-]++", re.IGNORECASE)
 
@@ -94,7 +94,7 @@ def media_of(content: Any) -> Sequence[Any]:
 
 
 def with_media(content: Any, shown: Sequence[Any]) -> list[Any]:
-    """Return the content of a result, with the media shown behind it."""
+    """Return the content of a result, with the media that follow it."""
     return [*content, *shown] if type(content) is list else [content, *shown]
 
 

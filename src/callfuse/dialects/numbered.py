@@ -1,9 +1,9 @@
 """Base classes for answers whose parts are numbered: Anthropic, Converse, Interactions, Cohere.
 
-Each event of a content block (or a step, a call, a citation) has the block's number. The numbers have no gap, neither
-when a call is withheld nor when another answer follows. Some vendors number kinds of parts separately: each kind is a
-series of its own. If there is only one series, a whole answer is a list of the same parts. Whatever is not changed
-keeps its bytes.
+Each event of a content block (or a step, a call, a citation) has the block's number. The client gets numbers without
+gaps, even if a call is withheld or another answer follows. Some vendors number kinds of parts separately: each kind is
+a series of its own. If there is only one series, a whole answer is a list of the same parts. All bytes that are not
+changed stay the same.
 """
 
 from abc import ABC, abstractmethod
@@ -74,7 +74,7 @@ class NumberedReader(Reader):
 
 
 class FinishReasons(NamedTuple):
-    """A vendor's finish reasons, and where they stand in events and answers.
+    """A vendor's finish reasons, and their places in events and answers.
 
     `place`: in the event that ends a stream, the key of the object with the reason. `key`: the key of the reason, in
     this object and in a whole answer. `stopped`, `called`: the reason of an answer without and with calls. `own`: the
@@ -102,9 +102,9 @@ class NumberedWriter(AnswerWriter, ABC):
     calls: ClassVar = BLOCKS
     """The series in which calls are numbered."""
     must_begin: ClassVar = False
-    """Whether a part begins with the events that say so, and an event before them is left out; else its first does."""
+    """Whether a part begins only with a start event, and events before it are left out; else with its first event."""
     reasons_once: ClassVar = False
-    """Whether the reasoning of a second answer is left out once a part of the first has left."""
+    """Whether the reasoning of a second answer is left out once a part of the first has been sent."""
 
     def __init__(self, form: Format, usage: TokenUsage, *, structured: bool) -> None:
         self._editor = FrameEditor(form)
@@ -140,7 +140,7 @@ class NumberedWriter(AnswerWriter, ABC):
 
     @abstractmethod
     def _text(self, text: str) -> bytes:
-        """Return the events for a text of callfuse's own."""
+        """Return the events for a text by callfuse."""
 
     @abstractmethod
     def _end(self, reason: str) -> bytes:
@@ -182,8 +182,8 @@ class NumberedWriter(AnswerWriter, ABC):
             self._open[part.series, number] = part.is_reasoning or self._open.get((part.series, number), False)
 
     def break_off(self) -> bytes:
-        """Return the events that end all parts, other than calls, which the client has seen begin. Reasoning gets a
-        signature first, by which later requests leave it out."""
+        """Return the events that end all open parts of the client's stream except calls. Reasoning gets the signature
+        `CUT` first, so that it is removed from later requests."""
         pieces: list[bytes] = []
         for (series, number), is_reasoning in reversed(self._open.items()):
             self._cut += is_reasoning
@@ -192,7 +192,7 @@ class NumberedWriter(AnswerWriter, ABC):
         return b"".join(pieces)
 
     def _take_number(self, series: str = BLOCKS) -> int:
-        """Return the next free number, for a part of callfuse's own."""
+        """Return the next free number, for a part by callfuse."""
         number = self._next[series]
         self._next[series] += 1
         return number
@@ -200,7 +200,7 @@ class NumberedWriter(AnswerWriter, ABC):
     def thin(self, frames: Iterable[Frame], withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Return the events without withheld calls. A block's text is written before the end."""
         gone = sorted({call.index for call in withheld})
-        if gone:  # the client has every part before the first of them, also those that passed unread
+        if gone:  # the client has every part before the first one, also those that passed unread
             self._next[self.calls] = max(self._next[self.calls], gone[0])
         return self._thin(frames, gone, blocks.get(0))
 
@@ -332,7 +332,7 @@ class BlocksWriter(NumberedWriter):
     @staticmethod
     @abstractmethod
     def own_part(text: str, /) -> Payload:
-        """Return a part with a text of callfuse's own."""
+        """Return a part with a text by callfuse."""
 
     def thin_whole(self, body: bytes, withheld: Sequence[tuple[int, int]], blocks: Mapping[int, Block]) -> bytes:
         """Return a whole answer without the calls at these (choice, call) places, with the block's text and finish."""

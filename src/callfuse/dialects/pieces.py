@@ -7,7 +7,7 @@ from callfuse.wire import Payload
 
 
 class Pieces(list[str]):
-    """The pieces of one text. They take the text's place in an object until `joined`."""
+    """The pieces of one text. They replace the text in an object until `joined`."""
 
 
 def grow(holder: Payload, key: str, piece: str) -> None:

@@ -8,9 +8,9 @@ from callfuse.dialects.shapes import is_one_of, objects_of
 from callfuse.wire import Payload
 
 REPEATED: Final = frozenset({"repetition", "repetition_detected", "repetition_truncation"})
-"""Finish reasons of OpenAI's format: vLLM's, what it says beside it, and that of Xiaomi and Tencent."""
+"""Finish reasons in OpenAI's format: vLLM's, the value of vLLM's own key, and that of Xiaomi and Tencent."""
 _BESIDE: Final = "stop_reason"
-"""vLLM's own key, which stays where a gateway makes its finish reason one of OpenAI's."""
+"""vLLM's own key, which stays if a gateway replaces vLLM's finish reason by one of OpenAI's."""
 _OLLAMA: Final = "token repeat limit reached"
 """The end of Ollama's error. Older versions send no error: their streams end without it."""
 
@@ -20,7 +20,7 @@ class RepeatFinish:
     """How answers of one format say that the vendor ended them because the model repeated itself.
 
     `mark`: bytes that occur in each frame, and each whole answer, that says so; empty if no vendor of the format does.
-    `reason_in`: returns the reason that a payload gives; empty if the payload gives another reason, or none.
+    `reason_in`: returns this finish reason of a payload; empty if the payload has another reason, or none.
     """
 
     mark: bytes

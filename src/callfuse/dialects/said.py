@@ -10,8 +10,8 @@ __all__ = ["REASONING", "TEXT", "SaidPiece", "blocks_in", "piece_in"]
 
 
 class SaidPiece(NamedTuple):
-    """A piece of text. `part`: `TEXT` or `REASONING`. `place`: equal for all pieces of one text, different for each
-    other text of the answer. A whole answer has each text in one piece, or in a few."""
+    """A piece of text. `part`: `TEXT` or `REASONING`. `place`: identifies the text within the answer: it is equal for
+    all pieces of one text. A whole answer has each text in one piece, or in a few."""
 
     part: str
     place: Hashable
@@ -25,7 +25,7 @@ def piece_in(part: str, place: Hashable, value: Any) -> Iterator[SaidPiece]:
 
 
 def blocks_in(content: Any, place: Hashable, keys: dict[str, tuple[str, str]]) -> Iterator[SaidPiece]:
-    """Yield what a list of blocks says. `keys`: by type of block, the key of its text, and `TEXT` or `REASONING`."""
+    """Yield the texts in a list of blocks. `keys`: by type of block, the key of its text, and `TEXT` or `REASONING`."""
     for at, block in enumerate(objects_of(content)):
         kind = block.get("type")
         if type(kind) is str and kind in keys:

@@ -1,7 +1,7 @@
 """Reads session ids from request bodies of any dialect, and removes what changes per request from an opening.
 
-In: a parsed body. Out: pairs of a field's path and its value, of any type; callers use only texts. The fields `user`
-and `safety_identifier` are never read: they name a person, who has many sessions.
+The functions return a field's path and its value, of any type; callers use only texts. The fields `user` and
+`safety_identifier` are never read: they name a person, who has many sessions.
 """
 
 import re
@@ -35,13 +35,13 @@ FIELDS: Final = frozenset(
 """The top-level keys that may contain a session id. A body without them has none."""
 
 MAX_USER_ID: Final = 4096
-"""Characters of a `metadata.user_id` up to which it is read; Claude Code's have about 200."""
+"""The most characters of a `metadata.user_id` that is read; Claude Code's have about 200."""
 
 _IN_USER_ID: Final = re.compile(r"user_.*_session_([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 """Claude Code before 2.1.78: `user_<digest>_account_<uuid or nothing>_session_<uuid>`."""
 
 BILLING: Final = b"x-anthropic-billing-header:"
-"""Within the first 64 bytes of an opening from Claude Code, since 2.1.36."""
+"""Claude Code, since 2.1.36, has this within the first 64 bytes of an opening."""
 _BILLING_LINE: Final = re.compile(rb"(\A|\x00)" + BILLING + rb"[^\n\x00]*")
 
 

@@ -23,11 +23,11 @@ def objects_of(value: Any) -> list[Payload]:
     for one in value:
         if type(one) is not dict:
             return [object_of(each) for each in value]
-    return value  # as nearly always
+    return value  # nearly always
 
 
 def text_of(value: Any) -> str:
-    """Return the value itself if it is a text; empty for null and other empty values; other values as they print."""
+    """Return the value itself if it is a text; an empty text for null and other empty values; else its `str`."""
     return value if type(value) is str else str(value or "")
 
 
@@ -42,7 +42,7 @@ def index_of(value: Any) -> int:
 
 
 def is_index(value: Any) -> TypeGuard[int]:
-    """Whether a value is an integer that is not negative. `True` is none, though it is an `int` in Python."""
+    """Whether a value is an integer that is not negative. `True` does not count, though it is an `int` in Python."""
     return type(value) is int and value >= 0
 
 

@@ -1,7 +1,7 @@
 """Base classes for vendors that store answers by id, so that a request may contain only what is new.
 
-Where callfuse acts, the vendor's conversation is no longer the client's: a `Continuation` says how they differ, and
-each request of the chain is made to fit.
+After callfuse has acted, the vendor's conversation differs from the client's: a `Continuation` says how, and each
+request of the chain is adapted.
 """
 
 from collections.abc import Callable, Mapping, Sequence

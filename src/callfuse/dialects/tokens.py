@@ -16,9 +16,9 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Where one format's answers give their token counts, and under which names.
+    """Where one format's answers have their token counts, and under which names.
 
-    `mark`: matches bytes of each frame, and each whole answer, with counts; None if frames do not show what they carry.
+    `mark`: matches bytes of each frame, and each whole answer, with counts; None if the bytes of frames do not show it.
     `places`: the paths of the counts in a payload, of frames and of whole answers. `input`, `output`: the counts that
     add up to input and output tokens; `cached`: the input that the vendor has read from its cache. A tuple within these
     lists several names of one count; the first name found is used.
@@ -75,7 +75,7 @@ def _either(*names: str) -> tuple[tuple[Place, ...], ...]:
 
 
 NO_COUNTS: Final = TokenCounts(re.compile(rb"(?!)"), (), (), ())
-"""For formats whose answers give no token counts."""
+"""For formats whose answers have no token counts."""
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 CHAT: Final = TokenCounts(
     _USAGE,

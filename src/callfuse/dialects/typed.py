@@ -1,7 +1,7 @@
 """Reads what a person typed in a message, and callfuse's own answers, for in-chat commands.
 
-Out of a message come its texts with their paths, so that they can be edited. Texts that a harness adds to a user
-message (reminders, reports of tools that it runs itself) do not count as typed.
+Each text of a message is returned with its path, so that it can be edited. Texts that a harness adds to a user message
+(reminders, reports of tools that it runs itself) do not count as typed.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ _ATTACHED_KEYS: Final = frozenset((
     "audio", "cachePoint", "document", "fileData", "file_data", "image", "inlineData", "inline_data",
     "mediaResolution", "media_resolution", "text", "video", "videoMetadata", "video_metadata",
 ))  # fmt: skip
-"""Keys of parts that name no type: those of Gemini and Bedrock."""
+"""Keys that identify parts without a type: those of Gemini and Bedrock."""
 
 
 class Speech(Enum):
-    """What a message holds of the model's: nothing, words, or calls for the client."""
+    """What the model says in a message: nothing, words, or calls for the client."""
 
     NOTHING = 0
     WORDS = 1
@@ -38,7 +38,7 @@ class Speech(Enum):
 
 
 class Utterance(NamedTuple):
-    """What kind of speech a message of the model's is, and its words; empty if the request does not show them."""
+    """The kind of speech in the model's message, and its words; empty if the request does not contain them."""
 
     what: Speech = Speech.NOTHING
     words: str = ""

@@ -1,7 +1,7 @@
 """Combines the token counts of several answers in one exchange.
 
-Output tokens are summed. Input and cached tokens are the last answer's (`usage: last`), because agents take them for
-the size of the context and would compact it; with `usage: sum` all are summed.
+Output tokens are summed. Input and cached tokens are the last answer's (`usage: last`), because agents take input
+tokens as the size of the context, and would compact it if they were summed; with `usage: sum` all are summed.
 """
 
 import re
@@ -12,7 +12,7 @@ Counts = dict[str, Any]
 
 
 class TokenUsage:
-    """Adds up the token counts of several answers and gives the client one set of counts.
+    """Adds up the token counts of several answers; the client gets one set of counts.
 
     `outputs`: a pattern for the beginning of the vendor's keys of output tokens. `total`: the key of the total, which
     is the sum of the counts under `parts`.

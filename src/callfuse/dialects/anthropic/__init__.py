@@ -21,7 +21,7 @@ from callfuse.wire.jsontext import dumps
 
 _ERROR_TYPES: Final = {400: "invalid_request_error", 404: "not_found_error", 502: "api_error", 504: "timeout_error"}
 _SHARED: Final = (":rawPredict", ":streamRawPredict", "/invoke")
-"""Ends of paths that serve other vendors' models, too. Bedrock's streams are `bedrock_invoke`'s."""
+"""Ends of paths that serve other vendors' models, too. The dialect `bedrock_invoke` reads Bedrock's streams."""
 
 
 class MessagesDialect(EventDialect):
@@ -57,7 +57,7 @@ class Anthropic(MessagesDialect):
         return MessagesRequest(body, payload, target) if is_messages(payload) else None
 
     def is_keep_alive(self, frame: bytes, payload: Payload | None) -> bool:
-        """Whether the frame is a ping or holds nothing but comments."""
+        """Whether the frame is a ping or contains only comments."""
         return payload.get("type") == "ping" if payload else sse.is_comment(frame)
 
     def error_body(self, status: int, message: str) -> bytes:

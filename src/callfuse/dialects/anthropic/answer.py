@@ -5,8 +5,8 @@ Only calls that the client executes are read. Server-side tools have run already
 `direct` belongs to a program that waits for it. The input comes in the block's start, as pieces of JSON, or not at all.
 
 Written answers keep three rules of the vendor: content blocks are numbered without a gap; every block precedes
-`message_delta`; and thinking of a second answer is left out once a block of the first has left, because a history with
-thinking of two answers in one message is refused.
+`message_delta`; and thinking of a second answer is left out once a block of the first has been sent, because the vendor
+refuses a history with thinking of two answers in one message.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "compaction_delta": "content"}
 """Deltas with a piece of text, and the key that it belongs to in the block."""
 _SAID: Final = {"text": ("text", TEXT), "thinking": ("thinking", REASONING)}
-"""Blocks with a text, and the key of that; a delta has the same key."""
+"""Blocks with a text, and the key of the text; a delta has the same key."""
 _KNOWN_TYPES: Final = frozenset({"text", "tool_use", "server_tool_use", "mcp_tool_use", "compaction"})
 """Types of blocks that grow by known deltas."""
 _BLOCK_EVENTS: Final = ("content_block_start", "content_block_delta", "content_block_stop")
@@ -245,7 +245,7 @@ class MessagesWriter(BlocksWriter):
 
     @staticmethod
     def own_part(text: str) -> Payload:
-        """Return a block with a text of callfuse's own."""
+        """Return a block with a text by callfuse."""
         return {"type": "text", "text": text}
 
     def _text(self, text: str) -> bytes:
@@ -303,8 +303,9 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 
 def _grow(block: dict[str, Any], delta: Payload) -> bool:
-    """Apply one delta to its block. Leave out an unknown delta; return False if the block's type is unknown, too, as
-    the block may have nothing else. Raises CannotReplay for an unknown delta of thinking, which must go back whole."""
+    """Apply one delta to its block. Leave out an unknown delta; return False if the block's type is unknown, too,
+    because the block may be empty without it. Raises CannotReplay for an unknown delta of thinking, which must be sent
+    back complete."""
     kind = plain_text_of(delta.get("type"))
     if kind in _TEXTS:
         grow(block, _TEXTS[kind], delta[_TEXTS[kind]])

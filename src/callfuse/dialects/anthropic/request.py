@@ -22,7 +22,7 @@ _CLEARING: Final = "clear_thinking"
 
 
 class MessagesRequest(ResultBlocks):
-    """A request for one of Anthropic's messages."""
+    """A request to Anthropic's Messages API."""
 
     __slots__ = ()
 

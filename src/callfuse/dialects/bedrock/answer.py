@@ -1,8 +1,8 @@
 """Answers of Bedrock's Converse: reads their calls, rebuilds the model's turn.
 
 Only calls that the client executes are read; a tool use of type `server_tool_use` has run already. Blocks that stay
-keep their bytes. A payload of a stream is an object with the event's type as its only key, as boto3 has it. Content
-blocks are numbered; a block of text or reasoning begins with its first delta, only a tool use has an event of its own.
+keep their bytes. A payload of a stream is an object with the event's type as its only key, as in boto3. Content blocks
+are numbered; a block of text or reasoning begins with its first delta, only a tool use has a start event.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -134,8 +134,8 @@ def reasons(block: Any) -> bool:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """Return the assistant message assembled from the events, without citations (which are output only), texts without
-    words and calls without a name. Raises CannotReplay for a block that cannot be rebuilt."""
+    """Return the assistant message assembled from the events, without citations (which are output only), blank texts
+    and calls without a name. Raises CannotReplay for a block that cannot be rebuilt."""
     blocks: dict[int, dict[str, Any]] = {}
     for payload in payloads:
         kind, said = event_in(payload)

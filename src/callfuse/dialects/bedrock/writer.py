@@ -1,8 +1,8 @@
-"""Writes the streamed answer of Bedrock's Converse: without withheld calls, with a block's text, spliced from several.
+"""Writes the streamed answer of Bedrock's Converse: without withheld calls, with a block's text, or spliced.
 
 Content blocks are numbered without a gap. The client gets one `messageStart`, one `messageStop` and one `metadata`. The
-reasoning of a second answer is left out once a block of the first has left, for its signature is valid in a turn of its
-own only. What is not changed keeps its bytes.
+reasoning of a second answer is left out once a block of the first has been sent, because its signature is valid only in
+its own turn. Bytes that are not changed stay the same.
 """
 
 from typing import Any
@@ -100,5 +100,5 @@ class ConverseWriter(BlocksWriter):
 
     @staticmethod
     def own_part(text: str) -> Payload:
-        """Return a content block with a text of callfuse's own."""
+        """Return a content block with a text by callfuse."""
         return {"text": text}

@@ -19,7 +19,7 @@ from callfuse.wire.jsontext import dumps
 
 
 class InvokeReader(MessagesReader):
-    """Assembles the calls of one streamed answer, which an exception of AWS's may end early."""
+    """Assembles the calls of one streamed answer, which an exception by AWS may end early."""
 
     __slots__ = ()
 
@@ -29,12 +29,12 @@ class InvokeReader(MessagesReader):
 
 
 def _written(payload: Payload) -> bytes:
-    """Write a chunk of callfuse's own."""
+    """Write a chunk by callfuse."""
     return chunk(dumps(payload))
 
 
 class InvokeRequest(MessagesRequest):
-    """A request for a message, whose path asks for a stream."""
+    """A request to Anthropic's Messages API whose path asks for a stream."""
 
     __slots__ = ()
 
@@ -52,13 +52,13 @@ class BedrockInvoke(MessagesDialect):
     name: Final = "bedrock-invoke"
     backend: Final = "anthropic"
     usual_path: Final = "/model/anthropic.model/invoke-with-response-stream"
-    call_mark: Final = b"type"  # a header's name: no frame is passed by, for what it carries cannot be seen
+    call_mark: Final = b"type"  # a header's name, in every frame: base64 hides the content, so each frame is read
     counts: ClassVar = INVOKE
     heartbeat = HEARTBEAT
     reader: ClassVar = InvokeReader
 
     def serves(self, path: str) -> bool:
-        """Whether the path is the one for streams. The body decides whether the dialect reads the model's format."""
+        """Whether the path is the one for streams. The body shows whether the model's format is Anthropic's."""
         return path.rstrip("/").endswith("/invoke-with-response-stream")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InvokeRequest | None:

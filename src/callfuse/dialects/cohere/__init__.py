@@ -12,7 +12,7 @@ from callfuse.wire.jsontext import dumps
 
 
 class Cohere(EventDialect):
-    """The dialect `cohere-v2`. `message-end` ends an answer; the `[DONE]` behind it is not needed."""
+    """The dialect `cohere-v2`. `message-end` ends an answer; the `[DONE]` after it is not needed."""
 
     name: Final = "cohere-v2"
     backend: Final = "cohere"

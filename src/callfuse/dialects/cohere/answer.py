@@ -1,8 +1,8 @@
 """Answers of Cohere's chat: reads their calls, writes the answer without withheld calls, rebuilds the model's turn.
 
 Calls, content blocks and citations are numbered separately, each without a gap. A second answer's content continues the
-numbers, and its plan begins after a blank line if the first answer had one. The client gets one `message-start` and one
-`message-end`. What is not changed keeps its bytes.
+numbers, and its plan begins after a blank line if the first answer had a plan. The client gets one `message-start` and
+one `message-end`. Bytes that are not changed stay the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ THINKING: Final = "thinking"
 """The type of a content block that is the model's reasoning."""
 _TEXTS: Final = frozenset({"text", THINKING})
 _SAID: Final = {"text": ("text", TEXT), THINKING: (THINKING, REASONING)}
-"""Content blocks with a text, and the key of that."""
+"""Content blocks with a text, and the key of the text."""
 _CALLS: Final = "calls"
 _CONTENT: Final = "content"
 _CITATIONS: Final = "citations"
@@ -45,7 +45,7 @@ _SERIES: Final = (
 )
 """By the type of an event, the series that its part is numbered in."""
 _ABOUT: Final = ("delta", "message", "citations", "content_index")
-"""Where a citation has the number of the content that it refers to."""
+"""The path, in a citation's event, of the number of the content that it refers to."""
 
 
 class CohereReader(NumberedReader):
@@ -122,14 +122,14 @@ def read_whole(payload: Payload) -> list[WholeChoice]:
 
 
 class NestedUsage(TokenUsage):
-    """Adds up `tokens` and `billed_units`, each on its own, and the counts beside them."""
+    """Adds up `tokens`, `billed_units` and the counts beside them, each separately."""
 
     def __init__(self, *, summed: bool) -> None:
         super().__init__("output", summed=summed)
         self._nested = {key: TokenUsage("output", summed=summed) for key in ("billed_units", "tokens")}
 
     def see(self, counts: Any) -> Counts:
-        """Note an answer's counts; returns the total with the answers before."""
+        """Note an answer's counts; return the total with all earlier answers."""
         if not isinstance(counts, dict):
             return {}
         super().see(counts)
@@ -229,8 +229,8 @@ class CohereWriter(NumberedWriter):
         return frame
 
     def _splice_part(self, frame: bytes, payload: Payload, part: NumberedPart) -> bytes:
-        """Rewrite an event of the next answer. Calls keep their numbers, as all earlier calls were withheld. A citation
-        is left out with the content that it refers to, else it gets the new number of that content."""
+        """Rewrite an event of the next answer. Calls keep their numbers, because all earlier calls were withheld. A
+        citation is left out if its content is, and otherwise gets the new number of that content."""
         if part.series == _CALLS:
             return frame
         citation: Any = message_of(payload).get("citations") if part.series == _CITATIONS else None
@@ -274,7 +274,7 @@ class CohereWriter(NumberedWriter):
         payload: Payload = loads(body)
         message = payload["message"]
         calls = [at for at, call in enumerate(list_of(message.get("tool_calls"))) if type(call) is dict]
-        gone = [calls[place] for _, place in withheld]  # what is no object is no call, and goes with the last of them
+        gone = [calls[place] for _, place in withheld]  # elements that are not objects go with the last call
         whole = len(gone) == len(calls)
         edits = remove_elements(("message", "tool_calls"), gone, len(gone) if whole else len(calls))
         if block := blocks.get(0):
@@ -384,8 +384,8 @@ def _content(message: Payload) -> Payload:
 
 
 def _grow(block: Payload, delta: Payload) -> None:
-    """Add the text of a delta to its block; other values are left out, as no vendor is known to want them back. Raises
-    CannotReplay if the text has another type."""
+    """Add the text of a delta to its block; other values are left out, because no vendor is known to expect them back.
+    Raises CannotReplay if the text has another type."""
     for key, value in delta.items():
         if isinstance(value, str) and key != "type":
             grow(block, key, value)

@@ -20,7 +20,7 @@ class Channel:
         self._editor = FrameEditor(form)
         self._has_element = False
         self._has_spliced = False
-        """Whether an element of the next answer may leave before those that wait."""
+        """Whether an element of the next answer was written; it may be sent before elements that wait."""
 
     def note_chunk(self) -> None:
         """Note that the client got a chunk."""
@@ -31,7 +31,7 @@ class Channel:
         self._has_spliced = False
 
     def chunk(self, payload: Payload) -> bytes:
-        """Write a chunk of callfuse's own."""
+        """Write a chunk by callfuse."""
         if not self._is_array:
             return b"data: " + dumps_ascii(payload) + b"\r\n\r\n"
         lead = b",\r\n" if self._has_element else b"["
@@ -39,7 +39,7 @@ class Channel:
         return lead + dumps_ascii(payload)
 
     def edit(self, frame: bytes, edits: Sequence[Edit], *, spliced: bool = False) -> bytes:
-        """Apply edits to a chunk. `spliced`: it belongs to the next answer, and may leave after waiting chunks."""
+        """Apply edits to a chunk. `spliced`: it belongs to the next answer, and may be sent after waiting chunks."""
         frame = self._editor.edit(frame, edits)
         if not self._is_array:
             return frame

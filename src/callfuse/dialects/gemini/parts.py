@@ -26,7 +26,7 @@ _STEP: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\(.)")
 _MAX_INDEX: Final = 100_000
-"""Limit of array indexes in paths: a small piece with a large index would make callfuse build an array of that size."""
+"""The highest array index in paths: a small piece with a large index would make callfuse build a large array."""
 _VALUES: Final = ("stringValue", "numberValue", "boolValue", "nullValue")
 
 

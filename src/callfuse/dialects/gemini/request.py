@@ -1,7 +1,7 @@
 """Requests of Gemini: reads rounds with their results, and writes changed bodies that keep all other bytes.
 
-The path names the model and whether the answer is streamed; the answer's content type shows how. Function responses are
-matched to calls by id if both have one, else by name and order.
+The path contains the model and whether the answer is streamed; the answer's content type shows how. Function responses
+are matched to calls by id if both have one, else by name and order.
 """
 
 import re
@@ -51,7 +51,7 @@ _HOSTED: Final = frozenset({
     "codeexecution", "enterprisewebsearch", "exaaisearch", "filesearch", "googlemaps", "googlesearch",
     "googlesearchretrieval", "parallelaisearch", "retrieval", "urlcontext",
 })  # fmt: skip
-"""Tools that Google runs itself, in lower case. Not `computerUse`: it brings functions for the client, unnamed."""
+"""Tools that Google runs itself, in lower case. Not `computerUse`: it adds functions for the client without a name."""
 _WRAPPERS: Final = {"result": None, "output": None, "return_value": None, "content": None, "error": True}
 """Keys under which clients wrap a result that is not an object, and whether it is an error (None: unknown). Google
 documents `output` and `error`."""
@@ -63,7 +63,7 @@ may have hundreds."""
 
 
 class GeminiRequest(RequestWithHistory):
-    """A request to Gemini: its parsed body, its bytes, and what its path says."""
+    """A request to Gemini: its parsed body, its bytes, and the settings in its path."""
 
     __slots__ = (
         "_contents",
@@ -134,11 +134,11 @@ class GeminiRequest(RequestWithHistory):
         return self._is_real_user(at) and (self._is_no_nudge(at) or at not in self._nudges.added)
 
     def _is_no_nudge(self, at: int) -> bool:
-        """Whether a cheap check shows that a user's content is not a nudge: no results stand before it."""
+        """Whether a cheap check shows that a user's content is not a nudge: no results come before it."""
         return not at or self._is_model(at - 1)
 
     def _is_seam(self, at: int) -> bool:
-        """Whether an answer begins at a position, behind a content that the model did not write."""
+        """Whether an answer begins at a position, after a content that the model did not write."""
         return 0 < at < self.length and self._is_model(at) and not self._is_model(at - 1)
 
     def _rounds_from(self, begin: int) -> Iterator[Round | None]:
@@ -170,7 +170,7 @@ class GeminiRequest(RequestWithHistory):
         """Yield the answers with calls from a position on, newest first, as (position, calls, responses); None for a
         person's message. An answer may be several contents in a row: google-genai's chats keep one per chunk."""
         calls: list[ToolCall] = []
-        responses: list[_Response] = []  # these two backwards, as the contents are read
+        responses: list[_Response] = []  # calls and responses are backwards, as the contents are read
         is_model = [type(one) is dict and one.get("role") == "model" for one in self._contents]
         for at in range(self.length - 1, begin - 1, -1):
             if is_model[at]:
@@ -208,7 +208,7 @@ class GeminiRequest(RequestWithHistory):
         return not is_own_or_reminder(parts)
 
     def _calls(self, at: int) -> list[ToolCall]:
-        """Return the calls in a content of the model's."""
+        """Return the calls in the model's content."""
         found = []
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_CALL)
@@ -222,7 +222,7 @@ class GeminiRequest(RequestWithHistory):
         return found
 
     def _responses(self, at: int) -> list[_Response]:
-        """Return the function responses in a content of the client's."""
+        """Return the function responses in the client's content."""
         found = []
         for place, part in enumerate(self._parts(at)):
             function = get(part, FUNCTION_RESPONSE)
@@ -265,7 +265,7 @@ class GeminiRequest(RequestWithHistory):
         return edits
 
     def with_notes(self, notes: Sequence[Note]) -> bytes:
-        """Return the body with texts added to the responses of these calls, under a key of callfuse's own."""
+        """Return the body with texts added to the responses of these calls, under callfuse's own key."""
         wanted = by_position(notes)
         found: dict[tuple[int, int], list[str]] = {}
         for answer in self._answers() if wanted else ():
@@ -286,7 +286,7 @@ class GeminiRequest(RequestWithHistory):
 
     def ask_again(self, attempts: Sequence[Attempt], options: AskOptions) -> bytes:
         """Return the body with each turn and its function responses appended. Raises CannotReplay for another model or
-        tool choice if the request uses cached content, which is fixed to one."""
+        tool choice if the request uses cached content, which has a fixed model and tool choice."""
         if (options.model or options.text_only) and get(self._payload, "cachedContent"):
             raise CannotReplay("cachedContent")
         reader = options.model or self.model
@@ -351,7 +351,7 @@ class GeminiRequest(RequestWithHistory):
         return {"candidates": [candidate], "usageMetadata": usage} | head
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """Return an answer of callfuse's own, whole or as a stream of one chunk."""
+        """Return an answer by callfuse, whole or as a stream of one chunk."""
         if not self.stream:
             return OwnAnswer(JSON, self.own_answer(text))
         channel = Channel(is_array=not self._wants_events)
@@ -379,7 +379,7 @@ class GeminiRequest(RequestWithHistory):
         return append_text(("contents", at, "parts"), parts, text, text_part=None) if parts else []
 
     def own_text(self, at: int) -> str | None:
-        """Return callfuse's own text in a content of the model's; None for other contents."""
+        """Return callfuse's own text in the model's content; None for other contents."""
         return own_text(self._parts(at)) if self._is_model(at) else None
 
 

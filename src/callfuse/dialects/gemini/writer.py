@@ -1,8 +1,8 @@
 """Continues Gemini's answers after calls have been withheld, streamed or whole.
 
 Written chunks have the stream's id and model version. Each has a candidate with parts, because google-genai's chats
-drop an answer if one of its chunks has none. If a chunk must stay but loses its only part, it gets an empty text, with
-which the vendor also ends its streams.
+drop an answer if one of its chunks has none. If a chunk must stay but loses its only part, it gets an empty text; the
+vendor also ends its streams with one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -159,7 +159,7 @@ class GeminiWriter(AnswerWriter):
             yield Edit(("candidates", place, "finishMessage"), None)
 
     def _own_text(self, choice: int, text: str) -> str:
-        """Return a text of callfuse's own, after a blank line if the client has text."""
+        """Return a text by callfuse, after a blank line if the client has text."""
         before = choice in self._texts
         self._texts.add(choice)
         return f"\n\n{text}" if before else text
@@ -206,8 +206,8 @@ class GeminiWriter(AnswerWriter):
         return b"" if hollow else self._channel.edit(frame, edits, spliced=True)
 
     def _splice(self, payload: Payload) -> tuple[list[Edit], bool]:
-        """Return the edits that turn a payload of the next answer into a payload of this stream, and whether that has
-        nothing left to say."""
+        """Return the edits that turn a payload of the next answer into a payload of this stream, and whether it then
+        has nothing left to say."""
         edits = [
             Edit((name,), dumps_ascii(value)) for name, value in self._head.items() if payload.get(name, value) != value
         ]
@@ -295,7 +295,7 @@ def _places(entries: Sequence[Entry], place: int, withheld: set[OpenCall]) -> li
 def _empty_texts(candidate: Payload, gone: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the indexes of the parts, apart from those at `gone`, that are empty texts: bare, and with a signature.
 
-    Gemini CLI drops a content with such a part from its history, whatever stands beside it.
+    Gemini CLI drops a content with such a part from its history, whatever else it contains.
     """
     lost = set(gone)
     bare: list[int] = []

@@ -1,4 +1,4 @@
-"""Gemini's Interactions API: `/interactions`, whose answers are steps and which stores them by id."""
+"""Gemini's Interactions API, `/interactions`: answers are lists of steps, and the vendor stores them by id."""
 
 import re
 from typing import Any, ClassVar, Final
@@ -40,12 +40,12 @@ class Interactions(EventDialect):
     is_unfinished = staticmethod(is_unfinished)
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends in `/interactions` behind a version. Paths below it (stored ones) are not exchanges."""
+        """Whether the path ends in `/interactions` after a version. Paths below it (stored ones) are not exchanges."""
         return _PATH.search(path) is not None
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> InteractionsRequest | None:
-        """Return the request if the body has an input. None if the answer is made in the background without a stream:
-        the request is then answered before the model has said anything."""
+        """Return the request if the body has an input. None if the answer is generated in the background without a
+        stream: the response then comes before the model has said anything."""
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         return InteractionsRequest(body, payload) if isinstance(payload.get("input"), str | list) else None

@@ -1,7 +1,7 @@
 """Answers of the Interactions API: reads their calls, rebuilds the model's turn.
 
-An answer is a row of numbered steps: thoughts, outputs, calls, and what Google's own tools did. Only `function_call` is
-for the client. Its arguments come as an object in the step's start, as pieces of JSON, or not at all.
+An answer is a list of numbered steps: thoughts, outputs, calls, and what Google's own tools did. Only `function_call`
+is for the client. Its arguments come as an object in the step's start, as pieces of JSON, or not at all.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -145,8 +145,8 @@ def _grow(step: dict[str, Any], delta: Payload) -> None:
     elif kind == "thought_summary":
         step["summary"] = [*list_of(step.get("summary")), delta.get("content")]
     elif kind == "text_annotation_delta" or (kind == "text_annotation"):
-        return  # where a text is from: output only
-    elif kind == step.get("type"):  # a tool of Google's: what it was asked, or found
+        return  # the sources of a text: output only
+    elif kind == step.get("type"):  # the input or the result of one of Google's tools
         step.update({key: value for key, value in delta.items() if key != "type"})
     else:
         raise CannotReplay(f"{kind}")

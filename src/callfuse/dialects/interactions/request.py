@@ -53,7 +53,7 @@ _GOOGLES: Final = frozenset({
 """Tools that Google runs, or whose calls have steps of their own."""
 _CHOICE: Final = ("generation_config", "tool_choice")
 _PARTS: Final = {CALL: Part.CALL, RESULT: Part.RESULT, USER: Part.SPOKEN}
-"""The part that each type of step plays; steps of other types are the model's."""
+"""The role of each type of step; steps of other types are the model's."""
 
 
 class InteractionsRequest(ItemList):
@@ -113,7 +113,7 @@ class InteractionsRequest(ItemList):
         return not self.lists_tools or super().declares(name)
 
     def _tool_names(self) -> Iterator[Any]:
-        """Yield the names of the functions; None for an entry that may bring any tool, e.g. an MCP server."""
+        """Yield the names of the functions; None for an entry that may add any tool, e.g. an MCP server."""
         for tool in entries(self._payload.get("tools")):
             kind = tool.get("type") if isinstance(tool, dict) else None
             if kind == "function":
@@ -180,12 +180,12 @@ class InteractionsRequest(ItemList):
         return dumps(self._own_head() | {"status": COMPLETED, "steps": [own_step(text)]})
 
     def _own_head(self) -> Payload:
-        """Return an interaction of callfuse's own."""
+        """Return an interaction by callfuse."""
         times = {"created": "1970-01-01T00:00:00Z", "updated": "1970-01-01T00:00:00Z"}
         return {"id": self._own_answer_id(), "object": "interaction", "model": self.model, **times}
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """Return an interaction of callfuse's own, whole or as events."""
+        """Return an interaction by callfuse, whole or as events."""
         if not self.stream:
             return OwnAnswer(JSON, self.own_answer(text))
         writer = self.writer(usage="last")
@@ -206,7 +206,7 @@ class InteractionsRequest(ItemList):
         return CALLS_MADE if kind.endswith(("_call", "_result")) else NOTHING_SAID
 
     def own_text(self, at: int) -> str | None:
-        """Return callfuse's own text in a step of the model's; None for steps of the user's."""
+        """Return callfuse's own text in the model's step; None for steps of the user."""
         step = self._items[at]
         if is_of(step, USER):
             return None

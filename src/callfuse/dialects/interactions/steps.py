@@ -1,4 +1,4 @@
-"""Reads and writes steps of the Interactions API: calls for the client, results, and words of a person."""
+"""Reads and writes steps of the Interactions API: calls for the client, results, and messages of a person."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeGuard
@@ -17,7 +17,7 @@ _CONTENTS: Final = frozenset({"text", "image", "audio", "document", "video", "fi
 
 
 def steps_of(spoken: Any) -> list[Any]:
-    """Return the steps of an input. An input that is a text or a list of contents counts as one step of the user's."""
+    """Return the steps of an input. An input that is a text or a list of contents counts as one step of the user."""
     if isinstance(spoken, list) and not (spoken and all(map(_is_content, spoken))):
         return spoken
     return [{"type": USER, "content": spoken}]

@@ -1,7 +1,7 @@
 """Writes the streamed answer of the Interactions API: without withheld calls, with a block's text, or spliced.
 
 Steps are numbered without a gap. The client gets one `interaction.created` and one `interaction.completed`, with the
-first answer's id; of an answer that loses all its calls the status is `completed`. What is not changed keeps its bytes.
+first answer's id. An answer that loses all its calls has the status `completed`. Unchanged bytes stay the same.
 """
 
 from typing import Any
@@ -69,7 +69,7 @@ class InteractionsWriter(BlocksWriter):
         return frame.payload.get("event_type") in (_END, _UPDATE)
 
     def _keep(self, frame: bytes, payload: Payload, block: Block | None) -> bytes:
-        """Return a held event; empty if it says that a blocked answer has called."""
+        """Return a held event; empty if the event says that a blocked answer has calls."""
         says_called = payload.get("event_type") == _UPDATE and payload.get("status") == CALLED
         return b"" if block and says_called else frame
 

@@ -1,11 +1,11 @@
 """Answers of Ollama's chat: reads their calls, writes the answer without withheld calls, rebuilds the model's turn.
 
-Calls come whole, one or several per message. Older versions give them neither id nor index, some an index only from the
-second call on, so calls are told apart by their order. Arguments are objects and may be missing.
+Calls come whole, one or several per message. Older versions send neither id nor index, some an index only from the
+second call on, so calls are distinguished by their order. Arguments are objects and may be missing.
 
 The client gets one `done` line, the last, with the counts of all answers; the model's name stays the first answer's.
-Content and thinking of a next answer begin after a blank line if there was some before. Lines that callfuse writes are
-ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 and the like.
+Content and thinking of a next answer begin after a blank line if the client already has some. Lines that callfuse
+writes are ASCII, because Ollama's Python client also ends lines at U+0085, U+2028 and the like.
 """
 
 from bisect import bisect_left
@@ -275,7 +275,7 @@ class OllamaWriter(AnswerWriter):
         return apply(second, edits)
 
     def _text(self, text: str) -> bytes:
-        """Return a line with a text of callfuse's own."""
+        """Return a line with a text by callfuse."""
         content = f"\n\n{text}" if "content" in self._said else text
         self._said.add("content")
         return self._line({"message": {"role": "assistant", "content": content}, "done": False})
@@ -299,7 +299,7 @@ def _removal_edits(frame: Frame, withheld: set[OpenCall], gone: Sequence[int]) -
 
 
 def _finish_edits(payload: Payload, block: Block) -> Iterable[Edit]:
-    """Return the edit that gives the end of an answer the finish reason of a blocked one."""
+    """Return the edit that gives the last line of an answer the block's finish reason."""
     if is_one_of(payload.get("done_reason", "stop"), OWN_REASONS):
         yield Edit(("done_reason",), dumps_ascii(block.finish or "stop"))
 
@@ -322,8 +322,8 @@ def _is_empty(payload: Payload, edits: Sequence[Edit]) -> bool:
 
 
 def model_turn(payloads: Sequence[Payload]) -> bytes:
-    """Return the assistant message assembled from the lines, without calls that have no name and keys that nobody is
-    known to want. Raises CannotReplay for a value of an unknown kind."""
+    """Return the assistant message assembled from the lines, without calls that have no name and keys that no vendor is
+    known to expect. Raises CannotReplay for a value of an unknown kind."""
     message: Payload = {"role": "assistant", "content": ""}
     for payload in payloads:
         for key, value in object_of(payload.get("message")).items():

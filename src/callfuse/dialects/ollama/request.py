@@ -1,6 +1,6 @@
 """Requests of Ollama's chat.
 
-Newer clients name the call of a result by id, others by the tool's name, old ones only by the order.
+In newer clients, a result names its call by id; in others by the tool's name; in old ones only by its order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""OpenAI chat completions, and every vendor that speaks them, legacy `function_call` included."""
+"""OpenAI chat completions, including legacy `function_call`, of OpenAI and all vendors with the same format."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
@@ -17,7 +17,7 @@ from callfuse.wire import Payload, sse
 
 _RAW: Final = (":rawPredict", ":streamRawPredict")
 _PUBLISHERS: Final = ("mistralai", "ai21")
-"""Whose models take this format on Vertex."""
+"""Publishers whose models use this format on Vertex."""
 
 
 class OpenAIChat(OpenAIDialect):

@@ -1,13 +1,14 @@
 """Answers of OpenAI chat completions: the calls of streamed and whole ones, and the model's turn for the next request.
 
-The rules that naive code breaks: key by (choice, index); without an index by id, else a name opens a call, else the
-last call grows; an index that comes again with another id and a name is a new call; repeated ids and names are not
-appended, empty ones overwrite nothing; arguments may be null; a whole call may come in one chunk, with its finish
-reason; finish reasons may be repeated, followed by more deltas, or missing where `[DONE]` ends the answer.
+Rules that simple code breaks: calls are identified by (choice, index); without an index, by id; otherwise a name opens
+a call, and a delta without a name continues the last one. An index that is repeated with another id and a name is a new
+call. Repeated ids and names are not appended, and empty ones overwrite nothing. Arguments may be null. A whole call may
+come in one chunk, with its finish reason. Finish reasons may be repeated, followed by more deltas, or missing if
+`[DONE]` ends the answer.
 
-The turn holds everything that vendors want back as it came: reasoning in its three spellings, details with signatures,
-what a vendor added to a call. A part that is wanted back and cannot be put together again raises CannotReplay; a key
-that nobody is known to want is left out.
+The turn contains everything that vendors expect back unchanged: reasoning in its three spellings, details with
+signatures, what a vendor added to a call. If such a part cannot be rebuilt, CannotReplay is raised; a key that no
+vendor is known to expect is left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,11 +41,11 @@ _OWN_KEYS: Final = frozenset({"index", "id", "type", "function", "custom"})
 _TEXTS: Final = ("content", "reasoning_content", "reasoning", "refusal")
 _LISTS: Final = ("annotations",)
 _OBJECTS: Final = ("extra_content", "provider_specific_fields")
-"""Objects that Google and LiteLLM want back."""
+"""Objects that Google and LiteLLM expect back."""
 _WHOLE_ONLY: Final = ("audio", "thinking_blocks")
-"""Keys that vendors want back and that callfuse cannot join from pieces."""
+"""Keys that vendors expect back and that callfuse cannot join from pieces."""
 _WANTED: Final = frozenset({*_TEXTS, *_LISTS, *_OBJECTS, *_WHOLE_ONLY, DETAILS})
-"""Any other key is left out: Groq's `channel`, for one."""
+"""The keys that are sent back; any other is left out, such as Groq's `channel`."""
 _OF_MESSAGE: Final = frozenset({*_WANTED, "role", "tool_calls", "function_call"})
 """The keys of a whole message that are sent back."""
 
@@ -86,7 +87,7 @@ class ChatReader(Reader):
         return events or NO_EVENTS
 
     def _read_delta(self, events: list[Event], choice: int, place: int, delta: Payload) -> None:
-        """Read the delta of a choice, which stands at `place` in the list of choices."""
+        """Read the delta of a choice. `place`: the choice's place in the list of choices."""
         if self._trace and delta.get(DETAILS):
             self._announce(events, choice, delta)
         parts = delta.get("tool_calls")
@@ -106,7 +107,7 @@ class ChatReader(Reader):
                 function = part.get("function")
                 piece = function.get("arguments") if type(function) is dict and len(function) == 1 else None
             if call is not None and type(piece) is str and call.name:
-                call.pieces.append(piece)  # index and arguments of a call that is known: it grows
+                call.pieces.append(piece)  # index and arguments of a known call, which grows
             else:
                 call = self._grow(events, choice, part)
             if self._trace:
@@ -179,7 +180,7 @@ class ChatReader(Reader):
         return call
 
     def _announce(self, events: list[Event], choice: int, delta: Payload) -> None:
-        """Open calls that have not begun but whose ids stand in a detail: the detail must wait for their verdict."""
+        """Open calls that have not begun but whose ids are in a detail: the detail must wait for their verdict."""
         for id_ in call_ids(delta):
             if (choice, id_) not in self._by_id:
                 call = self._by_id[choice, id_] = OpenCall(choice, _TO_COME, id_)
@@ -215,7 +216,7 @@ def _index_of(part: Payload) -> int | str | None:
 
 
 def _is_complete(arguments: str) -> bool:
-    """Whether a call may end where another begins, or all end: some servers send the pieces of several by turns."""
+    """Whether arguments are complete, so that the call may end: some servers send pieces of several calls by turns."""
     if is_too_much_inside(arguments):
         return arguments.rstrip().endswith("}")
     try:
@@ -338,7 +339,7 @@ def _part_of(call: OpenCall) -> Payload:
 
 
 def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
-    """Return the message of a whole answer, without empty keys, keys that no vendor is known to want, and calls that
+    """Return the message of a whole answer, without empty keys, keys that no vendor is known to expect, and calls that
     have no name. Raises CannotReplay if there is no message."""
     choices = list_of(payload.get("choices"))
     message = object_of(object_of(choices[0]).get("message")) if choices else {}

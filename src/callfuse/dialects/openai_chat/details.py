@@ -1,7 +1,7 @@
 """Reasoning details of chat completions: how they grow, and which of them belong to a call.
 
-OpenRouter gives Gemini's signature of a call not at the call but in a detail of its own, whose `id` is the call's. In a
-stream it comes in a chunk before the call. A detail goes where its call goes.
+OpenRouter sends Gemini's signature of a call not in the call but in a detail of its own, whose `id` is the call's. In a
+stream it comes in a chunk before the call. A detail is delivered or withheld together with its call.
 """
 
 from collections.abc import Collection, Iterator
@@ -24,8 +24,8 @@ _GROWING: Final = frozenset({"text", "summary", "data"})
 
 
 def call_id_of(detail: Any) -> str:
-    """Return the id of the call whose signature a detail holds; empty if it holds none. Details of other vendors have
-    ids of their own (OpenAI's begin with `rs_`)."""
+    """Return the id of the call whose signature a detail has; empty if it has none. Details of other vendors have other
+    ids (OpenAI's begin with `rs_`)."""
     if type(detail) is not dict or detail.get("type") != "reasoning.encrypted":
         return ""
     id_ = detail.get("id")
@@ -35,7 +35,7 @@ def call_id_of(detail: Any) -> str:
 
 
 def call_ids(message: Payload) -> list[str]:
-    """Return the ids of the calls whose signatures the details of a delta or message hold."""
+    """Return the ids of the calls whose signatures are in the details of a delta or message."""
     details = message.get(KEY)
     return [id_ for one in details if (id_ := call_id_of(one))] if type(details) is list else []
 

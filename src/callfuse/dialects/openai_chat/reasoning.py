@@ -1,6 +1,6 @@
 """Handles reasoning in chat completions: removes it for other models, and joins the reasoning of two answers.
 
-Reasoning, Gemini's signatures of calls included, is valid for the model that wrote it only.
+Reasoning, including Gemini's signatures of calls, is valid only for the model that wrote it.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from callfuse.wire.jsontext import Edit, Path, apply, loads
 REASONING_TEXTS: Final = ("reasoning_content", "reasoning")
 REASONING_LISTS: Final = (DETAILS, "thinking_blocks")
 REASONING: Final = (*REASONING_TEXTS, *REASONING_LISTS)
-"""Keys of a message that contain reasoning, which no other model takes back."""
+"""Keys of a message that contain reasoning, which no other model accepts."""
 REASONING_PARTS: Final = frozenset({"thinking", "reasoning"})
 """Types of content parts that contain reasoning."""
 MESSAGE: Final = ("choices", 0, "message")
-"""Where a whole answer has its first message."""
+"""The path of the first message in a whole answer."""
 
 
 def first_reasoning(first: bytes, second: bytes, says: Payload) -> Iterator[Edit]:

@@ -77,8 +77,8 @@ class ChatRequest(ResultMessages):
             yield from described(function, ("functions", at))
 
     def _in_clients_hand(self, turn: bytes) -> bytes:
-        """Write an empty content as the client's newest turn with calls and no text does, as this server has accepted
-        that: some refuse null (llama-cpp-python), others a missing content. Without such a turn, remove the content."""
+        """Write an empty content as in the client's newest turn with calls and no text, which this server has accepted:
+        some refuse null (llama-cpp-python), others a missing content. Without such a turn, remove the content."""
         message: Payload = loads(turn)
         if "content" not in message or message["content"]:
             return turn

@@ -1,7 +1,7 @@
 """Continues a client's chat completion after calls have been withheld, streamed in chunks or whole.
 
-What is written has the stream's own id, created, model and fingerprint. Frames of the next answer take these too, lose
-their role, and their text begins after a blank line where text went before. Bytes that need no change stay.
+All chunks have the id, created, model and fingerprint of the client's stream. Chunks of the next answer get these, too,
+and lose their role; their text begins after a blank line if there was text before. Bytes that need no change stay.
 """
 
 from bisect import bisect_left
@@ -36,8 +36,8 @@ _CALL: Final = attrgetter("call")
 
 
 class ChatWriter(AnswerWriter):
-    """Continues one client's stream, and changes whole answers. Keeps what it must know of what the client has:
-    identity, roles, text, usage."""
+    """Continues one client's stream, and changes whole answers. Keeps what the client has received: identity, roles,
+    whether there was text, usage."""
 
     def __init__(self, *, structured: bool, wants_usage: bool, summed: bool) -> None:
         self._structured = structured
@@ -65,7 +65,7 @@ class ChatWriter(AnswerWriter):
         self._see(payload, choice_parts(payload), ())
 
     def _see(self, payload: Payload, parts: Sequence[ChoicePart], gone: Collection[Path]) -> None:
-        """Note what the client gets in a chunk without the values at these paths."""
+        """Note what the client gets in a chunk. `gone`: the paths of values that it does not get."""
         self._see_head(payload)
         if usage := payload.get("usage"):
             self._usage.see(usage)
@@ -110,8 +110,8 @@ class ChatWriter(AnswerWriter):
         return b"".join(pieces)
 
     def _say(self, part: ChoicePart, block: Block) -> tuple[list[Edit], list[bytes]]:
-        """Return the edits or the chunk that add a block's text to its choice: to the text beside the finish, else in a
-        chunk before it."""
+        """Return the edits or the chunk that add a block's text to its choice: the text is added to the text in the
+        finish's chunk, or else gets a chunk before it."""
         if part.delta.get("content") and not self._structured:
             return [Edit(("choices", part.place, "delta", "content"), append_to_string(block.text))], []
         return [], [self._text(part.number, block.text)]
@@ -175,7 +175,7 @@ class ChatWriter(AnswerWriter):
     def close(self, blocks: Mapping[int, Block], *, called: bool = False, cut: OpenCall | None = None) -> bytes:
         """Return the blocks' texts, the finish and the end, when no further answer follows."""
         pieces = []
-        self._texts.update(() if cut is None else blocks)  # what stands before a call may have passed unread
+        self._texts.update(() if cut is None else blocks)  # text before a call may have passed unread
         for choice, block in blocks.items():
             finish = "length" if cut else block.finish or "stop"
             pieces += [self._text(choice, block.text), self._finish(choice, finish)]
@@ -195,7 +195,7 @@ class ChatWriter(AnswerWriter):
         key = "refusal" if self._structured else "content"
         for at, block in blocks.items():
             choice = payload["choices"][at]
-            if not isinstance(choice, dict):  # none of a model's, and nothing can be said in it
+            if not isinstance(choice, dict):  # not from a model; no text can be added to it
                 continue
             path = ("choices", at)
             if object_of(choice.get("message")):
@@ -304,7 +304,7 @@ class _Withheld:
         return self._ids.get(choice, ())
 
     def count_before(self, call: OpenCall) -> int:
-        """Return how many withheld calls of the same choice stand before a call."""
+        """Return how many withheld calls of the same choice precede a call."""
         return bisect_left(self._indexes.get(call.choice, ()), call.index)
 
 
@@ -327,7 +327,7 @@ def _ends(frames: Sequence[Sequence[ChoicePart]], choices: Collection[int]) -> d
 
 
 def _finish_edits(choice: Payload, path: Path, block: Block) -> list[Edit]:
-    """Return the edit that gives a blocked choice the block's finish reason, unless its own says more."""
+    """Return the edit that gives a blocked choice the block's finish reason, if its own is in `OWN_REASONS`."""
     reason = choice.get("finish_reason")
     if reason and not (type(reason) is str and reason in OWN_REASONS):
         return []
@@ -373,7 +373,7 @@ def _removal_edits(chunk: _Chunk, withheld: _Withheld, signed_now: Mapping[int, 
         if part.delta.get(DETAILS):
             gone, heir = withheld.ids(part.number), signed_now.get(part.number, "")
             edits += without_details(part.delta, ("choices", part.place, chunk.key), gone, heir)
-        copied = object_of(part.choice.get("message")).get("tool_calls")  # Writer repeats a delta there
+        copied = object_of(part.choice.get("message")).get("tool_calls")  # the vendor Writer repeats a delta there
         if copied and part.place in touched and chunk.key == "delta":
             edits.append(Edit(("choices", part.place, "message", "tool_calls"), b"null"))
     return edits

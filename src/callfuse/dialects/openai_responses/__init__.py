@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, and the vendors and gateways that speak it."""
+"""OpenAI's Responses API, of OpenAI and of vendors and gateways with the same format."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
@@ -36,15 +36,15 @@ class OpenAIResponses(OpenAIDialect):
         return path.rstrip("/").endswith("/responses")
 
     def read_request(self, body: bytes, payload: Any, target: str = "") -> ResponsesRequest | None:
-        """Return the request if the body has an input. None if the answer is made in the background without a stream:
-        the request is then answered before the model has said anything."""
+        """Return the request if the body has an input. None if the answer is generated in the background without a
+        stream: the response then comes before the model has said anything."""
         if not isinstance(payload, dict) or is_polled(payload):
             return None
         spoken = payload.get("input", [] if payload.get("previous_response_id") else None)
         return ResponsesRequest(body, payload) if isinstance(spoken, str | list) else None
 
     def is_unfinished(self, payloads: Iterable[Payload]) -> bool:
-        """Whether one of the vendor's programs still waits, or the client has to approve a call of the vendor's."""
+        """Whether one of the vendor's programs still waits, or the client has to approve a call of a vendor's tool."""
         items: list[Payload] = []
         for payload in payloads:
             response = payload.get("response")

@@ -59,7 +59,7 @@ _SAID_WHOLE: Final = {
     "reasoning_text": ("text", REASONING),
     "summary_text": ("text", REASONING),
 }
-"""Parts of whole items with a text, and the key of that."""
+"""Parts of whole items with a text, and the key of the text."""
 _PLACE: Final = ("type", "output_index", "item_id", "content_index", "summary_index")
 
 
@@ -160,7 +160,7 @@ def _output_index(payload: Payload) -> int | None:
 
 
 def _unplaced(item: Payload) -> tuple[None, str]:
-    """Return a stand-in for the output index of an item that came without an index."""
+    """Return a key, built from the item's id, in place of the output index of an item that came without one."""
     return None, call_id(item)
 
 
@@ -203,7 +203,7 @@ def model_turn_of_whole(body: bytes, payload: Payload) -> bytes:
 
 
 def _goes_back(item: Any) -> bool:
-    """Whether an item is sent back in the turn: of a known type, and no call without a name. Raises CannotReplay."""
+    """Whether an item is sent back in the turn: of a known type, and not a call without a name. Raises CannotReplay."""
     kind = plain_text_of(object_of(item).get("type"))
     if kind not in _INPUTS:
         return False

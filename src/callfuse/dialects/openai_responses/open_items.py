@@ -1,7 +1,7 @@
-"""Ends the messages and the reasoning of a response that the client has seen begin, in the middle of their text.
+"""Ends messages and reasoning, in the middle of their text, of which the client has the beginning.
 
-The events that end an item repeat what it has said; so that is kept, up to its end, as it comes. Reasoning gets a mark
-in place of its encrypted content, by which later requests leave it out.
+The events that end an item repeat its texts, so the pieces are kept until it ends. Reasoning gets a mark in place of
+its encrypted content, so that it is removed from later requests.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ _ENDS: Final = frozenset(f"{kind.part}.done" for kind in _TYPES.values())
 _MORE: Final[dict[str, Payload]] = {"output_text": {"annotations": [], "logprobs": []}}
 """Further keys that the official SDK's type of a part requires."""
 _SAID: Final = ("message", "reasoning")
-"""Types of items that say something."""
+"""Types of items with the model's words."""
 
 
 class _OpenItem:
@@ -52,7 +52,7 @@ class _OpenItem:
 
 
 class OpenItems:
-    """By output index, the messages and reasoning that the client has seen begin but not end."""
+    """The messages and reasoning, by output index, that have begun but not ended in the client's stream."""
 
     __slots__ = ("_items",)
 

@@ -48,14 +48,14 @@ from callfuse.wire.events import typed_event
 from callfuse.wire.jsontext import Edit, Path, apply, dumps, loads
 
 MAX_ITEMS: Final = 512
-"""Items per conversation that are kept because later requests must change them; the newest stay."""
+"""The most items per conversation that are kept because later requests must change them; the oldest are dropped."""
 
 _SCHEMAS: Final = frozenset({"json_schema", "json_object"})
 _SPEAKERS: Final = frozenset({"user", "system", "developer"})
 _SPOKEN: Final = frozenset({"message", "additional_tools"})
 """Types of items with a role."""
 _OF_A_RUN: Final = ("_call", "_output", "_request", "_response")
-"""Ends of the types of items with calls and results, the vendor's own tools included."""
+"""Ends of the types of items with calls and results, including those of the vendor's own tools."""
 _NO_ROOM: Final = frozenset({"computer_call_output", "tool_search_output"})
 """Results to which no text can be added."""
 _NAMED: Final = frozenset({"function", "custom"})
@@ -202,7 +202,7 @@ class ResponsesRequest(ItemList):
         return dumps(self._response("resp_callfuse") | {"output": [message]})
 
     def _response(self, id_: str) -> Payload:
-        """Return an empty response of callfuse's own."""
+        """Return an empty response by callfuse."""
         return {
             "id": id_,
             "object": "response",
@@ -220,8 +220,8 @@ class ResponsesRequest(ItemList):
         }
 
     def synthetic_reply(self, text: str) -> OwnAnswer:
-        """Return a response of callfuse's own, whole or as events. In a chain it repeats the id of the previous
-        response, so that the next request continues that response."""
+        """Return a response by callfuse, whole or as events. In a chain it repeats the id of the previous response, so
+        that the next request continues that response."""
         response = self._response(self._own_answer_id())
         response["previous_response_id"] = self._payload.get("previous_response_id")
         if not self.stream:
@@ -241,7 +241,7 @@ class ResponsesRequest(ItemList):
         return isinstance(item, dict) and is_one_of(item.get("type"), RESULTS)
 
     def speech(self, at: int) -> Utterance:
-        """Return what the model says in an item, or in the message it refers to; vendors' tool calls count."""
+        """Return what the model says in an item, or in the message it refers to; calls of vendors' tools count."""
         item = self._items[at]
         if isinstance(item, dict) and item.get("type") == "item_reference":
             return Utterance(Speech.WORDS) if str(item.get("id")).startswith((OWN_ID, "msg_")) else NOTHING_SAID
@@ -311,7 +311,7 @@ def _role_of(item: Any) -> str:
 
 
 def _tool_names(tools: Any) -> Iterator[Any]:
-    """Yield the names in a list of tools, including those of namespaces; None for an entry that may bring any tool."""
+    """Yield the names in a list of tools, including those of namespaces; None for an entry that may add any tool."""
     for tool in entries(tools):
         kind = tool.get("type") if isinstance(tool, dict) else None
         if is_one_of(kind, _NAMED):

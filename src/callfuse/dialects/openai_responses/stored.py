@@ -19,7 +19,7 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import Edit, NotJSON, apply, dumps, loads
 
 LEFT_OUT: Final = b""
-"""Stands for an item that is left out of later requests."""
+"""Represents an item that is left out of later requests."""
 UNKNOWN_RESULT: Final = f"{MARKER} This call was not run."
 
 _NO_OUTPUT: Final = re.compile(r"No tool output found for (?P<kind>(?:[a-z]+ )*call) (?P<id>[\w-]+)")
@@ -42,7 +42,7 @@ class Trail:
         self._stored = stored
 
     def note_own(self, item: Payload) -> None:
-        """Note a message of callfuse's own, whose id the vendor does not know."""
+        """Note a message by callfuse, whose id the vendor does not know."""
         self.items[item["id"]] = _without_id(item)
 
     def note_withheld(self, items: Sequence[Any], withheld: Collection[int]) -> None:

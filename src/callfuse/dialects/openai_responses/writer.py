@@ -1,7 +1,7 @@
 """Continues answers of the Responses API after calls have been withheld, streamed or whole.
 
-In the client's stream, output indexes and sequence numbers have no gap; the response keeps the id, model and times of
-the first answer; the output of the terminal event is what was streamed, its usage that of all answers.
+In the client's stream, output indexes and sequence numbers have no gap. The response keeps the id, model and times of
+the first answer. The terminal event has the streamed items as output, and the usage of all answers.
 """
 
 from collections import Counter
@@ -76,7 +76,7 @@ def own_id(response_id: str, output_index: int) -> str:
 
 @dataclass(slots=True)
 class _Splice:
-    """What has been spliced of the next answer; the client may not have all of it yet.
+    """The part of the next answer that has been spliced; the client may not have all of it yet.
 
     `first`: the output index of its first item. `number`: the next sequence number. `indexes`: its output indexes,
     mapped to those of the stream. `items`: its complete items, by the stream's indexes. `own`: the items of another
@@ -220,7 +220,7 @@ class ResponsesWriter(AnswerWriter):
         return out
 
     def break_off(self) -> bytes:
-        """Return the events that end open messages and reasoning of the client's stream, with what they have said."""
+        """Return the events that end open messages and reasoning of the client's stream, with their texts so far."""
         return b"".join([self._write(event) for event in self._open.end()])
 
     def next_answer(self, *, foreign: bool) -> None:
@@ -305,7 +305,7 @@ class ResponsesWriter(AnswerWriter):
         return [self._items[index] for index in sorted(self._items)]
 
     def _message(self, text: str) -> tuple[OwnMessage, int]:
-        """Make a message of callfuse's own; return it with its output index."""
+        """Create a message by callfuse; return it with its output index."""
         id_ = own_id(str(self._head.get("id") or ""), self._next)
         has_phase = any(item.get("phase") for item in self._items.values())
         message = OwnMessage(id_, text, refuses=self._structured, phase=has_phase)
@@ -313,7 +313,7 @@ class ResponsesWriter(AnswerWriter):
         return message, self._next
 
     def _write(self, event: Payload) -> bytes:
-        """Write an event of callfuse's own."""
+        """Write an event by callfuse."""
         payload = event | {"sequence_number": self._number}
         self.note_sent(payload)
         return typed_event(payload)
@@ -359,7 +359,7 @@ class ResponsesWriter(AnswerWriter):
 
 
 def _is_message(item: Any) -> bool:
-    """Whether an item is a message of the model's."""
+    """Whether an item is the model's message."""
     return isinstance(item, dict) and item.get("type") == "message"
 
 
