@@ -1,6 +1,6 @@
 """In-chat commands: a user types them into a message to change the settings of a session.
 
-request -> conversation: find the texts -> syntax: parse them -> run: new overrides of the session, and an answer
+request -> conversation: find the texts -> syntax: parse them -> run: new overrides for the session, and an answer
 """
 
 from callfuse.commands.conversation import FoundCommands, PrefixSearch, find_commands

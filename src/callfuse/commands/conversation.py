@@ -1,7 +1,7 @@
 """Find the commands in a conversation, and the edits that hide commands and callfuse's answers to them from models.
 
-Only the commands of the last user message are to be run. Whether a text is a command depends on its message, and on
-whether that follows results of tools, so that each request has the same commands stripped.
+Only the commands of the last user message are to be run. Whether a text is a command depends only on its message and on
+the messages before it, so that each request has the same commands stripped.
 """
 
 import json
@@ -17,14 +17,14 @@ from callfuse.harness import typed_starts
 from callfuse.wire.jsontext import Edit, dumps
 
 MAX_SINGLE_SEARCHES: Final = 64
-"""Hits of the prefix's first character in a request until it counts as frequent, and the pattern searches instead."""
+"""If a request has more occurrences of the prefix's first character, the pattern is used to search for the prefix."""
 
 MAX_TEXTS: Final = 256
-"""Texts of a request that are parsed because they begin with the prefix, the first ones first, so that each request has
-the same ones stripped. One costs 0.1 ms at most."""
+"""The most texts of a request that are parsed because they begin with the prefix. The first ones are, so that each
+request has the same ones stripped. A text costs 0.1 ms at most."""
 
 STAND_IN: Final = "(command)"
-"""Replaces commands that a model has answered, if the message holds nothing else: the answer needs a question."""
+"""Replaces commands that a model has answered, if the message has nothing else: the answer needs a question."""
 
 _STYLES: Final[tuple[Callable[[str], bytes], ...]] = (
     dumps,
@@ -37,8 +37,8 @@ _STYLES: Final[tuple[Callable[[str], bytes], ...]] = (
 class FoundCommands(NamedTuple):
     """The commands of a conversation, and the edits that hide them.
 
-    `commands`: those of the last user message. `fresh`: the conversation ends with that message. `only`: also, nothing
-    else is typed in it. `edits`: for `wire.jsontext.apply`; they may be needed even without `commands`.
+    `commands`: those of the last user message. `fresh`: the conversation ends with that message. `only`: it is fresh,
+    and nothing else is typed in it. `edits`: for `wire.jsontext.apply`; they may be needed even without `commands`.
     """
 
     commands: tuple[Command, ...] = ()
@@ -92,8 +92,9 @@ def _spellings(char: str) -> bytes:
 def find_commands(request: Request, prefix: str) -> FoundCommands:
     """Find the commands of a request, which begin with `prefix`.
 
-    A message beside results of tools, or behind a call without words of the model since, has none: harnesses and tools
-    write there, too. Of several messages in a row each counts, because some clients send what they add as its own.
+    A message with results of tools, or after a call or a result but before the model's next words, has none: harnesses
+    and tools write there, too. Of several user messages in a row each counts, because some clients send additions as
+    separate messages.
     """
     commands: tuple[Command, ...] = ()
     fresh = only = False
@@ -117,7 +118,7 @@ def find_commands(request: Request, prefix: str) -> FoundCommands:
 
 
 def _in_runs(request: Request) -> Iterator[bool]:
-    """Yield whether each message stands beside a call or a result, or after one without words of the model since."""
+    """Yield whether each message has a call or a result, or follows one without words of the model in between."""
     in_a_run = False
     for at in range(request.length):
         speech = request.speech(at).what
@@ -135,11 +136,11 @@ class _TextParser:
         self._left = MAX_TEXTS
 
     def parse(self, typed: TypedMessage) -> list[_ParsedPart]:
-        """Parse the texts of one message. Commands stand before all else that is said in it."""
+        """Parse the texts of one message. Commands come before everything else that is typed in it."""
         parsed: list[_ParsedPart] = []
         room = MAX_COMMANDS + 1
         said = False
-        starts = typed_starts(typed.written)  # of all texts: an element may reach over several
+        starts = typed_starts(typed.written)  # of all texts: an element may span several
         for text in typed.texts:
             start = starts[text.place]
             part = _ParsedPart(text, (), text.text, True) if said or start is None else self._parse(text, start, room)
@@ -187,7 +188,7 @@ def _edits(
 
 
 def _remove_commands(texts: list[_ParsedPart], stand_in: str) -> Iterator[Edit]:
-    """Yield the edits that remove commands from texts. If nothing is left, the part goes, or `stand_in` replaces it."""
+    """Yield the edits that remove commands from texts. A part without other text is removed, or becomes `stand_in`."""
     for one in texts:
         if not one.commands:
             continue
@@ -199,5 +200,5 @@ def _remove_commands(texts: list[_ParsedPart], stand_in: str) -> Iterator[Edit]:
 
 
 def _write_like(text: str, rest: str) -> Callable[[bytes], bytes]:
-    """Make a function that encodes `rest` with the escapes that the client has used for `text`."""
+    """Return a function that encodes `rest` with the escapes that the client has used for `text`."""
     return lambda old: next((style for style in _STYLES if style(text) == old), dumps)(rest)

@@ -1,4 +1,4 @@
-"""Run commands: make a session's new overrides, and the text that answers the commands."""
+"""Run commands: compute a session's new overrides, and the text that answers the commands."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ REFUSED: Final = f"{MARKER} Nothing was changed"
 
 
 def closed_settings(commands: Commands) -> frozenset[str]:
-    """Return the settings that no command may set: keys that are locked or not open; all if commands are off."""
+    """Return the settings that no command may set: keys that are locked or not listed; all if commands are off."""
     return frozenset(
         setting
         for key, setting in KEYS.items()
@@ -142,6 +142,6 @@ def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
     if key in locked:
         raise _CommandError(f"{key} can only be set by the operator of this server")
     if key not in keys:
-        others = f"use {', '.join(keys)}" if key in KEYS else suggest(key, keys)  # a closed key is no slip of another
+        others = f"use {', '.join(keys)}" if key in KEYS else suggest(key, keys)  # a known key is not a misspelling
         raise _CommandError(f"{typed} is not a key that can be set here; {others if keys else 'none can be'}")
     return key

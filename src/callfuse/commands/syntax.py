@@ -1,11 +1,11 @@
 """Parse commands: `!/set(tool-loop-mode=break, tool-loop-ttl="120")`, `!/unset(tool-loop-ttl)`, `!/status`, `!/help`.
 
-Commands count only at the beginning of a text, in lines that contain nothing else, any number in a line; what stands
-behind the first other line is text, whatever it looks like. Names in any case, quotes of either kind or none. A known
-name needs no parentheses. An unknown name is a mistyped command if it has parentheses, or if it ends its line and
-differs from a known name by one letter; else it is plain text.
+Commands count only at the beginning of a text, in lines that contain nothing else; a line may have any number of them.
+Everything after the first other line is text, even if it looks like a command. Names may be in any case; quotes of
+either kind are optional. A known name needs no parentheses. An unknown name is a mistyped command if it has
+parentheses, or if it ends its line and differs from a known name by one letter; else it is plain text.
 
-The work is bounded: `MAX_LENGTH`, `MAX_ARGUMENTS` and `MAX_COMMANDS` say how much is looked at.
+The cost is bounded by `MAX_LENGTH`, `MAX_ARGUMENTS` and `MAX_COMMANDS`.
 """
 
 import re
@@ -19,11 +19,11 @@ from callfuse.memo import remembered
 NAMES: Final = ("set", "unset", "status", "help")
 
 MAX_LENGTH: Final = 500
-"""Characters of a command; all keys with their longest values need 130. A longer one is text."""
+"""The most characters of a command; all keys with their longest values need 130. A longer one is text."""
 MAX_ARGUMENTS: Final = 16
-"""Arguments of a command; there are four keys. One with more cannot be read."""
+"""The most arguments of a command; there are four keys. A command with more is broken."""
 MAX_COMMANDS: Final = 50
-"""Commands of one message that are run. One more is looked at, so that it can be refused."""
+"""The most commands of one message that are run. One more is parsed, so that it can be refused."""
 
 _ARGUMENTS: Final = r"""\(((?:"[^"\n]*+"|'[^'\n]*+'|[^()"'\n]++)*+)\)"""
 _NAME: Final = r"[\w-]{1,40}+"
@@ -49,7 +49,7 @@ class Command:
 
 
 class ParsedText(NamedTuple):
-    """The commands of a text, and the text without them. `at`: where in `rest` they stood, or could have stood."""
+    """The commands of a text, and the text without them. `at`: where in `rest` they were, or could have been."""
 
     commands: tuple[Command, ...]
     rest: str
@@ -57,14 +57,14 @@ class ParsedText(NamedTuple):
 
 
 def may_begin(text: str, prefix: str, start: int = 0) -> bool:
-    """Whether what is typed from `start` on begins with the prefix; else it has no commands."""
+    """Whether the text typed from `start` on begins with the prefix; otherwise it has no commands."""
     return text.startswith(prefix, _end_of(_SPACE, text, start))
 
 
 def parse_commands(text: str, prefix: str, start: int = 0, most: int = MAX_COMMANDS + 1) -> ParsedText:
     """Parse the commands, each beginning with `prefix`, of the lines from `start` on; at most `most` of them.
 
-    `start` is 0, or the end of what stands before the typed text; then the commands begin in a new line. Raises
+    `start` is 0, or the end of other text before the typed text; then the commands must begin in a new line. Raises
     nothing.
     """
     commands: list[Command] = []
@@ -83,8 +83,8 @@ def parse_commands(text: str, prefix: str, start: int = 0, most: int = MAX_COMMA
 
 
 def _next_line(text: str, start: int) -> int:
-    """Return where, from `start` on, the first line begins that contains more than blanks; the end if all stand in the
-    line of `start` and that is not a beginning."""
+    """Return where the first line after `start` begins that is not blank. If text follows in the line of `start`,
+    return 0 if `start` is 0, else the end of the text."""
     here = _end_of(_SPACE, text, start)
     line = text.rfind("\n", start, here) + 1
     return line or (len(text) if start else 0)
@@ -97,7 +97,7 @@ def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 @remembered(entries=16, longest=256)
 def _pattern(prefix: str) -> re.Pattern[str]:
-    """Return the pattern of one command. The prefix is an operator's, so there are few of them."""
+    """Return the pattern of one command. Operators set the prefix, so there are few different ones."""
     known = "|".join(NAMES)
     return re.compile(
         rf"{re.escape(prefix)}"
@@ -109,8 +109,8 @@ def _pattern(prefix: str) -> re.Pattern[str]:
 
 
 def _read_line(pattern: re.Pattern[str], text: str, at: int, most: int) -> tuple[list[Command], int]:
-    """Return the commands of the line that begins at `at`, and the end of the line. No commands if it holds anything
-    else.
+    """Return the commands of the line that begins at `at`, and the end of the line. No commands if the line contains
+    anything else.
 
     The line is read up to the end of the last of `most` commands.
     """
@@ -130,7 +130,7 @@ def _read_line(pattern: re.Pattern[str], text: str, at: int, most: int) -> tuple
 
 
 def _is_command(match: re.Match[str]) -> bool:
-    """Whether a match is a command, not a word: a name that ends its line differs from a known one by a letter."""
+    """Whether a match is a command, not a word: a name that ends its line must differ from a known one by a letter."""
     name = match["alone"]
     return name is None or any(OSA.distance(name.lower(), known) <= 1 for known in NAMES)
 

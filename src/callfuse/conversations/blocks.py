@@ -4,11 +4,12 @@ Some harnesses answer a block at once with a user message of their own, which st
 outlives that message: after a user message a blocked call may run once, and from the third block of the lane on only
 after a new call has been executed.
 
-A text that was cut off and blocked counts as a block, too, though no call was: the harness goes on in the same way.
+A text that was cut off and blocked also counts as a block, although no call was blocked: the harness continues in the
+same way.
 
-A call is new if it is neither in the window of its timeline nor one of those that were known at the lane's last blocks.
-A user message counts as typed by a person unless a call of the row was blocked before behind a message with its text: a
-harness repeats its messages, with other numbers and times.
+A call is new if it is neither in the window of its timeline nor among those that were known at the lane's last blocks.
+Blocks without a new executed call between them are a row. A user message counts as typed by a person, unless a block of
+the row came after a message with the same text: a harness repeats its messages, with other numbers and times.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,17 +22,17 @@ from callfuse.model.outcomes import Outcome
 from callfuse.model.signature import Signature
 
 MUST_WAIT_FROM: Final = 3
-"""From so many blocks of a lane on, a user message alone does not let a blocked call run."""
+"""From this block of a lane on, a user message alone does not allow a blocked call to run."""
 MAX_CALLS: Final = 16
-"""Blocked calls that are remembered, the newest ones."""
+"""The most blocked calls that are kept; the oldest are dropped."""
 MAX_TURNS: Final = 16
-"""Texts of user messages that are remembered, the newest ones."""
+"""The most texts of user messages that are kept (as digests); the oldest are dropped."""
 MAX_KNOWN: Final = 128
-"""Signatures that are known to be nothing new, the newest ones."""
+"""The most signatures of known calls that are kept; the oldest are dropped."""
 
 
 def remember(memory: BlockMemory, rounds: Iterable[KeptRound]) -> BlockMemory:
-    """Return the memory with the blocked calls of rounds that a user message has ended."""
+    """Return the memory with the blocked calls of rounds before a new user message."""
     blocked = {call.signature: call for round_ in rounds for call in round_.calls if call.delivery is Delivery.BLOCKED}
     if not blocked:
         return memory
@@ -86,7 +87,7 @@ def _after_block(memory: BlockMemory, known: Iterable[Signature], turns: Iterabl
 
 
 def with_last_outcomes(round_: KeptRound, timeline: Timeline, memory: BlockMemory) -> KeptRound:
-    """Return the round, each blocked call with the outcome of its last execution, before this timeline at least."""
+    """Return the round; each blocked call gets the outcome of its last execution, in this timeline or before it."""
     calls = [
         call._replace(outcome=_last_outcome(timeline, call.signature) or _brought(memory, call.signature))
         if call.delivery is Delivery.BLOCKED
@@ -97,7 +98,7 @@ def with_last_outcomes(round_: KeptRound, timeline: Timeline, memory: BlockMemor
 
 
 def earlier_blocks(memory: BlockMemory) -> EarlierBlocks | None:
-    """Return what the detectors must know about blocks before the last user message; None if there were none."""
+    """Return the blocks before the last user message, for the detectors; None if there were none."""
     if not memory.calls:
         return None
     calls = {
@@ -116,8 +117,7 @@ def after_reset(state: LaneState, session: SessionState) -> LaneState:
 
 
 def is_typed_since(memory: BlockMemory, turns: Collection[bytes]) -> bool:
-    """Whether a person has typed something since the last block, as far as callfuse can know. `turns`: as in
-    `after_round`."""
+    """Whether a person has probably typed something since the last block. `turns`: as in `after_round`."""
     return not memory.in_a_row or set(memory.turns).isdisjoint(turns)
 
 

@@ -1,8 +1,8 @@
 """Find histories that a client compacts again and again, without a call in between.
 
-A compaction shows in the first request after it: a summary in the words of a known harness, or sealed by the vendor,
-with nothing behind it that the model has said. Each summary differs from the one before, while a request that is sent
-again has the same summary. A call ends a row, and so does a message that a person has written since.
+A compaction is recognised in the first request after it: a summary in the words of a known harness, or encrypted by the
+vendor, without words of the model after it. Each summary differs from the one before, while a request that is sent
+again has the same summary. A call ends a row, and so does a new message by a person.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ from callfuse.harness import is_summary, is_word_behind_summary
 
 KIND: Final = "compaction_storm"
 WITHIN_S: Final = 3600.0
-"""Seconds in which compactions are counted: a slow model writes for minutes at one summary."""
+"""Compactions are counted within so many seconds: a slow model takes minutes for one summary."""
 NEAR: Final = 16
-"""Messages at the end of a history among which a summary is looked for."""
+"""How many messages at the end of a history are searched for a summary."""
 NOTHING_SAID: Final = digest_of(())
-"""Stands in for the digest of what a user has said, if the user has said nothing."""
+"""Used as the digest of the user's text if there is none."""
 
 
 class Compaction(NamedTuple):
-    """A summary at the end of a history. Digests: `summary`, and `said`: what the user has last said beside it."""
+    """A summary at the end of a history. Both are digests. `said`: of the user's last text besides the summary."""
 
     summary: bytes
     said: bytes
 
     @property
     def digest(self) -> bytes:
-        """The digest of the compaction; all compactions behind the same message share its beginning."""
+        """The digest of the compaction; it begins with `said`, so compactions after the same message begin alike."""
         return self.said + self.summary
 
 
@@ -43,7 +43,7 @@ def compaction_lane(lane: Lane) -> Lane:
 
 
 def read_compaction(request: Request) -> Compaction | None:
-    """Return the summary at the end of a history, if no model has said anything behind it; else None."""
+    """Return the summary at the end of a history, if the model has said nothing after it; else None."""
     summary, said, goes_on = b"", b"", False
     for at in reversed(range(max(0, request.length - NEAR), request.length)):
         speech = request.speech(at)
@@ -59,16 +59,16 @@ def read_compaction(request: Request) -> Compaction | None:
 
 
 def with_compaction(row: Sequence[StormEntry], found: Compaction, rounds: Sequence[KeptRound], now: float) -> Row:
-    """Return a lane's row with one more compaction, without entries from before its last call or before the user's last
-    message. `rounds`: the rounds that the ledger has of the lane."""
+    """Return a lane's row with one more compaction, without entries from before the lane's last call or the user's last
+    message. `rounds`: the lane's rounds in the ledger."""
     called = max([one.time for one in rounds if one.delivered and one.time is not None], default=0.0)
     of_row = [one for one in row if one.time > called and one.digest.startswith(found.said)]
     return with_new(of_row, found.digest, now, WITHIN_S)
 
 
 def _read_message(request: Request, at: int) -> tuple[list[str], list[str], bool]:
-    """Return the summaries in a message that is not the model's, the other texts in it, and whether it has only what a
-    harness says behind a summary of the model's."""
+    """Return the summaries in a message that is not the model's, the other texts in it, and whether it has only the
+    text that a harness writes after a summary by the model."""
     typed = request.typed_message(at)
     words = [one.text for one in typed.texts] if typed is not None else []
     summaries = [request.sealed_summary(at), *filter(is_summary, words)]

@@ -1,7 +1,7 @@
-"""Remember the calls that a limit has cut off in a lane's answers, to recognise the next ones as the same.
+"""Remember the calls that a limit has cut off in a lane's answers, to recognise the same calls in later answers.
 
-The ledger keeps what an answer showed: that the arguments of a call had no end, and how they began. A history may not
-show that, if its arguments are values, and a client may complete the arguments in any way.
+The ledger keeps that the arguments of a call had no end, and how they began. A history may not show this: its arguments
+may be values, and a client may complete the arguments in any way.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ from callfuse.model.ids import bounded_id
 from callfuse.model.timeline import CutOffKey
 
 MOST: Final = 64
-"""How many calls a lane remembers, the newest ones; also of earlier user messages, for the texts in their results."""
+"""How many calls a lane keeps, the newest ones; also from before the last user message, for their results' texts."""
 LONGEST_NOTE: Final = 2048
-"""Characters of the text that is kept for a call; a longer text is left out."""
+"""The most characters of the text that is kept for a call; a longer text is left out."""
 
 
 Place = tuple[int, bytes, float]
@@ -24,7 +24,7 @@ Place = tuple[int, bytes, float]
 
 
 def going_on(state: LaneState, place: Place, ttl_s: float) -> Mapping[CutOffKey, int]:
-    """Count, for each call that was cut off just before this place, in how many answers in a row that has happened."""
+    """Return, for each call that was cut off just before this place, in how many consecutive answers it was cut off."""
     known, (position, turn, now) = state.cut_off, place
     newest = known[-1] if known else None
     if newest is None or newest.turn != turn or now - newest.time > ttl_s or 0 < newest.time <= state.released:
@@ -42,8 +42,8 @@ def with_answer(
     *,
     is_round: bool,
 ) -> tuple[CutOff, ...]:
-    """Return what is remembered once an answer has cut off these `calls`, each with the text for its result. `before`:
-    the counts of `going_on`. `is_round`: the answer has calls; if none is cut off, the row ends."""
+    """Return the calls to keep after an answer. `calls`: those that were cut off in it, each with the text for its
+    result. `before`: the counts of `going_on`. `is_round`: the answer has calls; if none is cut off, the row ends."""
     if not (calls or is_round):
         return tuple(known)
     position, turn, now = place

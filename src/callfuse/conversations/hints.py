@@ -1,8 +1,8 @@
-"""Add what the settings `tool_hint` and `tool_names` ask for: a hint in tools' descriptions, names at results.
+"""Add a hint to tools' descriptions, and names to results, as the settings `tool_hint` and `tool_names` say.
 
 Both are pure functions of the request and of the server's settings: a session's settings, times and counts do not
-matter. So the same prefix of a conversation always reads the same, and prompt caches keep hitting. Texts that have the
-hint or name already stay as they are.
+matter. So the same prefix of a conversation always gets the same bytes, and prompt caches keep hitting. Texts that have
+the hint or name already stay unchanged.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from callfuse.policy.texts import LOOP_HINT
 from callfuse.wire.jsontext import Edit, apply
 
 LONGEST_DESCRIPTION: Final = 1024
-"""Characters of a description that OpenAI takes for some models. No hint makes a description longer than that."""
+"""The most characters of a description that OpenAI accepts for some models. A hint that would exceed it is left out."""
 
 
 def with_hints(request: Request, settings: LoopSettings) -> bytes:
-    """Return the body of a request with what these settings ask for; every other byte stays.
+    """Return the body of a request with the hints and names that these settings ask for; every other byte stays.
 
     Nothing is added for tools that are not guarded or only observed. `settings` are those of server and model.
     """

@@ -1,12 +1,12 @@
 """Find the lane of an exchange from its headers, query and body.
 
 A lane is one conversation. Its key has the hash of the credential, the session id, the id of the agent or thread if the
-client sends one, and always a fingerprint of how the conversation opens, so that parallel sub-agents of one session
-never share a streak. If a named session opens with a harness's summary, the fingerprint leaves that out.
+client sends one, and always a fingerprint of the conversation's opening, so that parallel sub-agents of one session
+never share a streak. If a named session opens with a harness's summary, the fingerprint leaves the summary out.
 
-The first source with a session id counts: callfuse's own header or field, headers of harnesses and gateways, session
-headers of no vendor, the body, trace baggage. Then come weak sources: a cache key or the fingerprint. A weak id is
-combined with the fingerprint, so that it never joins two conversations.
+The first source with a session id counts: callfuse's own header or field, headers of harnesses and gateways, other
+session headers, the body, trace baggage. Then come weak sources: a cache key or the fingerprint. A weak id is combined
+with the fingerprint, so that it never joins two conversations.
 """
 
 import re
@@ -42,7 +42,7 @@ _OTHER_CREDENTIALS: Final = frozenset(CREDENTIAL_HEADERS) - {b"authorization"}
 _COOKIE: Final = b"cookie"
 _IN_NAMES_OF_SESSIONS: Final = (b"sess", b"sid", b"auth", b"token", b"jwt")
 """A cookie with one of these in its name identifies a user. Others may differ in each request: counters of visits,
-marks of proxies, and tokens against forged forms."""
+marks of proxies, and CSRF tokens."""
 _IN_NAMES_OF_FORMS: Final = (b"csrf", b"xsrf")
 _KEY_IN_QUERY: Final = re.compile(rb"(?:\A|&)key=([^&]+)")
 """Google's clients may send the credential in the query."""
@@ -61,11 +61,11 @@ VENDOR_HEADERS: Final = (
     b"x-portkey-trace-id",
 )
 CODEX_HEADERS: Final = (b"session-id", b"session_id", b"conversation_id")
-"""Read for Codex only: from other clients such names may mean anything."""
+"""Read for Codex only: other clients may use these names for anything."""
 SHARED_HEADERS: Final = (b"x-session-id", b"x-session-affinity")
 _OTHER_VENDOR: Final = re.compile(rb"x-(?!(?:.*-)?parent-).+-session-id")
 _OF_PARENT: Final = re.compile(rb"x-(?:.*-)?parent-session-id")
-"""OpenCode's sub-agents have sessions of their own, and send that of the agent that has started them."""
+"""OpenCode's sub-agents have sessions of their own, and send the session of the agent that started them."""
 
 AGENT_HEADERS: Final = (b"x-claude-code-parent-agent-id", b"x-claude-code-agent-id")
 CODEX_AGENT_HEADERS: Final = (b"thread-id",)
@@ -87,34 +87,34 @@ _SESSION_ID: Final = b"-session-id"
 OWN_PREFIX: Final = b"x-callfuse-"
 
 MOST_KNOWN: Final = 1024
-"""Clients whose headers are remembered; beyond this number, all are forgotten."""
+"""The most results that are cached; at this number, the cache is cleared."""
 LONGEST_KNOWN: Final = 4096
-"""Bytes of headers that are remembered; a client's are a few hundred."""
+"""The most bytes of headers whose result is cached; a client's are a few hundred."""
 
 DIGEST_SIZE: Final = 16
-"""Bytes of each digest: of credentials, fingerprints and odd ids."""
+"""The bytes of each digest: of credentials, fingerprints, and long or unprintable ids."""
 NO_CREDENTIAL: Final = blake2b(b"", digest_size=DIGEST_SIZE).digest()
-"""The digest of no credential."""
+"""The digest of a request without credentials."""
 NO_HEADERS: Final = frozenset[bytes]()
 
 FINGERPRINT: Final = "fingerprint"
 WEAK: Final = frozenset({session_ids.CHAIN, session_ids.CACHE_KEY, FINGERPRINT})
-"""Sources that do not name one session: the place in a chain changes, the others may be shared by sessions."""
+"""Sources that do not identify one session: the id in a chain changes, the others may be shared by sessions."""
 _BELOW_CHAIN: Final = WEAK | {"baggage"}
 
 MAX_ID: Final = 4096
-"""Characters of an id that count; the rest is cut."""
+"""The most characters of an id; the rest is cut off."""
 LONGEST_SHOWN: Final = 200
-"""Characters of an id that stands in logs as it is."""
+"""The most characters of an id that logs show unchanged."""
 _NamedSession = tuple[str, str]
-"""A source, and the session's id there, as logs and keys show it."""
+"""A source, and the session's id from it in the form for logs and keys."""
 
 
 class Opened(Protocol):
     """A request whose opening texts make the fingerprint of its lane."""
 
     def opening(self) -> Iterable[bytes]:
-        """The texts that identify the conversation."""
+        """Return the texts that identify the conversation."""
         ...
 
 
@@ -138,8 +138,8 @@ class Lane(NamedTuple):
 
     @property
     def owner(self) -> str:
-        """The name of the session whose settings apply to the lane. Without a credential anybody can name any session,
-        so the name then includes this conversation's fingerprint."""
+        """The name of the session whose settings apply to the lane. Without a credential, any client can send any
+        session id, so the name then includes this conversation's fingerprint."""
         if self.credential != NO_CREDENTIAL or not self.named:
             return self.session
         return f"{self.session}.{self.fingerprint.hex()}"
@@ -152,7 +152,7 @@ class Lane(NamedTuple):
 
 
 class SessionHeaders(NamedTuple):
-    """What the headers of a request say about session and agent.
+    """The session and the agent according to a request's headers.
 
     `own`, `named`, `baggage`: the id of the session in callfuse's own header, in the first of the other headers that
     has one, and in the trace baggage, each with its source; empty if there is none. `agent`: as in `Lane`.
@@ -175,7 +175,7 @@ NO_SESSION_HEADERS: Final = SessionHeaders()
 
 
 def read_session_headers(headers: Headers) -> SessionHeaders:
-    """Read what headers say about session and agent."""
+    """Read session and agent from headers."""
     baggage = _IN_BAGGAGE.search(headers.get(_BAGGAGE, b""))
     return SessionHeaders(
         _first_id([(OWN_HEADER.decode(), headers.get(OWN_HEADER))]),
@@ -191,14 +191,14 @@ def read_session_headers(headers: Headers) -> SessionHeaders:
 
 @dataclass(slots=True, eq=False)
 class KnownHeaders:
-    """Reads headers like `read_session_headers` and remembers the results, because a client sends the same headers with
-    each request. No remembered header holds a credential."""
+    """Reads headers like `read_session_headers` and caches the results, because a client sends the same headers with
+    each request. No cached header contains a credential."""
 
     _names: dict[tuple[Any, ...], tuple[bytes, ...]] = field(default_factory=dict)
     _said: dict[tuple[Any, ...], SessionHeaders] = field(default_factory=dict)
 
     def read(self, headers: Headers) -> SessionHeaders:
-        """Return what these headers say about session and agent."""
+        """Return session and agent from these headers."""
         all_names = tuple(headers)
         names = self._names.get(all_names)
         if names is None:
@@ -221,7 +221,7 @@ def _telling_names(headers: Headers) -> tuple[bytes, ...]:
 
 
 def _keep(known: dict[tuple[Any, ...], T], key: tuple[Any, ...], value: T, texts: tuple[bytes, ...]) -> None:
-    """Remember a value that was read from these texts, unless they are long."""
+    """Cache a value that was read from these texts, unless they are long."""
     if len(known) >= MOST_KNOWN:
         known.clear()
     if sum(map(len, texts)) <= LONGEST_KNOWN:
@@ -238,7 +238,7 @@ def lane_of(
     has_fields = not session_ids.FIELDS.isdisjoint(payload)
     ids = _first_id(_sources(said, payload)) if has_fields else said.own or said.named or said.baggage
     source, session = ids[0] if ids else (FINGERPRINT, "")
-    if source in WEAK:  # behind a cache key, if there is one
+    if source in WEAK:  # after a cache key, if there is one
         session = f"{session}.{fingerprint.hex()}" if source == session_ids.CACHE_KEY else fingerprint.hex()
     elif any(map(begins_summary, opening)):  # each compaction writes another one
         fingerprint = _fingerprint([text for text in opening if not begins_summary(text)])
@@ -265,7 +265,7 @@ def chain_lane(lane: Lane, opening: Iterable[bytes]) -> Lane:
 
 
 def _fingerprint(opening: Iterable[bytes]) -> bytes:
-    """Digest the texts that a conversation opens with."""
+    """Return a digest of the texts with which a conversation opens."""
     text = b"\x00".join(opening)
     if session_ids.BILLING in text[:64]:
         text = session_ids.without_billing(text)
@@ -283,8 +283,8 @@ def _credentials(headers: Headers, query: bytes) -> bytes:
 
 
 def _further_credentials(key: bytes, headers: Headers, further: Set[bytes]) -> bytes:
-    """Return the credentials `key` with the headers that a setting names; if there are none at all, the cookies of
-    sessions. No header has a newline, so that the result is never the `key` of another client."""
+    """Return the credentials `key` with the headers that a setting names; if there are none at all, the session
+    cookies. They are joined by newlines, which no header has, so the result is never the `key` of another client."""
     named = [name + b"\n" + headers[name] for name in sorted(further) if headers.get(name)]
     if not (key or named):
         named = session_cookies(headers)
@@ -324,7 +324,7 @@ def _sources(said: SessionHeaders, payload: session_ids.Payload) -> Iterator[ses
 
 
 def _header_sources(headers: Headers) -> Iterator[session_ids.Source]:
-    """Yield the headers of harnesses and gateways, then those of no vendor."""
+    """Yield the headers of harnesses and gateways, then other session headers."""
     for name in VENDOR_HEADERS:
         yield name.decode(), headers.get(name)
     for name in sorted(filter(_OTHER_VENDOR.fullmatch, headers)):
@@ -362,7 +362,7 @@ def session_name(id_: str | bytes) -> str:
 
 
 def _loggable_id(id_: str) -> str:
-    """Make an id safe for logs and keys: itself if it is printable and short, else a digest of it."""
+    """Return an id in a form for logs and keys: unchanged if it is printable and short, else a digest of it."""
     if len(id_) <= LONGEST_SHOWN and id_.isprintable():
         return id_
     return blake2b(id_.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).hexdigest()

@@ -1,7 +1,7 @@
 """Join the states of one lane or session that two processes have continued separately.
 
-That happens if a process could not reach the store that both share, or if the store has lost its last writes in a
-failover. Nothing is lost: rounds, notes and findings of both are kept, each once, and what both have spent is added.
+That happens if a process could not reach the shared store, or if the store has lost its last writes in a failover.
+Nothing is lost: rounds, notes and findings of both are kept, each once, and the amounts spent are added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ from callfuse.model.spent import Spent
 from callfuse.policy.tiers import Overrides
 
 MOST_RAN: Final = 64
-"""How many turns with executed commands are kept of both processes; `commands` keeps fewer."""
+"""The most turns with executed commands that are kept of both processes; `commands` keeps fewer."""
 
 T = TypeVar("T")
 
 
 def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> LaneState:
-    """Return the joined state of a lane that two processes have continued. `before`: what was spent when they parted,
-    None if unknown. The result has the revision of the state `there`, which it may overwrite."""
+    """Return the joined state of a lane that two processes have continued. `before`: the amount spent when they
+    separated, None if unknown. The result has the revision of the state `there`, which it may overwrite."""
     newer = here if _last_time(here.rounds) >= _last_time(there.rounds) else there
     cut_off = {(one.turn, one.position, one.id): one for one in (*there.cut_off, *here.cut_off)}
     blocks = here.blocks if here.blocks.time >= there.blocks.time else there.blocks
@@ -44,7 +44,7 @@ def joined_lane(there: LaneState, here: LaneState, before: Spent | None) -> Lane
 
 
 def joined_session(there: SessionState, here: SessionState, before: SessionState) -> SessionState:
-    """Return what a session has set: the state `there`, with what has changed `here` since the state `before`."""
+    """Return the joined state of a session: the state `there`, with the changes `here` since the state `before`."""
     return SessionState(
         _joined_overrides(there.overrides, here.overrides, before.overrides),
         _both(there.ran, here.ran)[-MOST_RAN:],
@@ -57,8 +57,8 @@ def joined_session(there: SessionState, here: SessionState, before: SessionState
 
 
 def _joined_rounds(there: Sequence[KeptRound], here: Sequence[KeptRound]) -> tuple[KeptRound, ...]:
-    """Return the rounds of both in order of time, only those since the last user message of the newer state. Of a round
-    that both have, the copy whose results have been read is kept."""
+    """Return the rounds of both in order of time, only those since the last user message of the newer state. If both
+    have a round, the copy with read results is kept."""
     found: dict[Any, KeptRound] = {}
     for one in (*there, *here):
         key = one.turn, one.position, tuple([(call.id, call.signature) for call in one.calls])
@@ -75,7 +75,7 @@ def _last_time(rounds: Sequence[KeptRound]) -> float:
 
 
 def _joined_spent(there: Spent, here: Spent, before: Spent | None) -> Spent:
-    """Return what both have spent; the larger of the two if what they have in common is unknown."""
+    """Return the sum of both amounts spent; the larger one if their common part is unknown."""
     if (there.turn, there.until) != (here.turn, here.until):
         return here if here.since >= there.since else there
     if before is None or before.turn != here.turn:
@@ -100,7 +100,7 @@ def _joined_overrides(there: Overrides, here: Overrides, before: Overrides) -> O
 
 
 def _changed(there: Mapping[str, Any], here: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values `there`, with each key that has changed `here` since `before` as it is `here`."""
+    """Return the values `there`; keys that have changed `here` since `before` have the values from `here`."""
     changed = [key for key in {**before, **here} if here.get(key) != before.get(key)]
     own = {key: here[key] for key in changed if key in here}
     return {key: value for key, value in there.items() if key not in changed} | own

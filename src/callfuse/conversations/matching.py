@@ -2,19 +2,20 @@
 
 Rounds are compared by (id, signature), in order from the newest back:
 
-- A kept round at or behind the request's end is a try that the client did not take up: it is left out.
-- Kept rounds among which the request's newest is not found belong to another timeline, unless the history has been
-  rewritten: then the newest round stands behind another user message than it was made for, and behind a summary or
-  nearer to the beginning than before.
-- Calls without ids are told by their signatures and their order: rounds before one that both know are matched in order,
-  wherever they stand. An answer to the same request once more may be a try, or the next round of a client that shows
-  only its newest rounds. A result that has changed, if only by a time, shows that the call has run again; else the
-  first few count as tries, and all of them once there are more.
-- A history that has lost all its rounds was compacted if it got shorter, or if a summary in the words of a known
-  harness is its last user message: what was kept counts. In a session that the client has named, any shorter history
-  was compacted, whatever its last user message says. Another summary is another compaction, the same one a try.
-- Any other shorter history without rounds may be a conversation of its own. After a few that were all left in the
-  middle of one and the same call, and of nothing else, they are one conversation, and what was kept counts.
+- A kept round at or after the request's end is a discarded try, an answer that the client did not use: it is left out.
+- If the request's newest round is not among the kept rounds, these belong to another timeline. The exception is a
+  history that was rewritten: its newest round now follows another user message than before, and that message is a
+  summary, or the round is nearer to the beginning than before.
+- Calls without ids are identified by their signatures and their order: rounds before one that both know are matched in
+  order, at any position. A second answer to the same request may be a discarded try, or the next round of a client that
+  sends only its newest rounds. A result that has changed, even only by a time, shows that the call has run again.
+  Otherwise, up to `MOST_TRIES` such answers are tries; if there are more, all of them are rounds.
+- A history that has lost all its rounds was compacted if it got shorter, or if its last user message is a summary in
+  the words of a known harness: the kept rounds count. In a session with a client's id, any shorter history was
+  compacted, whatever its last user message is. Another summary is another compaction, the same summary is a retry.
+- Any other shorter history without rounds may be a conversation of its own. If more than `MOST_LEFT` such histories
+  were left in the middle of the same call, and have no other call, they are one conversation, and the kept rounds
+  count.
 """
 
 from collections import Counter
@@ -36,7 +37,8 @@ class LedgerMatch(NamedTuple):
     `kept[at]` is the request's round number `first`, counted from the newest (`at` None: the request has none of them);
     rounds newer than that are not in the ledger. `shift`: kept position minus request position of that round.
     `dropped_to`: a kept round that the request lacks was dropped by the client, and counts, if its shifted position is
-    at most this. `left`: kept rounds of the histories before this one, `before` those of them that count, newest first.
+    at most this. `left`: kept rounds of the histories before this one; `before`: the rounds in `left` that count,
+    newest first.
     """
 
     kept: Sequence[KeptRound] = ()
@@ -50,23 +52,23 @@ class LedgerMatch(NamedTuple):
 
 NO_MATCH: Final = LedgerMatch()
 MOST_TRIES: Final = 3
-"""How many answers to one request, without ids and all with the call that it shows, may be tries of its client. With
-more of them, or if the client has dropped rounds before, it counts as a client that shows only its newest rounds:
+"""The most answers to one request, without ids and all with the call of its newest round, that may be tries. If there
+are more, or if the client has dropped rounds before, the client counts as one that sends only its newest rounds:
 nothing else distinguishes the two."""
 LEFT: Final = b"left"
-"""Replaces the digest of the user message in a round of a history that its client has left."""
+"""Replaces the digest of the user message in a round of a history that its client no longer continues."""
 MOST_LEFT: Final = 2
-"""How many histories, each left with the same call under way, may be runs broken off, or agents with similar tasks."""
+"""The most histories, each left while the same call runs, that may be aborted runs, or agents with similar tasks."""
 MOST_UNKNOWN: Final = 16
 """How many of the newest rounds are searched for one that the ledger knows."""
 
 
 class RequestView(NamedTuple):
-    """The newest timeline of a request, as the request shows it.
+    """The newest timeline of a request, as the request contains it.
 
     `rounds`: newest first. `unique`: ids that only one call has (empty if the ledger has no rounds). `length`: messages
-    in the request. `turn_at`, `turn`: position and digest of its last user message. `chained`: the vendor has the rest.
-    `named`: the client sent a session id.
+    in the request. `turn_at`, `turn`: position and digest of its last user message. `chained`: the vendor has the
+    earlier messages. `named`: the client sent a session id.
     """
 
     rounds: Sequence[Round]
@@ -90,7 +92,7 @@ def match_kept(view: RequestView, state: LaneState, request: Request) -> LedgerM
     kept = [round_ for round_ in state.rounds if round_.turn == view.turn]
     if not view.rounds and not view.chained:
         return _match_compacted(view, kept, state, request)
-    if not view.rounds:  # a reminder, or a message of a person, behind which nothing is kept
+    if not view.rounds:  # a reminder; or a message of a person, after which nothing is kept
         return LedgerMatch(kept, shift=kept[-1].position + 1, dropped_to=view.length) if kept else NO_MATCH
     anchor = _anchor(view, kept)
     if anchor is None:  # a summary may have taken the place of the user message
@@ -104,7 +106,7 @@ def _match_at(view: RequestView, kept: list[KeptRound], first: int, at: int) -> 
     """Match the kept rounds with a request whose round number `first` is `kept[at]`."""
     tries = _equal_tries(view, kept, at) if first == 0 else []
     if tries and len(tries) > (0 if _goes_on(view, kept, at) else MOST_TRIES):
-        begin = kept[at].position  # one behind another, as in a history that shows them all with their results
+        begin = kept[at].position  # one after another, as in a history that has them all with their results
         rounds = enumerate([kept[at], *tries])
         kept = [*kept[:at], *[replace(one, position=begin + 2 * number) for number, one in rounds]]
         at, tries = len(kept) - 1, []
@@ -123,8 +125,8 @@ def _equal_tries(view: RequestView, kept: Sequence[KeptRound], at: int) -> list[
 
 
 def _goes_on(view: RequestView, kept: Sequence[KeptRound], at: int) -> bool:
-    """Whether the request, whose newest round is `kept[at]`, cannot be a try: the client has dropped rounds of this
-    timeline, because the oldest would stand before its user message, or the results of the calls have changed since, if
+    """Whether the request, whose newest round is `kept[at]`, cannot be a retry. Either the client has dropped rounds of
+    this timeline, because the oldest would come before its user message; or the results of the calls have changed, even
     only by a time, so that the calls have run again."""
     if at > 0 and kept[0].position - kept[at].position + view.rounds[0].position <= view.turn_at:
         return True
@@ -133,10 +135,10 @@ def _goes_on(view: RequestView, kept: Sequence[KeptRound], at: int) -> bool:
 
 
 def _anchor_behind_summary(view: RequestView, kept: Sequence[KeptRound], request: Request) -> tuple[int, int] | None:
-    """Return the `_anchor` of a request with another user message than the kept rounds: its newest round, known by its
-    ids or, behind a summary or in a session that the client has named, as the last delivered round.
+    """Return the `_anchor` of a request with another user message than the kept rounds: its newest round, identified by
+    its ids. Without ids, after a summary or in a session with a client's id, it must be the last delivered round.
 
-    The round must stand nearer to the beginning than before, unless a harness says that it has put a summary there."""
+    The round must be nearer to the beginning than before, unless the user message is a harness's summary."""
     newest = view.rounds[0]
     summed = is_summed(view, request)
     if (view.named or summed) and not any(one.id for one in newest.calls):
@@ -151,7 +153,7 @@ def _anchor_behind_summary(view: RequestView, kept: Sequence[KeptRound], request
 
 def is_summed(view: RequestView, request: Request) -> bool:
     """Whether the last user message is a summary in the words of a harness that has compacted its history or, in a
-    session that the client has named, what a harness says behind the model's own summary."""
+    session with a client's id, the text that a harness writes after the model's own summary."""
     typed = request.typed_message(view.turn_at) if view.turn_at >= 0 else None
     if typed is not None and typed.texts and all(is_summary(one.text) for one in typed.texts):
         return True
@@ -159,8 +161,9 @@ def is_summed(view: RequestView, request: Request) -> bool:
 
 
 def _is_told_to_go_on(view: RequestView, request: Request) -> bool:
-    """Whether the last user message is what a harness always says behind a summary by the model: then a shorter history
-    is another compaction, not a try. Only in named sessions, because nothing else tells conversations apart."""
+    """Whether the last user message is the text that a harness always writes after a summary by the model: a shorter
+    history is then another compaction, not a retry. Only in named sessions, because nothing else distinguishes
+    conversations."""
     typed = request.typed_message(view.turn_at) if view.named and view.turn_at >= 0 else None
     return typed is not None and bool(typed.texts) and all(is_word_behind_summary(one.text) for one in typed.texts)
 
@@ -178,8 +181,8 @@ def _anchor(view: RequestView, kept: Sequence[KeptRound]) -> tuple[int, int] | N
 
 
 def _match_compacted(view: RequestView, kept: list[KeptRound], state: LaneState, request: Request) -> LedgerMatch:
-    """Match the kept rounds with a request that has no rounds. Rounds that the client has dropped count from then on as
-    standing before its user message."""
+    """Match the kept rounds with a request that has no rounds. From then on, rounds that the client has dropped have
+    positions before its user message."""
     is_shorter = view.length < state.length
     summed = is_summed(view, request)
     if not kept and (summed or (is_shorter and view.named)):
@@ -194,8 +197,8 @@ def _match_compacted(view: RequestView, kept: list[KeptRound], state: LaneState,
 
 
 def _behind_left(match: LedgerMatch, view: RequestView, state: LaneState) -> LedgerMatch:
-    """Put left histories before a match. Each was left with a call under way, after earlier results had been shown: a
-    client that only extracts data never does. They are forgotten once any history has another call."""
+    """Put left histories before a match. Each was left while a call was running, and had earlier results: a client that
+    only extracts data never sends results. They are dropped once any history has another call."""
     left = [one for one in state.rounds if one.turn == LEFT]
     if not match.kept:
         last = state.rounds[len(left) :]
@@ -210,13 +213,13 @@ def _behind_left(match: LedgerMatch, view: RequestView, state: LaneState) -> Led
 
 
 def _of_last_turn(state: LaneState, turn: bytes) -> list[KeptRound]:
-    """Return the kept rounds of the newest user message, as if made for the message with the digest `turn`."""
+    """Return the kept rounds of the newest user message, with the digest `turn` in place of that message's digest."""
     return [replace(one, turn=turn) for one in state.rounds if one.turn == state.rounds[-1].turn]
 
 
 def places_among(view: RequestView, match: LedgerMatch) -> list[int | None]:
-    """Return where the rounds of a request, from `first` on, stand among the kept ones: falling indexes, None for a
-    round that the ledger does not know."""
+    """Return, for the rounds of a request from `first` on, their indexes among the kept rounds, which fall; None for a
+    round that the ledger does not have."""
     left = [*match.kept]
     known: Set[tuple[Signature, ...]] | None = None
     places: list[int | None] = []
@@ -247,8 +250,8 @@ def _find(
     """Return the index of the kept round that equals this round: at the same position, else the newest equal one; None
     if there is none.
 
-    Ids may be missing or repeat (`unique`: those that do not in this request), so several kept rounds can be equal. An
-    equal round at a position before this one, or with `only_known` at any other position, is accepted only if its ids
+    Ids may be missing or repeat, so several kept rounds can be equal (`unique`: ids that occur once in this request).
+    An equal round at an earlier position, or with `only_known` at any other position, is accepted only if its ids
     identify it: it may be another round with an equal call.
     """
     there = round_.position + shift
@@ -265,7 +268,7 @@ def _find(
 
 
 def _find_in_order(round_: Round, kept: Sequence[KeptRound], shift: int, unique: Set[str]) -> int | None:
-    """Return the index as `_find` does or, because the round behind `kept` is known, that of the newest equal round."""
+    """Return the index as `_find` does; else that of the newest equal round, as the round after `kept` is matched."""
     at = _find(round_, kept, shift, unique)
     if at is not None:
         return at
@@ -284,7 +287,7 @@ def _unique_ids(rounds: Sequence[Round]) -> Set[str]:
 
 
 def _is_same(round_: Round, kept: KeptRound) -> bool:
-    """Whether a round of the request is this kept one: the same calls under the same ids, where there are ids."""
+    """Whether a round of the request is this kept round: the same calls with the same ids, if there are ids."""
     calls, delivered = round_.calls, kept.delivered
     if len(delivered) != len(calls):
         return False

@@ -13,18 +13,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Bytes of lanes, and an eighth of it of sessions, unless a ledger is given another limit."""
+"""The most bytes of all lanes, and eight times those of all sessions, unless a ledger gets another limit."""
 SHARE_OF_SESSIONS: Final = 8
 SHARE_OF_PERIODS: Final = 8
 FORGOTTEN_PER_LANE: Final = 4
-"""How many dropped lanes keep the time of their last use, for each lane that may be kept: some 150 bytes each."""
+"""For each lane that may be kept, so many dropped lanes keep the time of their last use, in about 150 bytes each."""
 _FINGERPRINT_END: Final = re.compile(r"\.[0-9a-f]{32}")
 _NOTHING_KEPT: Final = LaneState()
 _NOTHING_SET: Final = SessionState()
 
 
 class BoundedLane(NamedTuple):
-    """The state of a lane as it may be kept, its size in bytes, and the `whole` state before it was shortened."""
+    """The state of a lane within the limit, its size in bytes, and the `whole` state before it was shortened."""
 
     state: LaneState
     size: int
@@ -32,15 +32,15 @@ class BoundedLane(NamedTuple):
 
 
 class MemoryLedger:
-    """A `Ledger` in the memory of this process, which drops what is unused for longest.
+    """A `Ledger` in the memory of this process, which drops the least recently used entries first.
 
     At most `max_lanes` lanes and as many sessions are kept, for `ttl_s` seconds after their last use; lanes take at
-    most `max_bytes` bytes, as far as they can be estimated, and sessions an eighth of it. `on_drop` is called for each
-    lane or session that goes before its time, or loses rounds for its own length, with the name of the limit.
+    most `max_bytes` bytes (an estimate), and sessions an eighth of it. `on_drop` is called, with the name of the limit,
+    for each lane or session that is dropped before it expires, and for each lane that is too long and loses rounds.
 
-    What was spent in a period is kept to its end, up to an eighth of the bytes.
+    Amounts spent in a period are kept until the period ends, up to an eighth of the bytes.
 
-    For the last 4 * `max_lanes` dropped lanes, the time of their last use is kept: a client may still show their
+    For the last 4 * `max_lanes` dropped lanes, the time of their last use is kept: a client may still send their
     rounds, and nothing else distinguishes these from rounds of a conversation that is new here.
     """
 
@@ -92,7 +92,7 @@ class MemoryLedger:
         return state
 
     def _last_use_of(self, lane: Lane) -> float | None:
-        """Return when a lane that is not kept any more was last used; None if that is unknown."""
+        """Return when a dropped lane was last used; None if that is unknown."""
         entry = self._lanes.entries.get(lane)
         return self._forgotten.get(hash(lane)) if entry is None else entry[0]
 
@@ -108,7 +108,7 @@ class MemoryLedger:
         return self.write_bounded(self.bounded(lanes), now, read)
 
     def bounded(self, lanes: Mapping[Lane, LaneState]) -> dict[Lane, BoundedLane]:
-        """Return lanes as they may be kept."""
+        """Return the lanes within their limits."""
         return {lane: BoundedLane(*bounded_lane(lane, state), state) for lane, state in lanes.items()}
 
     def write_bounded(self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None = None) -> Read | None:
@@ -146,7 +146,7 @@ class MemoryLedger:
         return None
 
     async def sessions(self, now: float) -> list[KeptSession]:
-        """List the sessions that have set something, the last used one first."""
+        """List the sessions with settings of their own, the last used one first."""
         kept = reversed(self._sessions.entries.items())
         return [
             KeptSession(key, state, used)
@@ -155,7 +155,7 @@ class MemoryLedger:
         ]
 
     async def find_sessions(self, name: str, now: float) -> list[KeptSession]:
-        """Find the sessions of this name. Looks at every lane, so it is for people, not for requests."""
+        """Find the sessions of this name. Reads every lane, so it is for people, not for requests."""
         used_at: dict[SessionKey, float] = {}
         for lane, (used, lane_state, _) in self._lanes.entries.items():
             key = lane.credential, lane_state.session or lane.owner
@@ -168,7 +168,7 @@ class MemoryLedger:
 
 
 class Shelf(Generic[K, V]):
-    """Entries by key with the time of their last use and their size in bytes, the one unused for longest first.
+    """Entries by key with the time of their last use and their size in bytes, the least recently used one first.
 
     `on_gone` is called for each entry that expires or exceeds a limit, with its key and the time of its last use.
     """

@@ -1,17 +1,17 @@
 """Measure how a model reacts to guidance or a warning about a finding: each such action gets a result.
 
-The answers after it decide, at most two rounds of calls:
+The answers after the action decide, at most two rounds of calls:
 
-- `changed`: a round is another one, in which nothing is found;
-- `same`: two rounds go on in the same way, or one that is blocked, or the second answer to guidance within the same
-  exchange;
+- `changed`: a round has other calls, and no finding;
+- `same`: two rounds continue in the same way; or one does that is blocked, or that is the second answer to guidance
+  within the same exchange;
 - `ended`: the model has answered in text;
-- `user`: a person has spoken before any of it.
+- `user`: a person has written before any of these.
 
-A round goes on in the same way if something is found in it, or if it has nothing but the call of the finding. A finding
-that only results show (`same_error`) is decided when the results of the round have come.
+A round continues in the same way if it has a finding, or if it has only the call of the finding. A finding in results
+(`same_error`) is decided when the results of the round have come.
 
-In a holdout the same is asked of findings that would have been told the model.
+In a holdout, findings that the model would have learned about are measured in the same way.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,14 +27,15 @@ SAME: Final = "same"
 ENDED: Final = "ended"
 USER: Final = "user"
 RESULTS: Final = (CHANGED, SAME, ENDED, USER)
-"""What may come of an action, as said above."""
+"""The possible results of an action, as explained above."""
 ROUNDS: Final = 2
-"""Rounds within which a model may mend."""
+"""The number of rounds within which a model may change its behaviour."""
 MOST: Final = 16
-"""Actions of a lane that wait for their result, the newest ones; of a wide round more are not measured."""
+"""The most actions of a lane that wait for their result, the newest ones; a round with more is measured only in
+part."""
 
 _LATE: Final = frozenset(one.kind.name for one in HINDSIGHTS)
-"""The kinds that only the results of calls show."""
+"""The kinds that are found in the results of calls."""
 
 Made = Sequence[PastCall]
 """The calls of one answer of the model."""
@@ -48,7 +49,7 @@ class Decided(NamedTuple):
 
 
 def taught(verdict: Verdict, arm: str, position: int = 0) -> Told:
-    """Return what is kept of a verdict that the model learns about. `position`: the position of its round."""
+    """Return the record of a verdict that the model learns about. `position`: the position of its round."""
     found = verdict.finding
     return Told(verdict.finding_id, str(found.kind), found.signature, position, arm)
 
@@ -57,7 +58,7 @@ class Course:
     """Follows actions until each has a result. `waiting`: those without one, oldest first. `decided`: those with one.
 
     `asked`: findings for which the model was asked again, so that its next round decides. `is_text`: the last answer
-    has ended without a call; an answer whose calls were all withheld was followed by another.
+    has no delivered call; answers whose calls were all withheld are followed by another one.
     """
 
     def __init__(self, waiting: Iterable[Told]) -> None:
@@ -67,16 +68,16 @@ class Course:
         self.decided: list[Decided] = []
 
     def take_decided(self) -> list[Decided]:
-        """Take what has been decided since the last time."""
+        """Return the actions that were decided since the last time, and remove them."""
         decided, self.decided = self.decided, []
         return decided
 
     def add(self, told: Iterable[Told]) -> None:
-        """Add findings that the model knows about from now on."""
+        """Add findings that the model has now learned about."""
         self.waiting = [*self.waiting, *told][-MOST:]
 
     def speak(self) -> None:
-        """Decide all waiting actions, because a person has spoken."""
+        """Decide all waiting actions, because a person has written."""
         self._decide(self.waiting, USER)
 
     def end(self) -> None:
@@ -84,7 +85,7 @@ class Course:
         self._decide(self.waiting, ENDED)
 
     def see_results(self, found: str) -> None:
-        """Apply the results of the newest round, which show a loop of the kind `found` (empty: no loop)."""
+        """Apply the results of the newest round, in which a loop of the kind `found` is (empty: no loop)."""
         for told in [one for one in self.waiting if one.is_open]:
             if told.kind == found:
                 self._go_on(told, is_last=False)

@@ -1,7 +1,7 @@
 """Find equal answers in a row in the history of a request, and the warnings to add because of them.
 
-A call, a result and a text of callfuse's own end such a row. The warnings are a pure function of the history, like the
-notes in results: the same conversation always reads the same, and prompt caches keep hitting.
+A call, a result and a text by callfuse end such a row. The warnings are a pure function of the history, like the notes
+in results: the same conversation always gets the same bytes, and prompt caches keep hitting.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +20,12 @@ from callfuse.wire.jsontext import Edit
 
 KIND: Final = "monologue"
 LEAST: Final = 20
-"""The fewest characters of an answer that counts: "Done." answers many orders."""
+"""The fewest characters of an answer that counts: "Done." may answer many different messages."""
 
 
 class EqualAnswers(NamedTuple):
-    """A row of equal answers: their number, a digest of their text, and the position of the user's message behind the
-    last. `is_pending`: the next answer has not come yet."""
+    """A row of equal answers: their number, a digest of their text, and the position of the user's message after the
+    last one. `is_pending`: the next answer has not come yet."""
 
     times: int
     digest: bytes
@@ -34,8 +34,8 @@ class EqualAnswers(NamedTuple):
 
 
 class ShownMonologue(NamedTuple):
-    """What a history shows of monologues. `verdict`: on the pending answer, None if there is no finding; `warning`: the
-    edits that warn the model before that answer. `earlier`: the edits of the warnings that it got before."""
+    """The monologues in a history. `verdict`: on the pending answer, None if there is no finding; `warning`: the edits
+    that warn the model before that answer. `earlier`: the edits with the warnings that it got before."""
 
     verdict: Verdict | None = None
     warning: Sequence[Edit] = ()
@@ -46,7 +46,7 @@ NO_MONOLOGUE: Final = ShownMonologue()
 
 
 def equal_answers(request: Request) -> Iterator[EqualAnswers]:
-    """Yield, for each user message behind an answer (of several, the last), how many equal answers precede it."""
+    """Yield, for each user message after an answer (the last one, if several), how many equal answers precede it."""
     count, digest, words, user = 0, b"", list[str](), -1
     for at in range(request.length):
         said, own = request.speech(at), request.own_text(at)
@@ -73,7 +73,7 @@ def _digest(words: list[str]) -> bytes:
 
 
 def verdict_on(equal: EqualAnswers, settings: LoopSettings) -> Verdict | None:
-    """Return the verdict on a row of equal answers, by the settings alone; None if it is too short, or the kind off."""
+    """Return the verdict on a row of equal answers, by the settings alone; None if the row is short or the kind off."""
     limit = settings.limit_of(KIND)
     if not 0 < limit <= equal.times:
         return None
@@ -82,7 +82,7 @@ def verdict_on(equal: EqualAnswers, settings: LoopSettings) -> Verdict | None:
 
 
 def read_monologue(request: Request, settings: LoopSettings, judge: Callable[[Finding], Verdict]) -> ShownMonologue:
-    """Return what the history of a request shows. `judge` returns the verdict on a finding in this exchange."""
+    """Return the monologues in the history of a request. `judge` returns the verdict on a finding in this exchange."""
     earlier = list[Edit]()
     for equal in equal_answers(request):
         if (then := verdict_on(equal, settings)) is None:

@@ -1,8 +1,8 @@
-"""Write the texts that a request's results carry to the model: warnings, and notes on withheld calls beside them.
+"""Write the texts that are added to results for the model: warnings, and notes on calls withheld beside them.
 
-A warning is a pure function of the conversation: every executed call that was a finding when it came has a warning, and
-so has every round whose results show a loop, in earlier timelines too, so that the same history always reads the same
-and prompt caches keep hitting. A text that a callback has changed is kept with the call, and has priority.
+A warning is a pure function of the conversation: every executed call that had a finding when it came gets a warning,
+and so does every round with a loop in its results, also in earlier timelines. So the same history always gets the same
+bytes, and prompt caches keep hitting. A text that a callback has changed is kept with the call, and has priority.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ from callfuse.policy.rungs import Rung
 from callfuse.policy.settings import LoopSettings
 
 MAX_ROUNDS_BEFORE: Final = 1000
-"""At most this many rounds before a call count for its warning, so that a long history costs linear time; fewer where
-no limit looks so far. The longest streak of a default limit is 100 rounds."""
+"""At most this many rounds before a call count for its warning, so that a long history costs linear time; fewer if no
+limit needs as many. The longest streak of a default limit is 100 rounds."""
 MANY_REPEATS: Final = 32
-"""With more calls that came before, write the notes in a thread: it may take 0.5 ms to judge such a call."""
+"""If more calls than this repeat earlier ones, notes are written in a thread: judging such a call may take 0.5 ms."""
 
 
 def notes_for(conversation: Conversation) -> list[Note]:
-    """Return what to add to the results of a request: texts, with the calls whose results carry them."""
+    """Return the texts to add to the results of a request, with the calls of these results."""
     kept = conversation.evidence.state.notes
     if not (kept or conversation.timeline.rounds or any(conversation.timelines)):
         return []
@@ -43,7 +43,8 @@ def notes_for(conversation: Conversation) -> list[Note]:
 
 
 def _as_changed(notes: list[Note], kept: Mapping[CallKey, str], conversation: Conversation) -> list[Note]:
-    """Return the notes as a callback has changed them. `kept`: the changed texts by call, empty to remove a note."""
+    """Return the notes with the texts that a callback has changed. `kept`: these texts by call; an empty text removes a
+    note."""
     index = _CallIndex(conversation)
     silent: set[tuple[int, Signature]] = set()
     own: list[Note] = []
@@ -57,7 +58,7 @@ def _as_changed(notes: list[Note], kept: Mapping[CallKey, str], conversation: Co
 
 
 def newest_result(conversation: Conversation) -> tuple[CallKey, ToolCall] | None:
-    """Return the call that carries the note on the newest round's results, after its key in the ledger."""
+    """Return the key in the ledger, and the call, whose result gets the note on the newest round's results."""
     rounds = conversation.timeline.rounds
     past = _last_known(rounds[0]) if rounds else None
     if past is None:
@@ -117,7 +118,7 @@ class _CallIndex:
 
 
 def _histories(conversation: Conversation) -> list[Timeline]:
-    """Return each timeline as the request shows it, newest first, without the times, which only the ledger knows; for a
+    """Return each timeline as the request contains it, newest first, without times, which only the ledger has; for a
     chain, the merged timeline with its times."""
     request, merged = conversation.request, conversation.timeline
     declares = request.declares if request.lists_tools else None
@@ -150,7 +151,7 @@ def _warnings(conversation: Conversation, histories: Sequence[Timeline]) -> Iter
 
 
 def _places_to_look(facts: Facts, settings: LoopSettings) -> Sequence[int]:
-    """Return the rounds, newest first, whose calls may have a warning: only a few if just a cap leads to warnings."""
+    """Return the indexes of rounds whose calls may have a warning: only a few if warnings come only from a cap."""
     least = settings.rounds_before_warning
     if not least:
         return range(len(facts.rounds))
@@ -159,8 +160,8 @@ def _places_to_look(facts: Facts, settings: LoopSettings) -> Sequence[int]:
 
 
 def _hindsight_notes(conversation: Conversation, histories: Sequence[Timeline]) -> Iterator[Note]:
-    """Yield a note on the last result of each round whose results show a loop, unless the tool's ladder only observes;
-    and on the results of calls that were cut off, as the ledger knows."""
+    """Yield a note on the last result of each round with a loop in its results, unless the tool's ladder only observes;
+    and on the results of calls that were cut off according to the ledger."""
     settings, request = conversation.settings, conversation.request
     for whole in histories:
         if not hindsight_can_fire(whole, settings):

@@ -1,7 +1,7 @@
-"""Find requests that are sent again and again although the vendor answers with errors only.
+"""Find requests that are sent again and again although the vendor answers only with errors.
 
-A request that has failed is kept with its lane for a minute, by a digest of its body. The next answer with calls that
-is not an error ends that, because the lane's state is written anew then.
+A failed request is kept with its lane for a minute, as a digest of its body. The next successful answer with calls
+removes these, because the lane's state is then written without them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from callfuse.policy.settings import LoopSettings
 
 KIND: Final = "retry_storm"
 WITHIN_S: Final = 60.0
-"""Seconds in which requests are counted."""
+"""Requests are counted within so many seconds."""
 FAILED_FROM: Final = 400
 """The lowest status of an error."""
 

@@ -1,7 +1,7 @@
 """Estimate how many bytes of memory the state of a lane or a session takes, so that ledgers can bound them.
 
-An estimate is made at each write, so it counts objects at a fixed size each, and texts at their own size, which Python
-knows at once.
+An estimate is needed at each write, so it must be cheap: objects count with a fixed size, and texts with their own
+size, which Python returns at once.
 """
 
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ LONGEST_LANE: Final = 8 * 1024 * 1024
 """The most bytes of one lane, about 100 calls in each of 128 rounds. A longer lane keeps its newest rounds."""
 
 _LANE: Final = 900
-"""A lane's key and state, and its place in the ledger."""
+"""The bytes of a lane's key and state, and of its entry in the ledger."""
 _ROUND: Final = 300
 _CALL: Final = 200
-"""A call with its signature, without id and names."""
+"""The bytes of a call with its signature, without id and names."""
 _OUTCOME: Final = 250
 _NOTE: Final = 300
 _DIGEST: Final = 64

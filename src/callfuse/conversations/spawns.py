@@ -1,7 +1,7 @@
 """Find sub-agents that are started again and again with the same task.
 
-A sub-agent is recognised by its headers, because the first request of a batch job looks the same. Sub-agents that open
-alike are counted together, under a key of the session that has started them and of how they open.
+A sub-agent is recognised by its headers, because without them it looks like the first request of a batch job.
+Sub-agents with the same opening are counted together, under a key from the session that started them and this opening.
 """
 
 from hashlib import blake2b
@@ -13,17 +13,17 @@ from callfuse.dialects.base import Request
 
 KIND: Final = "spawn_storm"
 WITHIN_S: Final = 300.0
-"""Seconds in which sub-agents are counted: one that starts the next takes some ten."""
+"""Sub-agents are counted within so many seconds: one that starts the next takes about ten."""
 
 
 def spawner_of(lane: Lane, said: SessionHeaders) -> str:
     """Return the session that has started the agent of a request; empty if the headers name no such session, or the
-    lane has no session id. `said`: what the headers say."""
+    lane has no session id. `said`: the session and agent in the headers."""
     return (said.parent or (lane.session if said.is_sub_agent else "")) if lane.named else ""
 
 
 def spawn_lane(lane: Lane, spawner: str) -> Lane:
-    """Return the key of the sub-agents that a session has started and that open like this one."""
+    """Return the key of the sub-agents that a session has started and that have the same opening as this one."""
     return Lane(lane.credential, spawner, lane.fingerprint, KIND)
 
 

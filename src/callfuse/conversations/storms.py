@@ -8,7 +8,7 @@ from callfuse.model import Finding
 from callfuse.model.finding import NO_TOOL
 
 MOST: Final = 250
-"""Entries that a row keeps, the newest ones. A higher limit finds nothing."""
+"""The most entries of a row; the oldest are dropped. With a higher limit, nothing is found."""
 
 Row = tuple[StormEntry, ...]
 

@@ -1,25 +1,25 @@
-"""One request's timeline: its own history merged with what the ledger has kept of the lane.
+"""One request's timeline: its own history merged with the lane's state in the ledger.
 
 Two rules:
 
-- Evidence is read by a rule, never by the way. A result is read (normalised, digested) the first time that it appears
-  in a request as the newest round's, and its outcome is kept in the ledger from then on, whatever the client shows in
-  its place later. Results of rounds that the ledger does not know are read when a detector asks for them. So no
-  verdict depends on who has looked: the same conversation shown whole, cut, compacted or one round at a time gives
-  the same verdicts.
-- Nothing here is lazy but outcomes: rounds are plain lists, built once a request.
+- When evidence is read follows a rule, not chance. A result is read (normalised, digested) the first time that it
+  appears in a request as the newest round's. Its outcome is kept in the ledger from then on, whatever the client sends
+  in its place later. Results of rounds that the ledger does not have are read when a detector needs them. So verdicts
+  do not depend on earlier reads: the same conversation sent whole, cut, compacted or one round at a time gets the same
+  verdicts.
+- Only outcomes are lazy: rounds are plain lists, built once for each request.
 
-Theory of operation. The request gives rounds and outcomes; the ledger gives times, steps on the ladder, withheld calls,
+Theory of operation. The request has rounds and outcomes; the ledger has times, steps on the ladder, withheld calls,
 outcomes that have been read, and rounds that the client has dropped. Both are walked backwards and matched
 (`conversations/matching.py`), so that a replay, a client's retry or a restarted guard neither adds nor erases evidence:
 
-- A kept round from before the oldest one that the request still has was dropped by the client: it counts.
-- A withheld call was never in any request: it counts where it stood. One that was blocked before the last user message
-  is remembered (`conversations/blocks.py`), until a conversation without a session's id begins afresh.
-- A round whose time is unknown counts as recent. Of a lane that the ledger has forgotten it knows when that was last
-  used, and no round that the request still has is younger: what is older than the ledger's memory is old.
-- Where the vendor has the conversation and the request only what is new (a chain), all that was kept counts, and the
-  results that come without their calls find them there.
+- A kept round from before the oldest round of the request was dropped by the client: it counts.
+- A withheld call was never in any request: it counts at its old position. A call that was blocked before the last user
+  message is kept (`conversations/blocks.py`), until a conversation without a session id begins anew.
+- A round whose time is unknown counts as recent. If the ledger has dropped a lane, it knows when the lane was last
+  used, and no round of the request is newer: rounds that are older than the ledger's memory are old.
+- If the vendor has the conversation and the request only new items (a chain), all kept rounds count, and results that
+  come without their calls are matched with the kept calls.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -43,7 +43,7 @@ from callfuse.policy.ignored import ignore_in_rounds
 from callfuse.policy.settings import LoopSettings
 
 LONGEST_NOTE: Final = 8192
-"""The most characters of the texts that are kept for one call. callfuse's own are a few hundred long."""
+"""The most characters of the texts that are kept for one call. callfuse's own texts have a few hundred."""
 
 LONGEST_AUTOMATIC: Final = 2000
 """In user messages up to this many characters, numbers are ignored when messages are compared."""
@@ -51,15 +51,15 @@ LONGEST_AUTOMATIC: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class LaneEvidence:
-    """What an exchange keeps of its conversation until its answer has come: nothing of the request itself.
+    """The data of its conversation that an exchange keeps until its answer has come, without the request itself.
 
-    `state` is the lane's state as it was; `rounds` are those of this timeline with all outcomes read so far, oldest
-    first, at their places in this request; `length` is the number of messages in the request, `turn` the digest of its
-    last real user message. `is_new`: a result has been read that the ledger does not have. `blocks`: what the lane
-    remembers of its blocks, `said` what identifies the text of that user message there, if there are any. `left`:
-    rounds of other exchanges that are left out here, so that the lane has to remember what was blocked in them. `told`:
-    findings that the model knows of and has not answered yet; `spoken`: a person has spoken since. `spent`: what counts
-    for a budget, before this exchange. `cut_off`: as in `Timeline`.
+    `state` is the lane's state as it was read; `rounds` are those of this timeline with all outcomes read so far,
+    oldest first, with their positions in this request; `length` is the number of messages in the request, `turn` the
+    digest of its last real user message. `is_new`: a result has been read that the ledger does not have. `blocks`: the
+    lane's memory of its blocks; `said`: the digests of that user message's text, if there are blocks. `left`: rounds of
+    other exchanges that are left out here, so that the lane has to keep the calls blocked in them. `told`: findings
+    that the model has learned about but not reacted to yet; `spoken`: a person has written since. `spent`: the amount
+    spent before this exchange, for a budget. `cut_off`: as in `Timeline`.
     """
 
     state: LaneState
@@ -89,11 +89,11 @@ class LaneEvidence:
         is_text_blocked: bool = False,
     ) -> LaneState:
         """Return the lane's state with the rounds that the exchange has added, delivered `now` (seconds), and the texts
-        that calls carry; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a
-        call or a text was blocked. `told`: findings that the model now knows and has not answered yet. `spent`: what
-        the exchange has spent, if there is a budget for turns. `cut_off`: the calls that a limit has cut off in its
-        answer, each with the text for its result; None if such calls are not looked for. `is_text_blocked`: the answer
-        ends in a block because its text was cut off."""
+        for results; at most `max_rounds` of each, the newest. `conversation`: that of the exchange, needed if a call or
+        a text was blocked. `told`: findings that the model has learned about but not reacted to yet. `spent`: the
+        amount that the exchange has spent, if there is a budget for turns. `cut_off`: the calls that a limit has cut
+        off in its answer, each with the text for its result; None if settings do not look for such calls.
+        `is_text_blocked`: the answer ends in a block because its text was cut off."""
         brought = [keep_round(calls, self.length, now, self.turn) for calls in rounds]
         blocks = self.blocks
         if blocks.count or is_text_blocked or any(one.blocked for one in brought):
@@ -126,8 +126,8 @@ class LaneEvidence:
 
 
 def _with_text(before: str, text: str) -> str:
-    """Return the texts of a call with one more, e.g. from a client that tries again without ids; unchanged if they have
-    this text already, or no room for it."""
+    """Return the texts of a call with one more, e.g. if a client without ids tries again; unchanged if they have this
+    text already, or would become too long."""
     joined_length = len(before) + len("\n\n") + len(text)
     if joined_length > LONGEST_NOTE or text in before:
         return before
@@ -137,10 +137,10 @@ def _with_text(before: str, text: str) -> str:
 class Conversation(NamedTuple):
     """One request's history and timeline.
 
-    `timelines`: the rounds of the request, parted at its real user messages, the newest timeline first (which may be
+    `timelines`: the rounds of the request, split at its real user messages, the newest timeline first (which may be
     empty) and newest round first. `timeline` is the first of them merged with the ledger. `chained`: the vendor has the
-    conversation, the request only what is new. `brings_results`: the newest round's have come for the first time.
-    `turn_at`: the position of the last user message.
+    conversation, the request only new items. `brings_results`: the results of the newest round are new. `turn_at`: the
+    position of the last user message.
     """
 
     request: Request
@@ -168,9 +168,9 @@ def read_conversation(
     named: bool = False,
     begun_with: LaneState | None = None,
 ) -> Conversation:
-    """Return the conversation of a request, completed by the ledger's `state` of its lane. `named`: the client gave the
-    session its id; `now` is in seconds. `begun_with`: the state at the beginning of the exchange, if other exchanges
-    have written since: a request that begins a conversation does not end the blocks of these."""
+    """Return the conversation of a request, completed by the ledger's `state` of its lane. `named`: the client sent a
+    session id; `now` is in seconds. `begun_with`: the state at the beginning of the exchange, if other exchanges have
+    written since: a request that begins a conversation does not end their blocks."""
     chain = request.chain
     chained = chain is not None and chain.chained
     if chain is not None and state.rounds:
@@ -245,8 +245,8 @@ def _is_before(time: float | None, released: float) -> bool:
 
 
 def _date(rounds: Iterable[Round], state: LaneState) -> None:
-    """Date rounds of a lane that the ledger has forgotten with the lane's last use. After an operator's reset, date
-    undated rounds from the first later round on with the time of that round: their ids may be the client's."""
+    """Give rounds of a lane that the ledger has dropped the time of the lane's last use. After an operator's reset,
+    give rounds without a time, from the first later round on, the time of that round: their ids may be the client's."""
     if state.last_used is not None:
         for round_ in rounds:
             round_.time = state.last_used
@@ -258,7 +258,7 @@ def _date(rounds: Iterable[Round], state: LaneState) -> None:
 
 
 def _supply(chain: ChainedRequest, rounds: Sequence[KeptRound]) -> None:
-    """Give the chain the delivered calls of kept rounds, by their whole ids."""
+    """Supply the chain with the delivered calls of kept rounds, by their whole ids."""
     known = {call.id: call for round_ in rounds for call in round_.delivered}
     chain.recall(lambda id_: (kept := known.get(bounded_id(id_))) and kept.call(id_), rounds[-1].turn)
 
@@ -266,10 +266,12 @@ def _supply(chain: ChainedRequest, rounds: Sequence[KeptRound]) -> None:
 def _spent(
     view: RequestView, match: LedgerMatch, state: LaneState, begun_with: LaneState | None, settings: LoopSettings
 ) -> Spent:
-    """Return what counts for the budget of a request; for a turn, nothing of the turn before.
+    """Return the amount spent for the budget of a request; for a turn, without the turn before.
 
-    It is the turn that the lane knows if the ledger knows its rounds, or if its first request is sent again. A turn
-    that others have begun includes what a late exchange of the turn before spends, so that nothing is lost."""
+    The turn is the one in the lane's state if the ledger has its rounds, or if its first request is sent again. If
+    other exchanges have begun the turn, it includes what a late exchange of the turn before spends, so that nothing is
+    lost.
+    """
     spent = state.spent
     if settings.budget.by != "turn" or match.kept or (begun_with is not None and spent.turn != begun_with.spent.turn):
         return spent
@@ -278,7 +280,7 @@ def _spent(
 
 
 def _brings_results(view: RequestView, match: LedgerMatch) -> bool:
-    """Whether the results of the newest round have come for the first time."""
+    """Whether the results of the newest round are new."""
     if match.at is None:
         return bool(view.rounds) or not view.chained
     return match.first > 0 or not match.kept[match.at].has_outcomes
@@ -299,7 +301,7 @@ def _timelines(history: Iterable[Round | None]) -> list[list[Round]]:
 
 
 def _merge(view: RequestView, match: LedgerMatch) -> tuple[list[Round], list[KeptRound], bool]:
-    """Merge the rounds of request and ledger, newest first. Also return the kept rounds as they then stand, oldest
+    """Merge the rounds of request and ledger, newest first. Also return the rounds that the ledger is to keep, oldest
     first, and whether a result was read that the ledger did not have."""
     if not match.kept:
         return [*view.rounds, *match.before], [*match.left], False
@@ -343,9 +345,9 @@ def _taken_up(kept: Sequence[KeptRound], begin: int, end: int) -> list[KeptRound
 
 
 def _said(request: Request, turn_at: int, turn: bytes, blocks: BlockMemory, *, chained: bool) -> tuple[bytes, ...]:
-    """Return the digests of the user message at `turn_at`: first `turn`, which in a chain depends on the place as well,
-    then the digest of the text alone, without numbers and times. If the request does not hold the text, the second
-    digest is the remembered one."""
+    """Return the digests of the user message at `turn_at`: first `turn`, which in a chain also depends on the place,
+    then the digest of the text alone, without numbers and times. If the request does not have the text, the second
+    digest is the kept one."""
     typed = request.typed_message(turn_at) if turn_at >= 0 else None
     if typed is not None:
         return turn, digest_of(map(_without_numbers, (one.text for one in typed.texts)))
@@ -366,15 +368,15 @@ def _without_numbers(text: str) -> bytes:
 
 
 def _begins_anew(view: RequestView, state: LaneState, request: Request) -> bool:
-    """Whether a request begins a new conversation: no model has said anything in it. In a named session it may follow a
-    compaction instead: then its text is new."""
+    """Whether a request begins a new conversation: no model has said anything in it. In a named session, such a request
+    with a new text follows a compaction and does not begin one."""
     if view.chained or view.rounds or not is_unanswered(request) or is_summed(view, request):
         return False
     return not view.named or view.turn in state.blocks.turns
 
 
 def _has_dropped_all(view: RequestView, state: LaneState, request: Request) -> bool:
-    """Whether a harness has dropped the answers from its history and continues: behind the task it repeats an earlier
+    """Whether a harness has dropped the answers from its history and continues: after the task, it repeats an earlier
     message."""
     if view.chained or view.rounds or not is_unanswered(request):
         return False
@@ -385,13 +387,14 @@ def _has_dropped_all(view: RequestView, state: LaneState, request: Request) -> b
 
 
 def is_unanswered(request: Request) -> bool:
-    """Whether a request contains nothing yet that a model has said."""
+    """Whether a request has no call and no text by a model."""
     return not any(request.rounds()) and all(request.own_text(at) is None for at in range(request.length))
 
 
 def _still_told(view: RequestView, match: LedgerMatch, state: LaneState, request: Request) -> tuple[Told, ...]:
-    """Return the findings that the model knows and has not answered yet, at their places in this request: none at the
-    beginning of a new conversation, and none of an answer that the client did not take up before it tried again."""
+    """Return the findings that the model has learned about but not reacted to yet, with their positions in this
+    request: none at the beginning of a new conversation, and none of an answer that the client discarded before a
+    retry."""
     if _begins_anew(view, state, request):
         return ()
     if not match.kept:
@@ -403,10 +406,10 @@ def _still_told(view: RequestView, match: LedgerMatch, state: LaneState, request
 def _remembered_blocks(
     view: RequestView, match: LedgerMatch, state: LaneState, request: Request, begun_with: LaneState | None
 ) -> BlockMemory:
-    """Return what the lane remembers of its blocks, with those that the last user message of this request has ended.
+    """Return the lane's memory of its blocks, including the calls blocked before the last user message of this request.
 
-    A try that the client did not take up was made for the same user message, so nothing of it is ended. The beginning
-    of a new conversation ends all blocks, unless other exchanges have blocked calls since this one has begun.
+    A discarded try belongs to the same user message, so its blocks are not added. The beginning of a new conversation
+    ends all blocks, unless other exchanges have blocked calls since this one began.
     """
     dropped = _has_dropped_all(view, state, request)
     ends_all = begun_with is None or begun_with.blocks == state.blocks
@@ -422,8 +425,8 @@ def _remembered_blocks(
 
 
 def _left_of_others(match: LedgerMatch, state: LaneState, begun_with: LaneState | None) -> tuple[KeptRound, ...]:
-    """Return the rounds that other exchanges have added since this one has begun, and that its request leaves out: they
-    are no tries of its client."""
+    """Return the rounds that other exchanges have added since this one began, and that its request does not have: they
+    are not discarded tries."""
     if begun_with is None:
         return ()
     known = {id(one) for one in match.kept}
@@ -431,10 +434,10 @@ def _left_of_others(match: LedgerMatch, state: LaneState, begun_with: LaneState 
 
 
 def _complete(round_: Round, kept: KeptRound, unique: Set[str], *, newest: bool) -> tuple[KeptRound, bool]:
-    """Give a round of the request what the ledger knows about it: its time, steps and outcomes. Return the kept round
-    with the outcomes of results that have come since, and whether there were any.
+    """Complete a round of the request from the ledger: its time, steps and outcomes. Return the kept round with the
+    outcomes of results that have come since, and whether there were any.
 
-    The result of a call without an id is read as long as its round is the newest: it may have run again there.
+    The result of a call without an id is read as long as its round is the newest: the call may have run again.
     """
     round_.time = kept.time
     read_any = False
@@ -464,8 +467,8 @@ def _with_withheld(round_: Round, kept: KeptRound) -> Round:
 
 
 def keep_round(calls: Sequence[PastCall], position: int, time: float | None, turn: bytes) -> KeptRound:
-    """Return a round as the ledger keeps it, its results read. `position` is its message's place in the history, `turn`
-    the digest of the user message that it was made for."""
+    """Return a round in the ledger's form, and read its results. `position` is its message's place in the history,
+    `turn` the digest of the user message before it."""
     kept = [
         KeptCall(
             bounded_id(one.id),

@@ -212,7 +212,7 @@ class Writer(Protocol):
         """Return what the client gets of the held frames before the next answer: no withheld calls, no finish."""
 
     def break_off(self) -> bytes:
-        """Return the events that end texts and reasoning of which the client has only the beginning, if no more of them
+        """Return the events that end texts and reasoning which have begun in the client's stream, if no more of them
         will come; empty if they need no end."""
         return b""
 

@@ -1,1 +1,1 @@
-"""What should happen to a finding: settings, the ladder of rungs, the texts."""
+"""Decides what happens to a finding: settings, the ladder of rungs, the texts."""

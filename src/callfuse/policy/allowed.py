@@ -1,6 +1,6 @@
-"""Calls that a person lets pass in a session: one call in a lane, or every call of a tool.
+"""Calls that a person allows in a session: one call in a lane, or every call of a tool.
 
-An allowed call is still found, counted and shown, with the action `allow`, but neither withheld nor warned of.
+An allowed call is still found, counted and shown, with the action `allow`, but it is not withheld and gets no warning.
 """
 
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ from callfuse.model import ToolCall
 from callfuse.model.signature import Signature
 
 MOST: Final = 64
-"""Allowances of a session, the newest ones."""
+"""The most allowances of a session; the oldest are dropped."""
 
 
 class Allowance(NamedTuple):
-    """A call, or all calls of a tool, that a person lets pass. `tool`: the tool's full name. `signature`: of the one
-    call; empty for all calls of the tool. `lane`: the lane's name in logs; empty for the whole session."""
+    """One call, or all calls of a tool, that a person has allowed. `tool`: the tool's full name. `signature`: that of
+    the call; empty for all calls of the tool. `lane`: the lane's name in logs; empty for the whole session."""
 
     tool: str
     signature: Signature = b""
     lane: str = ""
 
     def passes(self, call: ToolCall) -> bool:
-        """Whether this allowance lets a call of its lane pass."""
+        """Whether this allowance applies to a call of its lane."""
         return self.signature == call.signature if self.signature else self.tool == call.full_name
 
 

@@ -8,7 +8,7 @@ from callfuse.model.spent import Unit, figure, in_words
 
 BEYOND: Final = "a call beyond the budget: {spent}, {allowed} allowed"
 NEAR: Final = "a call near the end of the budget: {spent}, {allowed} allowed"
-"""The texts about an amount that was spent, beyond its limit and before."""
+"""The texts about an amount spent: beyond its limit, and near it."""
 
 
 def seen(finding: Finding) -> str:
@@ -16,7 +16,7 @@ def seen(finding: Finding) -> str:
     kind = KINDS[finding.kind]
     said = finding.stretch
     if said.unit:
-        limit = finding.threshold - (finding.hard and said.unit == Unit.CALLS)  # the pending one is beyond
+        limit = finding.threshold - (finding.hard and said.unit == Unit.CALLS)  # the pending call is beyond
         spent, allowed = in_words(said.unit, finding.count), figure(said.unit, limit)
         return (BEYOND if finding.hard else NEAR).format(spent=spent, allowed=allowed)
     sentences = (

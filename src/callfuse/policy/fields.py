@@ -56,7 +56,7 @@ def lower_or_none(value: Any) -> Any:
 
 
 def ladder(value: Any) -> Any:
-    """A mode's name or a list of rungs becomes a ladder; in any case, and with `-` for `_`."""
+    """Convert a mode's name or a list of rungs to a ladder; names in any case, and with `-` for `_`."""
     rungs = ", ".join(Rung)
     if isinstance(value, Preset):
         return value
@@ -86,7 +86,7 @@ def _name(value: str) -> str:
 
 
 def _number(value: Any) -> Any:
-    """A switch is not a number: pydantic would read `true` as 1."""
+    """Return the value; raise ValueError for a switch, because pydantic would read `true` as 1."""
     if not isinstance(value, bool):
         return value
     raise ValueError("use a number (YAML reads on, off, yes and no as true and false)")
@@ -96,7 +96,7 @@ def _repeats(value: Any, whole: ValidatorFunctionWrapHandler) -> int:
     try:
         count: int = whole(value)
     except ValidationError:
-        count = 1  # what is no whole number gets the same answer
+        count = 1  # other values get the same message
     if count != 0 and count < 2:
         raise ValueError("use 0 (off) or a whole number from 2")
     return count
@@ -123,7 +123,7 @@ class Limit:
     default: int
 
     def __call__(self, value: Any) -> Any:
-        """The number; 0 is off."""
+        """Return the number; 0 means off."""
         if isinstance(value, str):  # from the environment
             word = value.strip().lower()
             value = SWITCHES.get(word, int(word) if word.isdecimal() else value)
@@ -136,20 +136,20 @@ class Limit:
 
 
 def limit(unit: str, default: int) -> BeforeValidator:
-    """A detector's soft limit."""
+    """Return the validator of a detector's soft limit."""
     return BeforeValidator(Limit(unit, default))
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Reads whether a kind is on whose limit is set elsewhere: under the keys `limited_by`. `parts`: where it may be
-    found, further keys of the long form."""
+    """Reads the switch of a kind whose limit is set under other keys (`limited_by`). `parts`: the parts of an answer in
+    which it may be found, which are further keys of the long form."""
 
     limited_by: str
     parts: tuple[str, ...] = ()
 
     def __call__(self, value: Any) -> Any:
-        """On or off."""
+        """Return whether the kind is on."""
         known = SWITCHES.get(value.strip().lower()) if isinstance(value, str) else value
         if isinstance(known, bool):
             return known
@@ -160,7 +160,7 @@ class Switch:
 
 
 def cap(value: Any) -> Any:
-    """The name of a rung becomes the rung, and `none` the hardest."""
+    """Convert the name of a rung to the rung, and `none` to the hardest rung."""
     if isinstance(value, str):
         name = _name(value)
         if name == NO_CAP:
@@ -171,7 +171,7 @@ def cap(value: Any) -> Any:
 
 
 def part_cap(value: Any) -> Any:
-    """The strictest rung for a part of an answer, or `off`, which YAML reads as false."""
+    """Return the strictest rung for a part of an answer, or `off`, which YAML reads as false."""
     if value is False or (isinstance(value, str) and _name(value) == OFF):
         return OFF
     if isinstance(value, str) and (name := _name(value)) in (*RUNG_NAMES, NO_CAP):

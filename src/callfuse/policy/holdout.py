@@ -14,15 +14,15 @@ from callfuse.policy.settings import LoopSettings
 HOLDOUT: Final = "holdout"
 """The arm of a session in which findings are only observed."""
 GUARDED: Final = "guarded"
-"""The arm of one in which they are acted on, where there is a holdout."""
+"""The arm of a session in which findings are acted on, if there is a holdout."""
 _SIZE: Final = 8
-"""Bytes of the hash that places a session between 0 and 1."""
+"""The bytes of the hash that maps a session to a number between 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """The arm of a session. `name`: `holdout`, `guarded`, or empty where there is no holdout. `acting`: the settings by
-    which findings would be acted on if the session were guarded."""
+    """The arm of a session. `name`: `holdout`, `guarded`, or empty if there is no holdout. `acting`: the settings that
+    would apply if the session were guarded."""
 
     name: str
     acting: LoopSettings
@@ -33,7 +33,7 @@ class Arm:
         return self.acting.observing if self.name == HOLDOUT else self.acting
 
     def rung_of(self, verdict: Verdict, *, may_change: bool = True) -> Rung | None:
-        """Return the rung of a verdict; in the holdout, the rung that would have been taken. `may_change`: whether the
+        """Return the rung of a verdict; in the holdout, the rung that would have applied. `may_change`: whether the
         request may be changed, and so the model asked again."""
         if self.name != HOLDOUT:
             return verdict.rung

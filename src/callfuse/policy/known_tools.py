@@ -13,7 +13,7 @@ POLLERS: Final = (
     "taskoutput",
     "monitor",
 )
-"""Tools that are called again and again by their nature. Not `*status*`, which names readers."""
+"""Tools that are meant to be called again and again. Not `*status*`, which matches tools that only read."""
 SCREEN_TOOLS: Final = (
     "computer",
     "computer_*",
@@ -45,7 +45,7 @@ PERSON_TOOLS: Final = (
     "*request_user_input*",
     "*user_input",
 )
-"""Tools whose results are what a person says."""
+"""Tools whose results are answers of a person."""
 NOTE_TOOLS: Final = (
     "add_note",
     "add_observations",

@@ -1,12 +1,12 @@
-"""Choose the rung for a finding: the n-th of a streak takes rung n, the last rung repeats, a hard finding takes it.
+"""Choose the rung for a finding: finding n of a streak gets rung n or the last rung, a hard finding the last rung.
 
-A cap lowers the rung that a finding would take. A lowered finding uses up no rung: neither the streak nor the signature
-moves. If a cap lowers any rung of a kind that climbs, no finding of that kind below the hard limit uses up a rung, so
-that the kind starts with the first rung at the hard limit.
+A cap lowers the rung of a finding. A lowered finding does not count as a step: the streak and the signature stay at
+their steps. If a cap lowers any rung of a kind that climbs, no finding of that kind below the hard limit counts as a
+step, so that the kind starts with the first rung at the hard limit.
 
 A streak is the run of consecutive rounds with a finding of any kind. A signature keeps its step for the timeline, and
-falls back when its outcome changes. Steps come from the ledger; where it has lost them, findings that must have come
-before count for the rungs that let a call through, so that a restarted guard still gives the model its chance.
+loses it when its outcome changes. Steps come from the ledger. If it has lost them, earlier findings are inferred from
+the count, but only for rungs that let a call through, so that a restarted guard still gives the model its chance.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from callfuse.policy import explain
 from callfuse.policy.rungs import RUNG_NAMES, Ladder, Rung
 
 ALLOW: Final = "allow"
-"""What a callback answers to let a call go; True is the same."""
+"""The answer of a callback that lets a call pass; True means the same."""
 _RUNGS: Final = tuple(map(str, Rung))
 _CLIMBING: Final = frozenset([name for name, kind in KINDS.items() if kind.climbs])
 """Kinds whose hard findings climb the ladder step by step."""
@@ -55,7 +55,7 @@ class Found(Protocol):
 
     @property
     def count(self) -> int:
-        """Calls, rounds or laps so far, the pending one included."""
+        """Calls, rounds or laps so far, including the pending one."""
         ...
 
     @property
@@ -71,17 +71,17 @@ class Found(Protocol):
 
     @property
     def hard_from(self) -> int:
-        """The count from which on the finding is hard; 0 is never."""
+        """The count from which on the finding is hard; 0 means never."""
         ...
 
     @property
     def waits(self) -> bool:
-        """Whether a call of the stretch waits for something outside."""
+        """Whether a call of the stretch waits for something external, or acts on a screen."""
         ...
 
     @property
     def in_answer(self) -> bool:
-        """Whether the finding rests on calls of the pending round alone, so that no finding can have come before."""
+        """Whether the finding is based on calls of the pending round alone, so that there was no earlier finding."""
         ...
 
 
@@ -94,17 +94,17 @@ class Foreseen(Found, Protocol):
 
     @property
     def any_signature(self) -> bool:
-        """Whether a call with another signature, on a step of its own, may get this finding."""
+        """Whether a call with another signature, which has its own step, may get this finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision on a pending call: its finding, the rung (None lets it pass), its step on the ladder, from 1.
 
-    `first`: the streak takes this rung for the first time. `lowered`: a cap has lowered the rung, and `step` is where
-    the streak stays, 0 if none. `finding_id`: the finding's name in logs, events and feedback; empty if nobody
-    needs it. `begins`: a streak, which is one loop, begins with this call: neither the round before nor an earlier call
-    of its round has a finding.
+    `first`: the streak reaches this rung for the first time. `lowered`: a cap has lowered the rung, and `step` is the
+    unchanged step of the streak, 0 if it has none. `finding_id`: the finding's name in logs, events and feedback; empty
+    if it is not needed. `begins`: a streak, which is one loop, begins with this call: neither the round before nor an
+    earlier call of its round has a finding.
     """
 
     call: ToolCall
@@ -118,7 +118,7 @@ class Verdict:
 
     @property
     def kept_step(self) -> int:
-        """The step as the call keeps it (`PastCall.step`)."""
+        """The step in the form in which the call keeps it (`PastCall.step`)."""
         return lowered_step(self.step) if self.lowered else self.step
 
     @property
@@ -137,7 +137,7 @@ class Verdict:
         return self.rung is not None and self.rung.blocks
 
     def observed(self) -> "Verdict":
-        """Return this verdict as only observed, for a call that was delivered anyway; this uses up no rung."""
+        """Return this verdict as only observed, for a call that was delivered anyway; it does not count as a step."""
         return replace(self, rung=Rung.OBSERVE, step=self.step - 1, lowered=True)
 
     @property
@@ -169,9 +169,9 @@ def restrict_ladder(
 ) -> Ladder:
     """Return the ladder without the rungs that this exchange forbids.
 
-    If the request must not be changed (it is signed), a warning becomes an observation; if no model can be asked
-    again, or there is no other model to escalate to, such a rung becomes the next rung. If nothing could make up for a
-    withheld call, every rung becomes an observation.
+    If the request must not be changed (it is signed), a warning becomes an observation. If no model can be asked again,
+    or there is no other model to escalate to, a rung that needs this becomes the next rung. If nothing can replace a
+    withheld call (`may_withhold` is False), every rung becomes an observation.
     """
     if not may_withhold:
         return (Rung.OBSERVE,) * len(ladder)
@@ -189,13 +189,13 @@ class DetectorCaps(Protocol):
     """The settings of single kinds that the ladder reads."""
 
     def cap(self, kind: str, *, hard: bool, waits: bool) -> Rung:
-        """Return the hardest rung that a finding of this kind may take."""
+        """Return the hardest rung for a finding of this kind."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CappedLadder:
-    """A ladder for a finding: its rungs, and what the kind's caps leave of them `below` the hard limit, and `now`."""
+    """A ladder for a finding: its rungs, and the rungs under the kind's caps: `below` the hard limit, and `now`."""
 
     rungs: Ladder
     below: Ladder
@@ -240,8 +240,8 @@ def decide_before(finding: Finding, ladder: CappedLadder) -> Verdict:
 
 
 def would_withhold(timeline: Timeline, finding: Foreseen, ladder: CappedLadder) -> bool:
-    """Whether the finding, if it were made now, could keep a call from the client. The finding is that of the strongest
-    call; another call may have a lower count, whose rung may be harder."""
+    """Whether the finding, if it came now, could withhold a call. The finding is that of the strongest call; another
+    call may have a lower count, whose rung may be harder."""
     rungs = ladder.now
     if finding.any_count:
         return any(rung.withholds for rung in rungs)
@@ -267,7 +267,7 @@ def next_step(timeline: Timeline, finding: Found, ladder: CappedLadder, streak: 
 def would_have_warned(finding: Finding, ladder: CappedLadder) -> bool:
     """Whether the history alone shows that this executed call got a warning.
 
-    True if the ladder, as its kind may take it, has a rung that warns, and the finding's step does not only observe.
+    True if the ladder under the kind's caps has a rung that warns, and the finding's own rung warns or withholds.
     """
     last = len(ladder.now)
     step = last if _takes_last(finding) else min(_implied_step(finding, ladder) + 1, last)
@@ -286,7 +286,7 @@ def _begins_at_hard(finding: Found, ladder: CappedLadder) -> bool:
 
 
 def _streak(timeline: Timeline, _: None) -> tuple[int, bool]:
-    """Return the highest step in the consecutive rounds with a finding up to now, and whether a cap lowered any."""
+    """Return the highest step in the newest consecutive rounds with a finding, and whether a cap lowered any step."""
     step, was_lowered = 0, False
     for round_ in timeline:
         steps = [call.step for call in round_.calls]
@@ -319,8 +319,8 @@ def _signature_step(timeline: Timeline, _: None, signature: Signature) -> int:
 
 
 def _implied_step(finding: Found, ladder: CappedLadder) -> int:
-    """Return how many findings must have come before, judging by the count: at most one for each leading rung that lets
-    the call through, and none for rungs that a cap has lowered."""
+    """Return how many earlier findings the count implies: at most one for each leading rung that lets the call through,
+    and none for rungs that a cap has lowered."""
     if finding.in_answer:
         return 0
     since = max(0, finding.count - finding.hard_from) if finding.hard and finding.hard_from else 0

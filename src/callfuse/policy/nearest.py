@@ -1,4 +1,4 @@
-"""Guess which known name, or which allowed value, was meant by an unknown one."""
+"""Guess which known name, or which allowed value, an unknown one was meant to be."""
 
 from collections.abc import Collection
 from typing import Final
@@ -12,13 +12,13 @@ PARTLY_SIMILAR: Final = 75
 SIMILAR_VALUE: Final = 70
 """The least similarity (of 100) of a value and an allowed one: `ture` and `true` have 75."""
 TYPO: Final = 90
-"""The least similarity (of 100) at which a name is certainly another with a typing error."""
+"""The least similarity (of 100) at which a name is certainly a known name with a typing error."""
 
 
 def nearest(name: str, names: Collection[str], *, typo_only: bool = False) -> str | None:
     """Return the most similar of `names`, in any case: as a whole, else by its best part; None if none is similar.
 
-    `typo_only`: only a name that `name` is certainly a typing error of.
+    `typo_only`: return a name only if `name` is certainly that name with a typing error.
     """
     choices = list(names)  # rapidfuzz searches the values of a mapping
     least = TYPO if typo_only else SIMILAR

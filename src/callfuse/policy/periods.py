@@ -14,9 +14,9 @@ NO_PERIOD: Final = "none"
 NAMES: Final = (NO_PERIOD, "hour", "day", "month")
 LENGTHS: Final = {"hour": 3600, "day": 86400}
 MONTH_DAYS: Final = 30.436875
-"""Days of a month, over four hundred years."""
+"""The average days of a month, over four hundred years."""
 LONGEST: Final = 366 * 86400
-"""Seconds of a period. What was spent in one is kept to its end."""
+"""The most seconds of a period. The amount spent in a period is kept to its end."""
 _SECONDS: Final[TypeAdapter[float]] = TypeAdapter(Annotated[Seconds, Field(ge=1, le=LONGEST)])
 
 

@@ -1,6 +1,6 @@
-"""Modes that set more than a ladder: a `Preset` is the ladder, and names what else it sets.
+"""Modes that set more than a ladder: a `Preset` is a ladder with further settings.
 
-The values of a preset lie below the other values of its own tier, and above the tiers below.
+The other values of the tier that sets the preset override the preset's values; these override lower tiers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,8 +34,8 @@ UNATTENDED: Final = Preset(
         "blow_after": 3,
     },
 )
-"""For agents that nobody watches: guidance first, then harder than the default. The same error again is acted on as any
-other loop, the same call whatever comes back from its hard limit on, and the fuse blows earlier."""
+"""For agents that nobody watches: guidance first, then harder than the default. `same_error` has no cap,
+`repeat_changing` has none from its hard limit on, and the fuse blows earlier."""
 
 MODES: Final[dict[str, Ladder]] = {
     "observe": (Rung.OBSERVE,),
@@ -49,12 +49,12 @@ MODES: Final[dict[str, Ladder]] = {
     "graduated": (Rung.WARN, Rung.WARN, Rung.BLOCK),
     UNATTENDED.name: UNATTENDED,
 }
-"""The names of ladders."""
+"""The ladders by their names."""
 
 
 class ToolLoopMode:
-    """The ladders that have names, for `ToolCallLoopConfig(mode=ToolLoopMode.CHANCE_THEN_BLOCK)`. Any other is a tuple
-    of rungs."""
+    """The ladders that have names, for `ToolCallLoopConfig(mode=ToolLoopMode.CHANCE_THEN_BLOCK)`. Any other ladder is a
+    tuple of rungs."""
 
     OBSERVE: Final = MODES["observe"]
     WARN: Final = MODES["warn"]

@@ -5,12 +5,12 @@ from enum import StrEnum
 from typing import Final
 
 RETURNED: Final = "It last returned: {previous_result}\n{empty_result}"
-"""A sentence of the texts below, which is left out where no result is known."""
+"""A sentence of the texts below; it is left out if no result is known."""
 EMPTY_RESULT: Final = "An empty result is an answer, too: ask for something else, or say that nothing was found.\n"
-"""Follows it where that result was empty: models take nothing for a failure, and try again."""
+"""Follows `RETURNED` if that result was empty: models take an empty result as a failure, and try again."""
 USE_IT: Final = "use what you have"
 ACCEPT_IT: Final = "take the empty result for an answer"
-"""What a warning asks for, and what it asks for where the result was empty."""
+"""What a warning asks for: with a result, and with an empty one."""
 BLOCK: Final = (
     "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
     f"{RETURNED}The call was not run. {{suggestion}}"
@@ -35,9 +35,10 @@ TEXT_ONLY: Final = (
 class Act:
     """What a rung does; by default it only reports the finding.
 
-    `warns`: the call goes out, and its result carries `text` in the next request. `asks`: the call is withheld and the
-    model asked again, with `text` as the call's result; `text_only`: it must not call a tool then; `other_model`: the
-    one that `escalate_model` names is asked. `blocks`: the call is withheld for good, and the client reads `text`.
+    `warns`: the call is delivered, and its result carries `text` in the next request. `asks`: the call is withheld and
+    the model asked again, with `text` as the call's result; `text_only`: the model must not call a tool then;
+    `other_model`: the model of `escalate_model` is asked. `blocks`: the call is withheld for good, and the client gets
+    `text`.
     """
 
     text: str = ""
@@ -52,11 +53,11 @@ _TELL: Final = Act()
 
 
 class Rung(StrEnum):
-    """One step of the ladder: what is done about a finding, the mildest first.
+    """One step of the ladder: an action on a finding, the mildest first.
 
-    A rung that asks needs a request that may be changed and a model that may be asked again, one with `other_model` a
-    model to escalate to; where an exchange lacks that, the next rung is taken. A warning needs a request that may be
-    changed, and is only observed where it may not.
+    A rung that asks needs a request that may be changed and a model that may be asked again; one with `other_model`
+    also needs a model to escalate to. If an exchange lacks one of these, the next rung applies. A warning needs a
+    request that may be changed; otherwise the finding is only observed.
     """
 
     OBSERVE = "observe", _TELL
@@ -103,14 +104,14 @@ RUNG_NAMES: Final = {rung.value: rung for rung in Rung} | {
     "continue": Rung.OBSERVE,
     "terminate": Rung.BLOCK,
 }
-"""The rungs by their names, and by those that other loop detectors have for them."""
+"""The rungs by their names, and by the names that other loop detectors use for them."""
 
 Ladder = tuple[Rung, ...]
 
 HARDEST: Final = max(Rung, key=lambda rung: rung.hardness)
-"""What is a cap of nothing."""
+"""As a cap, this rung lowers nothing."""
 NO_CAP: Final = "none"
-"""What settings call that."""
+"""The name of this cap in settings."""
 
 
 def milder(one: Rung, other: Rung) -> Rung:

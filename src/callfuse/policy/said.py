@@ -1,4 +1,4 @@
-"""Decide what is done about text or reasoning that runs away: it is reported, or the answer is cut off there."""
+"""Decide what happens to text or reasoning that runs away: it is reported, or the answer is cut off there."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,8 @@ def verdict_on_text(
     part: str, found: Runaway, settings: LoopSettings, *, may_change: bool = True, finding_id: str = ""
 ) -> Verdict:
     """Return the verdict on a part of an answer (`text`, `reasoning` or `finish`) that was delivered: at most a
-    warning. Uses up no rung. `may_change`: whether requests may be changed, so that the model can be told."""
+    warning. It does not count as a step. `may_change`: whether requests may be changed, so that the model can be
+    warned."""
     rung = Rung.OBSERVE if settings.observes else Rung.WARN
     ladder = lower((rung,), settings.detectors.cap(_KIND, hard=True, waits=False, part=part))
     (rung,) = restrict_ladder(ladder, may_change=may_change, may_ask=False)
@@ -27,16 +28,16 @@ def verdict_on_text(
 def verdict_on_growing_text(
     part: str, found: Runaway, settings: LoopSettings, usable: Callable[[Ladder], Ladder], *, finding_id: str = ""
 ) -> Verdict:
-    """Return the verdict on a part of an answer that still grows: the last rung, as for any finding beyond its hard
-    limit. `usable` returns a ladder as the exchange permits it."""
+    """Return the verdict on a part of an answer that is still growing: the last rung, as for any hard finding. `usable`
+    returns a ladder without the rungs that the exchange forbids."""
     cap = settings.detectors.cap(_KIND, hard=True, waits=False, part=part)
     rung = lower(usable(settings.ladder), cap, lambda one: usable((one,)) == (one,))[-1]
     return _verdict(part, found, settings, rung, finding_id)
 
 
 def _verdict(part: str, found: Runaway, settings: LoopSettings, rung: Rung, finding_id: str) -> Verdict:
-    """Return the verdict with this rung. Its call stands for the part: the name, such as `(text)`, is none that a tool
-    can have, and the arguments are the repeated text."""
+    """Return the verdict with this rung. Its call represents the part: its name, such as `(text)`, cannot be a tool's,
+    and its arguments are the repeated text."""
     call = ToolCall("", f"({part})", found.unit)
     finding = Finding(
         _KIND,

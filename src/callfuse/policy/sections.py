@@ -40,13 +40,13 @@ COMMAND_ALIASES = {
 
 
 def command_key(spelt: str) -> str:
-    """The key that is meant by a spelling of it; what is not a key as it is, with `-` for `_`."""
+    """Return the key for one of its spellings; return any other text unchanged, except with `-` for `_`."""
     key = spelt.lower().replace("_", "-")
     return COMMAND_ALIASES.get(key, key)
 
 
 def _prefix(value: str) -> str:
-    if not value or any(char.isspace() or char in "`>" for char in value):  # what is quoted is no command
+    if not value or any(char.isspace() or char in "`>" for char in value):  # quoted text is not a command
         raise ValueError("use text without white space, ` and >, as in !/")
     return value
 
@@ -91,7 +91,7 @@ class Similarity(Strict):
     """Whether to ignore the order of list elements."""
 
     def __hash__(self) -> int:
-        """A part of it, at a tenth of what the whole costs: likenesses are kept by it."""
+        """Return the hash of one field, at a tenth of the cost of all: similarities are cached by it."""
         return hash(self.algorithm)
 
 
@@ -102,7 +102,7 @@ CAPS: Final = ("most", "most_hard")
 
 
 def cap_key(kind: str, which: str = "most") -> str:
-    """The key of a kind's cap in the section `detectors`."""
+    """Return the key of a kind's cap in the section `detectors`."""
     return f"{kind}_{which}"
 
 
@@ -118,7 +118,7 @@ LONG_FORMS: Final = {name: _long_form(kind) for name, kind in KINDS.items()}
 
 
 def spelt_out(section: Any) -> Any:
-    """The section `detectors` with its long forms resolved. Raises ValueError for a key that a long form has not."""
+    """Return the section `detectors` with its long forms resolved. Raises ValueError for an unknown key in one."""
     if not isinstance(section, Mapping):
         return section
     values: dict[str, Any] = {}
@@ -151,8 +151,8 @@ class Detectors(Strict):
         return bool(values[kind]) and values.get(f"{kind}_{part}") != OFF
 
     def cap(self, kind: str, *, hard: bool, waits: bool, part: str = ARGUMENTS) -> Rung:
-        """The hardest rung that a finding of this kind may take, in calls or in another part of an answer: one that
-        `waits` warns at most below the hard limit. It is never milder from there on."""
+        """Return the hardest rung for a finding of this kind, in calls or in another part of an answer. A finding that
+        `waits` warns at most below the hard limit. From the hard limit on, the cap is never milder."""
         values = vars(self)
         most: Rung = values[f"{kind}_most"]
         if hard:
@@ -167,25 +167,25 @@ class Detectors(Strict):
 
     @property
     def cuts_texts(self) -> bool:
-        """Whether the caps of any kind let what the model says be cut off."""
+        """Whether the caps of any kind allow text or reasoning to be cut off."""
         said = [(kind, part) for kind, parts in PARTS.items() for part in parts if part != ARGUMENTS]
         caps = [self.cap(kind, hard=True, waits=False, part=part) for kind, part in said if self.finds(kind, part)]
         return any(cap.withholds for cap in caps)
 
     def may_withhold(self, kind: str) -> bool:
-        """Whether the caps of a kind let its findings keep a call from the client."""
+        """Whether the caps of a kind allow its findings to withhold a call."""
         return self.cap(kind, hard=True, waits=False).withholds  # never milder than below the hard limit
 
     def hardest(self, kind: str, *, hard: bool, waits: bool) -> int:
-        """The hardness of that rung."""
+        """Return the hardness of the rung that `cap` returns."""
         return self.cap(kind, hard=hard, waits=waits).hardness
 
     def with_limits(self, limits: Mapping[str, int]) -> Self:
-        """A copy with these soft limits, by kind."""
+        """Return a copy with these soft limits, by kind."""
         return self.model_copy(update=dict(limits))
 
     def loosest(self, others: Sequence[Self]) -> Self:
-        """What finds and does whatever one of the others would."""
+        """Return a section that finds, and acts on, everything that any of `others` would."""
         values: dict[str, Any] = {}
         for kind in KINDS:
             limits = [limit for one in others if (limit := getattr(one, kind))]
@@ -210,7 +210,7 @@ class SomeDetectors(Strict):
 
 
 def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
-    """The class of the section with the fields of every kind; None is the default of those that are optional."""
+    """Return the class of the section with the fields of every kind. `optional`: their defaults are None."""
     keys: dict[str, Any] = {}
     caps: dict[str, Any] = {}
     for name, kind in KINDS.items():
@@ -230,20 +230,20 @@ def _with_kinds(section: type[Strict], *, optional: bool) -> type[Strict]:
     return create_model(section.__name__, __base__=section, __module__=__name__, __doc__=section.__doc__, **fields)
 
 
-if not TYPE_CHECKING:  # a type checker knows no class that is made of a table
+if not TYPE_CHECKING:  # type checkers cannot read classes that are created from a table
     Detectors = _with_kinds(Detectors, optional=False)
     SomeDetectors = _with_kinds(SomeDetectors, optional=True)
 
 
 def with_preset(values: Any) -> Any:
-    """The raw values of a tier, and below them what the preset sets that is its mode."""
+    """Return the raw values of a tier; if its mode is a preset, with the preset's values for keys it does not set."""
     preset = preset_of(values.get("mode")) if isinstance(values, Mapping) else None
     if preset is None:
         return values
     given = values.get("detectors")
     own = given.model_dump(exclude_unset=True) if isinstance(given, Strict) else spelt_out(given or {})
     if not isinstance(own, Mapping):
-        return values  # which is an error of its own
+        return values  # validation reports this error
     return {**preset.sets, **values, "detectors": {**preset.sets["detectors"], **own}}
 
 
@@ -289,7 +289,7 @@ class ToolSettings(TierSettings):
 
     @model_validator(mode="after")
     def _has_no_text(self) -> Self:
-        """What an answer says is of no tool."""
+        """Raise ValueError for a key about an answer's text, which cannot be set for a tool."""
         given = self.detectors.model_fields_set if self.detectors is not None else ()
         for kind, parts in PARTS.items():
             for part in parts:

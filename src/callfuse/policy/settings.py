@@ -1,7 +1,7 @@
-"""The settings of the `tool_call_loop` block, validated; defaults are the ones the recorded runs support.
+"""The settings of the `tool_call_loop` block, validated; the defaults are supported by the recorded runs.
 
-`LoopSettings` is what holds for every tool; `for_exchange` gives what holds for a model and a session, and `for_tool`
-what then holds for one tool.
+`LoopSettings` applies to every tool; its method `for_exchange` returns the settings for a model and a session, and
+`for_tool` those for one tool.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,20 +69,20 @@ __all__ = [
 ]
 
 NAMES_KEPT = 1000
-"""Tools, and models, whose settings are kept once they are worked out: names come from outside."""
+"""How many tools, and models, have their computed settings cached; bounded because names come from outside."""
 LONGEST_NAME = 256
-"""Characters of a tool's or a model's name that are looked at for its settings."""
+"""How many characters of a tool's or a model's name are matched for its settings."""
 SESSIONS_KEPT = 32
-"""Sessions with settings of their own, by what they set, whose settings are kept once they are worked out. Each
-keeps those of tools in turn."""
+"""How many different sets of session settings have their results cached. Each result caches the settings of tools, too.
+"""
 LONGEST_OVERRIDES = 4096
-"""Characters of what a session sets, written out, up to which its settings are kept."""
+"""The settings of a session are cached if its values, written out, have at most so many characters."""
 NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
 
 
 class ForTool(NamedTuple):
-    """What holds for one tool."""
+    """The settings and properties of one tool."""
 
     settings: "LoopSettings"
     poller: bool
@@ -99,9 +99,9 @@ class ForTool(NamedTuple):
 
 @dataclass(slots=True)
 class Derived:
-    """Cache of what follows from the settings. A plain object, because pydantic private attributes are more than ten
-    times slower. `models`: by name; `tiers`: by the names of the tiers above, which models share; `sessions`: by the
-    model's name and what a session sets, written out."""
+    """Cache of values computed from the settings. A plain object, because pydantic private attributes are more than ten
+    times slower. `models`: by name; `tiers`: by the names of the higher tiers, which models share; `sessions`: by the
+    model's name and the session's values, written out."""
 
     session: Overrides = NO_OVERRIDES
     tools: dict[str, ForTool] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class LoopSettings(Strict):
 
     @cached_property
     def derived(self) -> "Derived":
-        """The cache of what follows from these settings."""
+        """The cache of values computed from these settings."""
         return Derived()
 
     @model_validator(mode="before")
@@ -231,7 +231,7 @@ class LoopSettings(Strict):
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
-        """A ladder that escalates needs a model to escalate to, and money needs prices, for all or for some."""
+        """Check that a ladder that escalates has a model to escalate to, and that a limit on money has prices."""
         check_budgets(self.budget, self.models)
         if self.has_other_model:
             return self
@@ -249,7 +249,7 @@ class LoopSettings(Strict):
         return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's. The copy keeps the session's values, but nothing else of the cache."""
+        """Copy the settings as pydantic does. The copy keeps the session's values, but nothing else of the cache."""
         copy = super().model_copy(update=update, deep=deep)
         for name in _DERIVED:
             vars(copy).pop(name, None)
@@ -258,7 +258,7 @@ class LoopSettings(Strict):
 
     @property
     def late(self) -> "LoopSettings":
-        """What holds in a timeline that is long enough for `no_repeats_after`."""
+        """The settings for a timeline whose weight exceeds `no_repeats_after`."""
         known = self.derived
         if known.late is None:
             known.late = self.model_copy(update={"max_repeats": min(self.max_repeats, 2), "no_repeats_after": 0})
@@ -280,7 +280,7 @@ class LoopSettings(Strict):
         return known.observing
 
     def for_exchange(self, model: str, session: Overrides = NO_OVERRIDES) -> "LoopSettings":
-        """What holds for one exchange: `model` is backend and model as one text, as in `openai:gpt-4o`."""
+        """Return the settings for one exchange. `model`: backend and model as one text, such as `openai:gpt-4o`."""
         if not (self.models or session):
             return self
         model = model[:LONGEST_NAME]
@@ -294,7 +294,7 @@ class LoopSettings(Strict):
         return models[model]
 
     def _for_session(self, model: str, session: Overrides) -> "LoopSettings":
-        """What holds for one session: one object for all its requests, as long as it sets the same."""
+        """Return the settings for one session: the same object for all its requests, as long as its values stay."""
         sessions, key = self.derived.sessions, (model, session.written)
         known = sessions.get(key)
         if known is None:
@@ -307,7 +307,7 @@ class LoopSettings(Strict):
         return known
 
     def _for_tiers(self, tiers: Sequence[Tier]) -> "LoopSettings":
-        """What holds under these tiers: one object for all models that match the same patterns."""
+        """Return the settings under these tiers: one object for all models that match the same patterns."""
         if not tiers:
             return self
         known, names = self.derived.tiers, tuple([tier.name for tier in tiers])
@@ -318,9 +318,9 @@ class LoopSettings(Strict):
         return known[names]
 
     def for_tool(self, name: str) -> ForTool:
-        """What holds for the tool of this name (with its namespace before a dot, where it has one).
+        """Return the settings for the tool with this name (with its namespace and a dot before it, if it has one).
 
-        For `ANY_TOOL`: the loosest settings, under which anything that any tool's own settings would find is found.
+        For `ANY_TOOL`, the loosest settings: they find everything that any tool's own settings would find.
         """
         tools, name = self.derived.tools, name[:LONGEST_NAME]
         known = tools.get(name)
@@ -331,7 +331,7 @@ class LoopSettings(Strict):
         return known
 
     def tiers(self, model: str = "", session: Overrides = NO_OVERRIDES, tool: str | None = None) -> list[Tier]:
-        """The tiers above these settings that apply to a model, a session and a tool, the lowest first."""
+        """Return the tiers above these settings that apply to a model, a session and a tool, the lowest first."""
         tiers = [*model_tiers(model, self.models)] if model else []
         if tool is not None:
             tiers += [Tier(one.name, _of_tool(one.values)) for one in tool_tiers(tool, self.per_tool)]
@@ -364,7 +364,7 @@ class LoopSettings(Strict):
         )
 
     def _only_for(self, tool: Mapping[str, Any]) -> "LoopSettings":
-        """These settings with one tool's own values applied to every tool."""
+        """Return these settings with one tool's own values applied to every tool."""
         values = merge_tiers(self, with_presets([Tier("", _of_tool(tool))]))
         return self.model_copy(update={key: values[key] for key in values.keys() & _OF_ANY_TOOL})
 
@@ -386,7 +386,7 @@ class LoopSettings(Strict):
         return self.model_copy(update=values)
 
     def limit_of(self, kind: str) -> int:
-        """The soft limit of a kind that has one in `detectors`; 0 is off."""
+        """Return the soft limit of a kind that has one in `detectors`; 0 means off."""
         limit: int = getattr(self.detectors, kind)
         return limit
 
@@ -408,12 +408,12 @@ class LoopSettings(Strict):
 
     @property
     def may_judge(self) -> bool:
-        """Whether anything can be judged at all: else not one byte is parsed."""
+        """Whether anything can be judged at all; if not, nothing is parsed."""
         return self.enabled or self.header_overrides or any(one.enabled for one in self.models.values())
 
     @property
     def has_other_model(self) -> bool:
-        """Whether there is a model to escalate to, for all or for some."""
+        """Whether there is a model to escalate to, for all models or for some."""
         return bool(self.escalate_model) or any(one.escalate_model for one in self.models.values())
 
     @property
@@ -423,7 +423,7 @@ class LoopSettings(Strict):
 
     @cached_property
     def further_credentials(self) -> frozenset[bytes]:
-        """The names of `credential_headers`, as headers are read."""
+        """The names of `credential_headers`, as bytes, in which headers are read."""
         return frozenset(name.encode() for name in self.credential_headers)
 
     @cached_property
@@ -433,7 +433,7 @@ class LoopSettings(Strict):
 
     @cached_property
     def blocks(self) -> bool:
-        """Whether a call of any tool may be blocked: by its ladder, or where a rung that asks cannot be taken."""
+        """Whether a call of any tool may be blocked: by its ladder, or because a rung that asks is not possible."""
         return any(rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
 
     @cached_property
@@ -443,33 +443,33 @@ class LoopSettings(Strict):
 
     @cached_property
     def warns(self) -> bool:
-        """Whether any tool may be warned of: by its ladder, or where a cap lowers that to a warning."""
+        """Whether a call of any tool may get a warning: by its ladder, or because a cap lowers a rung to a warning."""
         return any(rung.warns or rung.withholds for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder)
 
     @cached_property
     def rounds_before_warning(self) -> int:
-        """How many rounds in a row bring a call that has come before, up to the first that is warned of, at least."""
+        """The least number of consecutive rounds with a known call before a call can get a warning; 0 if unknown."""
         if any(rung.warns for ladder in [self.ladder, *self._of_tools("mode")] for rung in ladder):
             return 0
-        return least_lowered(self, Rung.WARN.hardness)  # then a warning means that a cap has lowered a harder rung
+        return least_lowered(self, Rung.WARN.hardness)  # no rung warns by itself: only a cap leads to a warning
 
     @cached_property
     def caps(self) -> list[Detectors]:
-        """What is set for kinds, for all tools and for single ones."""
+        """The sections `detectors`: that for all tools, and those of single tools."""
         return [self.detectors, *[self._only_for(tool).detectors for tool in self._single_tools]]
 
     @cached_property
     def ignores(self) -> bool:
-        """Whether any tool has arguments that do not tell its calls apart."""
+        """Whether any tool has arguments to ignore."""
         return any(self._of_tools("ignore"))
 
     def _of_tools(self, key: str) -> list[Any]:
-        """What is set under a key for single tools."""
+        """Return the values under a key in the settings of single tools."""
         return [one[key] for one in self._single_tools if key in one]
 
     @cached_property
     def _single_tools(self) -> list[Mapping[str, Any]]:
-        """What is set for single tools."""
+        """The values that are set for single tools."""
         return [*map(explicit_values, self.per_tool.values()), *self.derived.session.tools.values()]
 
 
@@ -478,19 +478,19 @@ _OF_ANY_TOOL: Final = frozenset({
     "enabled", "mode", "max_repeats", "max_repeats_changing", "ttl_seconds", "similarity_threshold",
     "max_calls_of_tool", "detectors",
 })  # fmt: skip
-"""What of a tool's own settings matters where it is not known which tool is called."""
+"""The settings of single tools that matter while the tool of a call is unknown."""
 
 
 def _least(limits: Iterable[int]) -> int:
-    """The lowest limit that is on."""
+    """Return the lowest limit that is on; 0 if none is."""
     return min(filter(None, limits), default=0)
 
 
 def _observing(values: Mapping[str, Any]) -> dict[str, Ladder]:
-    """The ladder among these values, if there is one, with rungs that only observe."""
+    """Return the ladder among these values, if there is one, with rungs that only observe."""
     return {"mode": (Rung.OBSERVE,) * len(values["mode"])} if "mode" in values else {}
 
 
 def _of_tool(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool's own values under the keys of the block: its `max_calls` are those of one tool."""
+    """Return a tool's own values under the keys of the block: its `max_calls` becomes `max_calls_of_tool`."""
     return {"max_calls_of_tool" if key == "max_calls" else key: value for key, value in values.items()}

@@ -17,7 +17,7 @@ Limit = Annotated[Whole, Field(ge=0)]
 NO_PRICES: Final = "money needs prices; name them in budget.prices, as in {gpt-4o*: {input: 2.5, output: 10}}"
 NOT_OF_A_CREDENTIAL: Final = "a period is of a credential; set budget.by: credential"
 LONGEST_NAME: Final = 256
-"""Characters of a model's name that are looked at."""
+"""How many characters of a model's name are matched."""
 
 
 class Price(Strict):
@@ -85,7 +85,7 @@ class BudgetSettings(Strict):
         return bool(self.count or self.tokens or self.money or self.prices)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the settings as pydantic does, but without cached values, which follow from others."""
+        """Copy the settings as pydantic does, but without the cached values that are computed from them."""
         copy = super().model_copy(update=update, deep=deep)
         for name in ("is_on", "reads_tokens"):
             vars(copy).pop(name, None)
@@ -119,12 +119,12 @@ class Tiered(Protocol):
 
     @property
     def budget(self) -> SomeBudget | None:
-        """What differs there."""
+        """The values of the budget that the tier sets."""
 
 
 def check_budgets(budget: BudgetSettings, models: Mapping[str, Tiered]) -> None:
-    """Raise ValidationError if money is limited but cannot be counted, or if a period is set where there can be none,
-    for all models or for some."""
+    """Raise ValidationError if, for all models or for some, money is limited without prices, or a period is set for a
+    budget that is not of a credential."""
     tiers: dict[tuple[str, ...], SomeBudget] = {
         ("models", name): own for name, tier in models.items() if (own := tier.budget) is not None
     }

@@ -19,7 +19,7 @@ LOOP_HINT: Final = (
     f"use, change the arguments, take another tool, or answer with what is known. A text that begins with {MARKER} "
     "in a result says that calls are repeating."
 )
-"""Stands in descriptions of tools, where it is asked for. A constant, so that cached prompts stay cached."""
+"""The hint that `tool_hint` adds to descriptions of tools. A constant, so that cached prompts stay cached."""
 BLOWN: Final = (
     "The fuse has blown: {finding}, the last of {tool_name}, and no new call between them. The model was not asked. "
     "{suggestion}"
@@ -27,7 +27,7 @@ BLOWN: Final = (
 
 BEYOND_BUDGET: Final = "Stopped: this would have been {finding}. The call was not run. {suggestion}"
 NEAR_BUDGET: Final = "This is {finding}. Further calls will soon be stopped. {suggestion}"
-"""The texts for an amount that was spent, where there are no others."""
+"""The default texts for an amount that was spent."""
 STOPPED: Final = (
     f"Stopped a tool call loop: this was {{finding}} (limit {{max_repeats}}). {RETURNED}The model was not asked. "
     "{suggestion}"
@@ -38,10 +38,10 @@ GO_ON: Final = (
     "Your answer was cut off, because it was {finding}. What you had said before the repetition stands above. "
     "Go on from there without the repetition, or do something else."
 )
-"""What the client and the model read about a text that was cut off."""
+"""What the client and the model get about a text that was cut off."""
 SAME_AGAIN: Final = "This is {finding} (limit {max_repeats}). {suggestion}"
 NOT_ASKED: Final = "Stopped a loop: this was {finding} (limit {max_repeats}). The model was not asked. {suggestion}"
-"""What the model and the client read about a request that shows a loop."""
+"""What the model and the client get about a loop that was found in a request."""
 
 
 def block(verdict: Verdict, settings: LoopSettings, model: str) -> str:
@@ -122,7 +122,7 @@ def _custom_messages(call: ToolCall, settings: LoopSettings) -> ErrorMessages:
 
 
 def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
-    if finding.previous is None:  # no result is known, which is not the same as an empty one
+    if finding.previous is None:  # no result is known; an empty result is not None
         template = template.replace(RETURNED, "")
     text = template.format(
         tool_name=finding.tool,
@@ -141,5 +141,5 @@ def _fill(template: str, call: ToolCall, finding: Finding, model: str) -> str:
 
 
 def _quote(result: str | None) -> str:
-    """Return a result as texts quote it."""
+    """Return a result in the form in which texts quote it."""
     return "(unknown)" if result is None else star_secrets(result) or "(nothing)"

@@ -19,7 +19,7 @@ SESSION: Final = "session"
 
 
 BY_PRESET: Final = ", preset "
-"""Stands in the names of tiers that a mode adds, before its name and behind that of the tier that sets the mode."""
+"""In the name of a tier that a preset adds: the text between the setting tier's name and the preset's name."""
 
 
 class Tier(NamedTuple):
@@ -41,7 +41,7 @@ class Overrides:
 
     @property
     def written(self) -> str:
-        """The values that are set, as a text: equal for overrides that set the same."""
+        """The values that are set, as a text, which is equal for equal values."""
         return repr((_written(self.values), _written(self.tools)))
 
     def without(self, keys: Collection[str]) -> "Overrides":
@@ -51,7 +51,7 @@ class Overrides:
 
 
 def _written(value: object) -> object:
-    """Return a form of a value whose `repr` shows what was set, and nothing else."""
+    """Return a form of a value whose `repr` contains only what was set."""
     if isinstance(value, BaseModel):
         value = explicit_values(value)
     return [(key, _written(one)) for key, one in value.items()] if isinstance(value, Mapping) else value

@@ -1,4 +1,4 @@
-"""Ends messages and reasoning, in the middle of their text, of which the client has the beginning.
+"""Ends messages and reasoning that have begun in the client's stream, in the middle of their text.
 
 The events that end an item repeat its texts, so the pieces are kept until it ends. Reasoning gets a mark in place of
 its encrypted content, so that it is removed from later requests.
