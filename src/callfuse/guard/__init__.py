@@ -1,2 +1,2 @@
-"""Guard one answer of a model: hold suspect calls, get the verdict when the answer ends, and carry it out. Or only
-observe."""
+"""Guard one answer of a model: hold suspect calls, get the verdict when the answer ends, and carry it out; or only
+observe the answer."""

@@ -32,7 +32,7 @@ Blocks = Callable[[], Mapping[int, Block]]
 
 
 class CutText(NamedTuple):
-    """A text that runs away and may be cut off: what was found, and the verdict on it."""
+    """A text that runs away and may be cut off, with its verdict."""
 
     found: FoundText
     verdict: Verdict
@@ -49,7 +49,7 @@ class VerdictActions:
     """Carries out the verdicts on one answer and records its round. Methods may raise what a dialect's writer raises.
 
     `recorded`: the round is on record. `unjudged`: judging has failed, so that there are no verdicts. `cut`: a text
-    that runs away, because of which the answer may have to end.
+    that runs away, so that the answer may have to end.
     """
 
     __slots__ = ("_calls", "_codec", "_kept", "_loop", "_queue", "_rewriter", "cut", "recorded", "unjudged")
@@ -89,7 +89,7 @@ class VerdictActions:
         self.cut = None
 
     def observe_cut(self) -> None:
-        """Record the text in `cut` as observed, because the answer is over and nothing was done about the text."""
+        """Record the text in `cut` as observed, because the answer has ended without an action on the text."""
         if self.cut is not None:
             self._observe([self.cut.verdict])
 
@@ -101,7 +101,7 @@ class VerdictActions:
 
     def verdicts(self, choices: Iterable[int]) -> list[Verdict]:
         """Return the verdicts on choices, without those that would withhold a call that has left already. If such a
-        call's arguments run away, its verdict is observed, unless the answer ends in the middle of the call."""
+        call's arguments run away, its verdict is only observed, unless the answer ends in the middle of the call."""
         found: list[Verdict] = []
         holds = self._queue.holds_call
         for calls in self._calls.of_choices(sorted(choices)):
@@ -192,8 +192,8 @@ class VerdictActions:
         return Step(self._queue.drain())
 
     def _never_judged(self, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]) -> set[OpenCall]:
-        """Return the calls that are withheld with the judged ones, without a verdict of their own: those behind one too
-        many or, in an answer that is cut short, those that have not ended."""
+        """Return the calls that are withheld with the judged ones, without a verdict of their own: those after a call
+        that ends the round or, in an answer that is cut short, those that have not ended."""
         if self._calls.is_cut:
             return set(self._queue.held).difference(calls)
         ends = {one.call for one in verdicts if one.withholds and self._loop.judge.ends_round(one.finding)}
@@ -201,9 +201,9 @@ class VerdictActions:
         return {call for call in self._calls.beyond if call.choice in over}
 
     def _hardest(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Return the verdicts for a round that loses all its calls: blocks if the model cannot be asked again. It
-        cannot if the turn was cut short, as nobody can answer that; if there are several choices that nobody asked for,
-        as another answer continues choice 0; or if the caller does not repeat the model's call."""
+        """Return the verdicts for a round that loses all its calls: blocks if the model cannot be asked again. That is
+        so if the turn was cut short, which cannot be sent back; if there are several choices that the request did not
+        ask for, because another answer continues only choice 0; or if the caller does not repeat the model's call."""
         verdicts = self._loop.apply_hardest_rung(verdicts)
         has_more = self._loop.record.choices == 1 and not self._calls.choices_known <= {0}
         is_last = self._calls.is_cut or has_more or not self._loop.may_ask
@@ -234,8 +234,8 @@ class VerdictActions:
         return Step(write(withheld, {choice: self._loop.block(of_choice[choice]) for choice in lost}), ends=ends)
 
     def _ask(self, verdicts: Sequence[Verdict], withheld: set[OpenCall], lost: Iterable[int]) -> Plan:
-        """Ask the model again. If no rung can, e.g. because the model's turn cannot be rebuilt, block the choices that
-        have `lost` their calls."""
+        """Ask the model again. If no rung can ask, e.g. because the model's turn cannot be rebuilt, block the choices
+        that have `lost` their calls."""
         ask = self._loop.ask(verdicts, self._rewriter.model_turn)
         if ask:
             return Plan(Mode.SILENT, lambda: Step(self._rewriter.before_asking(withheld), ask))
@@ -282,8 +282,8 @@ class VerdictActions:
         self._loop.keep(list(calls), verdicts, lambda: self._codec.payloads(self._kept.chunks))
 
     def last_words(self, choices: set[int], verdicts: Sequence[Verdict]) -> Iterable[Blocks]:
-        """Return the blocks to end an answer with, best first. The first is tried twice: it may fail because of what is
-        held beside it, and the second try is without that."""
+        """Return the blocks to end an answer with, best first. The first is tried twice: it may fail because of the
+        frames that are held, and the second try is without them."""
 
         def reasons() -> Mapping[int, Block]:
             return {choice: self._loop.block(verdicts) for choice in sorted(choices)}

@@ -1,7 +1,7 @@
 """Assemble the calls of an answer while no call has to be held; the bytes leave unchanged.
 
-The calls are for the ledger, and for verdicts that do not change the answer. If a call could be one too many of its
-answer, reading stops here at the frame that opens the call, and the guard follows the answer from there.
+The calls are for the ledger, and for verdicts that do not change the answer. If a call could be one too many in its
+answer, reading stops at the frame that opens the call, and the guard follows the answer from there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,14 +29,14 @@ from callfuse.wire.jsontext import NotJSON
 
 NO_LIMIT: Final = Room()
 FEW_FRAMES: Final = 6
-"""Fewer are read one by one: the network joins three or four."""
+"""Fewer frames in one chunk are read one by one: the network joins three or four."""
 MANY_CALLS: Final = 32
-"""To judge more calls takes 10 ms or more."""
+"""Judging more calls takes 10 ms or more."""
 
 
 class Opening(NamedTuple):
-    """The frame at which the guard takes over, as the reader has read it: it opens a call that could be one too many,
-    or shows that arguments run away."""
+    """The frame at which the guard takes over, with what the reader has read in it: it opens a call that could be one
+    too many, or shows that arguments run away."""
 
     raw: bytes
     payload: Payload
@@ -45,7 +45,7 @@ class Opening(NamedTuple):
 
 
 class _Judging(NamedTuple):
-    """Judges the calls when the answer has ended. `judge_of` makes a judge if `judge` is None. `growing`: calls whose
+    """Judges the calls when the answer has ended. `judge_of` creates a judge if `judge` is None. `growing`: calls whose
     arguments run away were already found while they grew."""
 
     choices: int
@@ -56,7 +56,7 @@ class _Judging(NamedTuple):
     growing: bool
 
     def verdicts(self, calls: Sequence[ToolCall]) -> Sequence[Verdict]:
-        """Return the verdicts on a round. None of them withholds or uses up a rung, because the calls have already
+        """Return the verdicts on a round. None of them withholds or counts as a step, because the calls have already
         left."""
         judge = self.judge
         if judge is None and self.judge_of is not None:
@@ -74,7 +74,7 @@ class _Judging(NamedTuple):
 
 
 class Sent:
-    """What a guard must know about an answer to take over, and the bytes that the client has not received yet.
+    """What a guard needs to take over an answer, and the bytes that the client has not received yet.
 
     `before`: frames that the client has and a writer needs: the first, those that open and close calls, those with the
     dialect's mark, and the newest, which shows where the stream is. `growing` searches the arguments of calls.
@@ -119,14 +119,14 @@ class Assembly:
     """Reads one answer of `choices` choices, up to `max_response_bytes` bytes counted from the frame of its first call.
     Chunks before that frame may pass unread.
 
-    `judge` gives the verdicts; without one, `judge_of` makes a judge if the calls are too many for `room`, or long.
+    `judge` returns the verdicts; without one, `judge_of` creates a judge if the calls are too many for `room`, or long.
     `may_hold`: frames leave whole, so that a call which could be one too many can be held. `is_suspect`: there is such
-    a call, and the guard must follow the answer from the frame that opens it; `rest`: the frames behind that one.
-    `waiting`: bytes that have come and are not read; of a whole answer, all.
+    a call, and the guard must follow the answer from the frame that opens it; `rest`: the frames after that one.
+    `waiting`: the number of bytes that have come and are not read; of a whole answer, all.
 
-    While `idle` (no call so far, no incomplete frame, and the first frame is kept, if any are), chunks that end in
-    `frame_end` and do not contain the dialect's `call_mark`, nor escaped letters, nor its `repeat_mark`, need not be
-    fed, as far as `texts` has room for them; it looks at what the model says.
+    While `idle` (no call so far, no incomplete frame, and the first frame is kept, if frames are kept), some chunks
+    need not be fed: those that end in `frame_end`, do not contain the dialect's `call_mark`, escaped letters, or its
+    `repeat_mark`, and fit into the room of `texts`, which searches the model's text.
     """
 
     __slots__ = (
@@ -179,7 +179,7 @@ class Assembly:
 
     @property
     def settles_slowly(self) -> bool:
-        """Whether `settle` may take long: to judge many calls, or to make a judge for these or for long ones."""
+        """Whether `settle` may take long: to judge many calls, or to create a judge for many or for long calls."""
         calls, judging = self.reader.calls, self._judging
         if judging.judge is not None:
             return len(calls) > MANY_CALLS
@@ -187,7 +187,7 @@ class Assembly:
         return len(calls) > min(judging.room) or has_long
 
     def shows_text(self, chunk: bytes) -> bool:
-        """Whether a chunk has no part of a call, no call came before, and its frames can be passed over at once."""
+        """Whether a chunk has no part of a call, no call came before, and its frames need not be read one by one."""
         codec = self.codec
         has_mark = codec.shows_call(chunk) or (codec.other_mark and codec.other_mark in chunk)
         must_read = self.reader.calls or codec.is_stateful or has_mark
@@ -204,8 +204,8 @@ class Assembly:
         return True
 
     def begin(self, chunk: bytes) -> None:
-        """Read a chunk of whole frames without a call, while nothing before it waits: the chunk leaves unchanged. Blank
-        lines at its end wait for nothing."""
+        """Read a chunk of whole frames without a call, while nothing before it waits: the chunk leaves unchanged, with
+        blank lines at its end."""
         texts, sent = self.texts, self.sent
         room = texts.room
         if not self.idle:
@@ -216,14 +216,14 @@ class Assembly:
     def feed(self, chunk: bytes) -> bytes:
         """Read a chunk of the answer; return what may leave. If this raises, the whole chunk is still to be sent."""
         sent, framer = self.sent, self.framer
-        if self._is_quiet(chunk):  # the caller may feed all the same, e.g. an answer in one chunk
+        if self._is_quiet(chunk):  # the caller may still feed such a chunk, e.g. an answer in one chunk
             self.begin(chunk)
             return chunk
         if self._left >= 0:
             frames = framer.feed(chunk)
             if len(frames) < FEW_FRAMES or not self._passes_over(frames):
                 self._read(frames)
-            if (framer.broken or framer.waiting > self._left) and not self.is_suspect:  # else the framer is the guard's
+            if (framer.broken or framer.waiting > self._left) and not self.is_suspect:  # else the guard uses the framer
                 self.ending.broke |= framer.broken
                 self._left = -1
                 framer.flush()
@@ -238,7 +238,7 @@ class Assembly:
         if sent.opening is not None:
             self.waiting += len(sent.opening.raw) + sum(map(len, self.rest))
         sent.unsent += chunk  # in place: a frame may come in any number of pieces
-        end = len(sent.unsent) - self.waiting  # a frame that has left in part cannot be held
+        end = len(sent.unsent) - self.waiting  # partly sent frames cannot be held
         out = bytes(sent.unsent[:end])
         del sent.unsent[:end]
         return out
@@ -252,7 +252,7 @@ class Assembly:
         return not (codec.shows_call(chunk) or (codec.other_mark and codec.other_mark in chunk))
 
     def _passes_over(self, frames: Sequence[bytes]) -> bool:
-        """Pass over many frames at once if none of them need be read by itself. Returns whether it has."""
+        """Skip many frames at once if none of them has to be read by itself; return whether they were skipped."""
         text = b"".join(frames)
         if not self.shows_text(text):
             return False
@@ -270,7 +270,7 @@ class Assembly:
             if self._finder.append(frame):
                 self._left -= len(frame)
                 continue
-            if len(frame) > self._left:  # in pieces it would not have been waited for
+            if len(frame) > self._left:  # in pieces, it would have exceeded the limit, too
                 self._left = -1
                 return
             may_call = bool(self.reader.calls) or codec.shows_call(frame)
@@ -296,8 +296,8 @@ class Assembly:
             self.texts.read_frame(self.codec.dialect, payload)
 
     def _reaches(self, frame: bytes) -> bool:
-        """Read a frame. Return whether it is the last one to read here: the guard must follow, or no frame behind it
-        can be recognised."""
+        """Read a frame. Return whether it is the last one to read here: the guard must follow, or no later frame can be
+        recognised."""
         codec = self.codec
         self._finder.begin()
         try:
@@ -334,7 +334,7 @@ class Assembly:
         return b"" if self.is_suspect else self.release()
 
     def release(self) -> bytes:
-        """Return the bytes that have come and not left, to be sent now."""
+        """Return the bytes that have come but not left, to be sent now."""
         unsent = bytes(self.sent.unsent) if self.sent is not None else b""
         if self.sent is not None:
             self.sent.unsent.clear()

@@ -31,7 +31,7 @@ class Ending:
         self.broke = False
 
     def note(self, event: Event) -> None:
-        """Update from one event; events of no interest are ignored."""
+        """Update from one event; other kinds of events are ignored."""
         if event.what is What.FINISHED or event.what is What.CUT:
             self.finished.add(event.choice)
             if event.call is not None:
@@ -40,8 +40,8 @@ class Ending:
             self.broke = True
 
     def forget(self) -> None:
-        """Forget what came before the first call. Such frames may have passed unread, so that what is known about them
-        would depend on where chunks end."""
+        """Reset the state from before the first call. Those frames may have passed unread, so this state would depend
+        on the chunks."""
         self.finished.clear()
         self.broke = False
 
@@ -51,8 +51,9 @@ class Ending:
 
 
 class _Round:
-    """The calls of one choice so far. `news`: a call is new. `condemned`: looping calls that a new call would free;
-    `stubborn`: others would stay. `is_over`: there are too many calls, and later ones are not judged."""
+    """The calls of one choice so far. `news`: a call is new. `condemned`: looping calls that a new call would clear;
+    `stubborn`: there are looping calls that it would not clear. `is_over`: later calls are not judged, because there
+    are too many."""
 
     __slots__ = ("condemned", "is_over", "news", "siblings", "stubborn")
 
@@ -67,10 +68,10 @@ class _Round:
 class AnswerCalls:
     """Reads one answer and steps the holds of its choices.
 
-    `over`: the answer has ended; `complete`: properly; `is_cut`: before the model's own end. `beyond`: calls behind one
-    too many, which are not judged and get the same treatment as that call. `finder` finds frames that only add to a
-    call, and its `growing` searches the arguments; `prefixes` compares the calls that wait, after the events of each
-    frame.
+    `over`: the answer has ended; `complete`: properly; `is_cut`: before the model's own end. `beyond`: calls after one
+    that ends the round, which are not judged and get the same treatment as that call. `finder` finds frames that only
+    add to a call, and its `growing` searches the arguments; `prefixes` compares the calls that wait, after the events
+    of each frame.
     """
 
     def __init__(self, reader: Reader, judge: Judge, queue: HoldQueue, payload_of: PayloadOf) -> None:
@@ -116,15 +117,15 @@ class AnswerCalls:
 
     @property
     def is_flooded(self) -> bool:
-        """Whether there are so many calls that the rest of the answer is not worth waiting for. False while a call
-        grows whose beginning the client has seen."""
+        """Whether there are so many calls that callfuse does not wait for the rest of the answer. False while a call is
+        growing whose beginning the client has."""
         return (
             self._flooded and not (self.over or self._is_finished) and all(map(self._queue.holds_call, self._growing))
         )
 
     @property
     def may_cut_text(self) -> bool:
-        """Whether the answer may end here, in the middle of a text: no call grows that the client has seen begin."""
+        """Whether the answer may end here, in the middle of a text: the client has no beginning of a growing call."""
         return not self.over and all(call.closed or self._queue.holds_call(call) for call in self._reader.calls)
 
     @property
@@ -228,8 +229,8 @@ class AnswerCalls:
         return call in self.finder.growing.found and call.has_name and self._judge.stops(self._complete(call))
 
     def find_endless(self) -> OpenCall | None:
-        """Return the call that makes the answer not worth waiting for: its arguments run away, and it is growing or has
-        left in part."""
+        """Return the call for which the answer is to be ended: its arguments run away, and it is growing or has left in
+        part."""
         for call in self.finder.growing.take():
             if not (call.closed and self._queue.holds_call(call)) and self._is_endless(call):
                 return call
@@ -257,14 +258,14 @@ class AnswerCalls:
             round_.condemned.clear()
         if self._queue.is_holding(choice):
             self._judge_held(call, complete, round_)
-            # What still grows may loop in spite of the news.
+            # Calls that are still growing may loop in spite of the new call.
             if round_.news and not round_.stubborn and not siblings.growing:
                 self._queue.step(choice, Input.NEWS)
         siblings.add(complete)
 
     def _judge_held(self, call: OpenCall, complete: ToolCall, round_: _Round) -> None:
         """Judge a complete call while its choice waits, beside the calls that are complete so far. Calls may end in
-        another order than they began, so that one that has left can make a waiting one too many."""
+        another order than they began, so a call that has left can make a waiting one too many."""
         siblings = round_.siblings
         finding = self._judge.finding(complete, news=round_.news, siblings=siblings)
         looping = finding is not None
@@ -273,7 +274,7 @@ class AnswerCalls:
             round_.is_over = self._judge.ends_round(finding)
         if looping and not self._queue.holds_call(call):
             looping = self._judge.finding(complete, news=round_.news) is None
-        # What waits may be pieces of several calls by turns; one without a name tells nothing of those behind it.
+        # Waiting frames may have pieces of several calls by turns; a nameless call says nothing about those after it.
         if looping or (call.has_name and not siblings.growing):
             self._queue.step(call.choice, Input.LOOPING if looping else Input.INNOCENT)
         if looping and (round_.news or self._judge.finding(complete, news=True, siblings=siblings)):
@@ -282,8 +283,7 @@ class AnswerCalls:
             round_.condemned.append(complete)
 
     def cut_short(self, endless: OpenCall | None = None) -> None:
-        """End the answer before the model does, because the rest is not worth waiting for. `endless`: the call that
-        causes that."""
+        """End the answer before the model does, without waiting for the rest. `endless`: the call that is the cause."""
         self.is_cut = True
         self.finder.growing.endless = endless
         self.end(complete=True)
@@ -323,7 +323,7 @@ class AnswerCalls:
         return {call: self._complete(call) for call in calls if self._is_evidence(call)}
 
     def cut_off(self) -> list[ToolCall]:
-        """Return the calls that a limit has cut off; they are no evidence for anything else."""
+        """Return the calls that a limit has cut off; they are not evidence in any other way."""
         calls = [call for call in self._reader.calls if not self._is_evidence(call)]
         return [self._complete(call) for call in calls if call.has_name and call not in self.beyond]
 
@@ -339,7 +339,7 @@ class AnswerCalls:
         return {call for call in self._reader.calls if not call.has_name and call.choice in choices}
 
     def _complete(self, call: OpenCall) -> ToolCall:
-        """Return the call as a `ToolCall`: one object per call, made again only if more pieces have come."""
+        """Return the call as a `ToolCall`: one object per call, created again only if more pieces have come."""
         known, size = self._made.get(call), len(call.pieces) + call.grown + call.closed
         if known is None or known[0] != size:
             (complete,) = self._judge.apply_ignored_arguments([call.complete()])

@@ -1,7 +1,7 @@
 """Cut a text that runs away: keep everything up to the end of its first lap.
 
-The guard may have searched a text only from some place on, or the text of a spliced answer. This module finds the text
-again in all that the model has said in its own answer.
+The guard may have searched only the end of a text, or the text of a spliced answer. This module finds the repetition
+again in the model's whole original answer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,8 +53,8 @@ def _texts(payloads: Iterable[Payload], said: Said) -> _Texts:
 
 
 def _place(found: FoundText, texts: _Texts) -> tuple[str, object] | None:
-    """Return the text with the repetition: the one that the guard has searched, else the newest that has it, because a
-    spliced answer is numbered anew. None if no text has it."""
+    """Return the key of the text with the repetition: the one that the guard has searched, else the newest that has it,
+    because a spliced answer is renumbered. None if no text has it."""
     own = found.part, found.place
     others = [key for key in reversed([*texts]) if key[0] == found.part and key != own]
     for key in (own, *others):
@@ -64,9 +64,9 @@ def _place(found: FoundText, texts: _Texts) -> tuple[str, object] | None:
 
 
 def _end(text: str, found: Runaway) -> int:
-    """Return where the first lap ends in a whole text, in which the repetition may stand at another place."""
+    """Return where the first lap ends in a whole text, where the repetition may be at another place."""
     known = GrowingText().add(text)
-    if known is None:  # it is not long enough without what stood before it, or at other looks
+    if known is None:  # not found again, because this text is shorter or is checked at other places
         begin = text.rfind(found.unit) + len(found.unit) - (found.end - found.begin)
         known = found._replace(begin=max(0, begin))
     return min(len(text), end_of_first_lap(text, known))

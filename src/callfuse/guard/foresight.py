@@ -1,8 +1,8 @@
 """Predict, at the least cost, which call of a healthy answer could be one too many.
 
-An answer with few calls of each tool costs nothing. Arguments are compared only once a tool has been called as often as
-equal calls are too many: first by a rough key, then, if the key is equal often enough, by their signatures. A
-prediction of no is certain; after a yes, the engine decides.
+An answer with few calls of each tool costs nothing. Arguments are compared only once a tool has as many calls as the
+limit for equal calls: first by a rough key, then, if the key is equal often enough, by their signatures. "No" is
+certain; after "yes", the engine decides.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import NotJSON, loads
 
 _ANY: Final = 0
-"""The rough key of arguments about which nothing is known."""
+"""The rough key of unknown arguments."""
 
 
 class _Alike:
@@ -33,8 +33,8 @@ class _Alike:
 
 
 class _Tool:
-    """The complete calls of one tool; the first `sorted` of them are in `alike`, by rough key. `most`: how many of
-    these are equal, at most."""
+    """The complete calls of one tool; the first `sorted` of them are in `alike`, by rough key. `most`: an upper bound
+    of how many of these are equal."""
 
     __slots__ = ("alike", "calls", "most", "sorted")
 
@@ -111,7 +111,7 @@ class Foresight:
         return tool.most >= least
 
     def _most_new(self, alike: _Alike) -> int:
-        """Count the calls that are not counted yet; return how often the most frequent of them has come."""
+        """Count the calls that are not counted yet; return the count of the most frequent one."""
         most = 0
         for at in range(alike.counted, len(alike.calls)):
             signature = self.made(alike.calls[at]).signature

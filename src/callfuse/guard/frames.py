@@ -1,8 +1,8 @@
 """Read one answer of the model frame by frame: each frame leaves, waits in the queue, or is dropped.
 
-`guard.py` has the rules and the theory. A frame that is read passes `_read` (limits), `_splice` and `_follow`. Every
-failure on the way ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both release what is held, or drop
-the answer. `attempt`, or the caller of `feed`, catches all other exceptions.
+`guard.py` has the rules and the theory. A frame goes through `_read` (limits), `_splice` and `_follow`. Every failure
+there ends in `_fail_before_verdict` (an error) or `_exceed` (a limit): both release what is held, or drop the answer.
+`attempt`, or the caller of `feed`, catches all other exceptions.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +27,9 @@ from callfuse.wire.jsontext import NotJSON, UnreadableJSON
 
 T = TypeVar("T")
 MOST_CHOICES: Final = 128
-"""The most choices of an answer, as for OpenAI's `n`. With one more the answer is released: each choice has a hold."""
+"""The most choices of an answer, as for OpenAI's `n`; each has a hold. With more, the answer is released."""
 MAX_CAUSE: Final = 500
-"""Characters of an error's message that are logged: it may quote a whole answer."""
+"""The most characters of an error's message that are logged: it may quote a whole answer."""
 _BROKEN_FRAME: Final = "malformed frame"
 _BROKEN_STREAM: Final = "malformed stream"
 _UNREADABLE: Final = "unreadable JSON"
@@ -41,8 +41,8 @@ _READS: Final = (Mode.FOLLOWING, Mode.SPLICING, Mode.CLOSED)
 class AnswerFrames:
     """Processes the frames of one answer. Errors within `run` and `attempt` are recorded, not raised.
 
-    `mode`: what happens to incoming frames. `unread`, `queue`, `kept`: the frames that are not processed yet, that
-    wait, and that the answer has had so far. `calls`: the calls of the answer; `acts` carries out the verdicts on them.
+    `mode`: what happens to incoming frames. `unread`: the frames that are not processed yet; `queue`: those that wait;
+    `kept`: all frames of the answer so far. `calls`: the calls of the answer; `acts` carries out the verdicts on them.
     `texts` searches what the model says for repetition.
     """
 
@@ -100,21 +100,21 @@ class AnswerFrames:
         return self.read_on()
 
     def attempt(self, work: Callable[[], T]) -> T | None:
-        """Run `work`; if it raises, record the cause and return None. This is the guard's one boundary: `feed` raises
-        to its caller, which catches once per chunk."""
+        """Run `work`; if it raises, record the cause and return None. This is the guard's only boundary; errors in
+        `feed` are raised to its caller, which catches once per chunk."""
         with Boundary() as boundary:
             return work()
         self._record.fail(boundary.cause[:MAX_CAUSE])
         return None
 
     def run(self, work: Callable[[], bytes], behind: Callable[[], bytes] | None = None) -> bytes:
-        """Return the bytes that leave by `work`. If `work` raises, continue with `behind` (default: `work`)."""
+        """Return the bytes that `work` returns. If `work` raises, continue with `behind` (default: `work`)."""
         out = self.attempt(work)
         return self._recover(behind or work) if out is None else out
 
     def _recover(self, go_on: Callable[[], bytes]) -> bytes:
         """Return the bytes that leave after an error. If a frame has caused the error, end the hold and continue with
-        `go_on` behind that frame; else release everything that has not left."""
+        `go_on` after that frame; else release everything that has not left."""
         out: bytes | None = None
         while out is None and (frame := self.unread.at_work) is not None:
             self.unread.at_work = None
@@ -122,7 +122,7 @@ class AnswerFrames:
         return self._salvage() if out is None else out
 
     def _skip_failed(self, frame: bytes, go_on: Callable[[], bytes]) -> bytes:
-        """End the hold at a frame that cannot be processed, then continue behind it."""
+        """End the hold at a frame that cannot be processed, then continue after it."""
         self._fail_before_verdict(frame)
         if self._loop.asked:
             self._commit()
@@ -135,7 +135,7 @@ class AnswerFrames:
         self.mode = mode
 
     def pass_rest(self) -> None:
-        """End the holds: everything that still comes of this answer leaves."""
+        """End the holds: the rest of this answer leaves unread."""
         self.enter(Mode.SPLICING if self._continues else Mode.PASSING)
 
     def feed(self, chunk: bytes) -> bytes:
@@ -169,11 +169,11 @@ class AnswerFrames:
         return self._recover(self.read_on)
 
     def _reads_at_once(self, chunk: bytes) -> bool:
-        """Read a chunk without splitting it, as most allow; return False if it must be split. Before any call: whole
+        """Read a chunk without splitting it, if possible; return False if it must be split. Before any call: whole
         frames without a call. Later: frames that only add pieces to a call (a single frame while the call waits).
 
         Only within the limits, and not with several choices, whose beginnings must be noted; nor in an answer that
-        continues another, or that is pending, because nothing of it has left so far."""
+        continues another, or that is pending."""
         queue, kept, unread = self.queue, self.kept, self.unread
         if self._record.choices != 1 or self._continues or self._loop.asked or unread.frames or not unread.framer.empty:
             return False
@@ -186,7 +186,7 @@ class AnswerFrames:
         return not self._codec.names_call(chunk) and chunk.endswith(self._codec.form.frame_end)
 
     def read_on(self) -> bytes:
-        """Read what has come, up to the end of an answer that needs a verdict; returns what may leave."""
+        """Read what has come, up to the end of an answer that needs a verdict; return what may leave."""
         unread, queue = self.unread, self.queue
         if unread.chunk:
             unread.frames += unread.framer.feed(unread.chunk)
@@ -209,7 +209,7 @@ class AnswerFrames:
             unread.at_work = None
 
     def _take_blanks(self, first: bytes) -> None:
-        """Take a run of blank frames at once, as far as the limits allow: every byte or two of a stream may be one.
+        """Take a run of blank frames at once, as far as the limits allow: a stream may have one in every byte or two.
 
         All frames of a run are of one kind: equal to the first, or each a single byte between two elements."""
         unread, run, size = self.unread.frames, [first], len(first)
@@ -240,7 +240,7 @@ class AnswerFrames:
     def _limit(self, size: int) -> str:
         """Return the setting that `size` more bytes, of a complete or incomplete frame, exceed; empty if there is none.
 
-        An incomplete frame counts like a complete one, so that chunk borders do not matter: as held bytes only behind
+        An incomplete frame counts like a complete one, so that chunk borders do not matter: as held bytes only after
         others, else as bytes of the answer. In the modes SPLICING and CLOSED only the frame itself must fit."""
         settings, queue = self._loop.judge.settings, self.queue
         if self.mode in (Mode.SPLICING, Mode.CLOSED):
@@ -269,7 +269,7 @@ class AnswerFrames:
     def finish(self) -> bytes:
         """Process the end of the body; return what may leave."""
         if rest := self.unread.framer.flush():
-            self.queue.begin_last()  # it lacks its end: what came behind it would be read as its continuation
+            self.queue.begin_last()  # it has no end: bytes after it would be read as its continuation
             self.unread.frames.append(rest)
         self._read_frames()
         calls = self.calls
@@ -292,7 +292,7 @@ class AnswerFrames:
         return self._leave()
 
     def _salvage(self) -> bytes:
-        """Return everything that has not left, after the usual release failed. The writer may not learn of it."""
+        """Return everything that has not left, after the usual release failed. The writer may not get these frames."""
         if self._drops_answer:
             self.enter(Mode.SILENT)
             return b""
@@ -304,15 +304,15 @@ class AnswerFrames:
         return self.queue.drain()
 
     def _commit(self) -> None:
-        """Stop asking the model once part of an answer has left or it has ended: no other can replace it."""
+        """Stop asking the model once part of an answer has left or the answer has ended: none can replace it then."""
         if self.queue.spoke or (self.calls.complete and not self.queue.to_judge):
             self._loop.stop_asking()
 
     def _read(self, raw: bytes) -> None:
-        """Process a frame. Beyond the limits release everything, this frame included. After an error, `_recover` ends
-        the hold and continues behind the frame at fault, `unread.at_work`."""
+        """Process a frame. Beyond the limits release everything, including this frame. After an error, `_recover` ends
+        the hold and continues after the frame at fault, `unread.at_work`."""
         queue = self.queue
-        while self.mode in _READS and (cause := self._limit(len(raw))):  # once for each mode, as in pieces
+        while self.mode in _READS and (cause := self._limit(len(raw))):  # once for each mode, as for a frame in pieces
             self._exceed(cause)
         if self.mode is Mode.PASSING:
             queue.bypass(raw)
@@ -335,7 +335,7 @@ class AnswerFrames:
 
     def _fail_before_verdict(self, at_fault: bytes, cause: str = "") -> None:
         """Release everything, or drop a pending answer, after an error before the verdict. The driver calls `escalate`
-        when the app has ended that answer."""
+        when the app has ended the dropped answer."""
         if self._drops_answer:
             self.enter(Mode.SILENT)
             return
@@ -345,8 +345,8 @@ class AnswerFrames:
 
     @property
     def _drops_answer(self) -> bool:
-        """Whether an error drops the rest of the answer instead of releasing it: the answer was asked for and nothing
-        of it has left, or the rest stands behind the end of an answer that has lost calls."""
+        """Whether an error drops the rest of the answer instead of releasing it: callfuse asked for the answer and
+        nothing of it has left, or the rest comes after the end of an answer that has lost calls."""
         return self.mode is Mode.CLOSED or (bool(self._loop.asked) and not self.queue.spoke)
 
     def _splice(self, raw: bytes) -> tuple[bytes, Payload | None, str]:
@@ -382,7 +382,7 @@ class AnswerFrames:
                 queue.send((raw,))
         elif not raw or codec.is_keep_alive(raw, payload):
             queue.keep_alive(raw)
-            if self.acts.cut:  # by what the client is not shown
+            if self.acts.cut:  # by text that the client does not get
                 self._ends_text(b"", (), ())
         elif payload is not None:
             events, entries = calls.read(raw, payload)
@@ -425,7 +425,7 @@ class AnswerFrames:
         self, raw: bytes, events: Sequence[Event], entries: Sequence[Entry], choices: Sequence[int]
     ) -> bool:
         """End the answer if this frame shows that the arguments of a call run away; return whether it ends. The frame
-        waits for the verdict, unless it only adds to a call whose beginning the client has seen."""
+        waits for the verdict, unless it only adds to a call whose beginning the client has."""
         queue = self.queue
         call = self.calls.find_endless()
         if call is None or self.calls.over or self._codec.whole or not self._loop.may_cut:
@@ -448,7 +448,7 @@ class AnswerFrames:
 
     @property
     def _may_end(self) -> bool:
-        """Whether an end of the answer counts. Before the first call it does not: it may have passed unread."""
+        """Whether an end of the answer counts. An end before the first call does not: it may have passed unread."""
         return self.calls.any or self._continues
 
     def _end_of_hold(self, event: Event) -> str:
@@ -460,7 +460,7 @@ class AnswerFrames:
 
     def _pass_broken(self, raw: bytes, cause: str) -> None:
         """Pass a frame that cannot be parsed. It ends the hold if frames wait, or if a client may read a call in it.
-        Behind a frame that breaks the format, no other frame can be found."""
+        After a frame that breaks the format, no other frame can be found."""
         may_call = cause == _UNREADABLE and self.mode is Mode.FOLLOWING and self._codec.names_call(raw)
         if self.queue.size or cause == _BROKEN_STREAM or may_call:
             self._fail_before_verdict(raw, cause)

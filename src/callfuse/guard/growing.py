@@ -1,6 +1,6 @@
 """Search the arguments of an answer's calls for endless repetition, while they grow.
 
-A call is searched at the frame in which its text passes a multiple of `LOOK` characters, wherever chunks end: a
+A call is searched at the frame in which its text exceeds a multiple of `LOOK` characters, wherever chunks end: a
 template adds pieces while there is `room`, and then calls `fits`. So the frame in which repetition is found is always
 read.
 """
@@ -13,7 +13,8 @@ from callfuse.detect.runaway_call import runs_away
 from callfuse.dialects.base import Event, OpenCall, What
 
 MOST: Final = 8
-"""How many calls are searched while they grow, the newest ones; usually one. Others are searched at their end."""
+"""How many calls, the newest ones, are searched while they grow; usually only one grows. Others are searched at the
+end."""
 
 
 class GrowingArguments:
@@ -31,7 +32,7 @@ class GrowingArguments:
         self.text: GrowingText | None = None
 
     def run_away(self, new: Sequence[str] = ()) -> bool:
-        """Search what has come, with the `new` pieces; return whether the arguments run away."""
+        """Search the arguments so far, with the `new` pieces; return whether they run away."""
         text = self.text = self.text or GrowingText()
         found = text.add("".join([*self.pieces[self.added :], *new]))
         self.added = self.read = len(self.pieces) + len(new)
@@ -39,7 +40,7 @@ class GrowingArguments:
         return found is not None
 
     def fits(self, piece: str) -> bool:
-        """Search with one more piece, for which there is no room; return whether it may be added unread. If not, the
+        """Search with one more piece, which exceeds the room; return whether it may be added unread. If not, the
         arguments run away, and the frame has to be read."""
         if not self.run_away((piece,)):
             return True
@@ -60,12 +61,12 @@ class GrowingCalls:
         self._new: list[OpenCall] = []
 
     def read(self, events: Iterable[Event]) -> bool:
-        """Search what a frame with these events has added; return whether another call is found to run away."""
+        """Search the pieces that a frame with these events has added; return whether another call was found."""
         known, growing = len(self.found), self._growing
         ended: Sequence[OpenCall] = self._take_events(events) if events else ()
         for call, arguments in (*growing.items(),):
             pieces = call.pieces
-            if pieces is not arguments.pieces:  # the vendor's last event has all of them once more
+            if pieces is not arguments.pieces:  # the vendor's last event repeats all pieces
                 arguments = growing[call] = GrowingArguments(pieces)
             read, arguments.read = arguments.read, len(pieces)
             if read == arguments.read - 1:  # as nearly always
@@ -75,7 +76,7 @@ class GrowingCalls:
             if arguments.room < 0 and arguments.run_away():
                 self._find(call)
             if call.grown >= arguments.value_at:
-                arguments.value_at = 2 * call.grown  # so that all looks together cost no more than the last two
+                arguments.value_at = 2 * call.grown  # so that all searches together cost no more than the last two
                 if runs_away(call.complete()):
                     self._find(call)
         for call in ended:

@@ -1,9 +1,9 @@
 """Search the text and the reasoning of one answer for endless repetition, while they grow.
 
-Before `UNREAD` bytes of a stream have come, nothing is searched, and no frame is parsed for that: healthy answers end
-before this limit, or soon after. From the frame that passes the limit on, wherever chunks end, each frame is read.
+Before `UNREAD` bytes of a stream have come, nothing is searched, and no frame is parsed for the search: healthy answers
+end before this limit, or soon after. From the frame that exceeds the limit on, wherever chunks end, each frame is read.
 
-A vendor may find it, too, and end the answer. Frames that may say so have a mark, and are read in any answer.
+A vendor may also find a repetition, and end the answer. Frames that may say so have a mark, and are always read.
 """
 
 from collections.abc import Hashable, Iterable
@@ -18,16 +18,16 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.wire import Payload
 
 UNREAD: Final = 256 * 1024
-"""Bytes. One token a frame, OpenAI's frames have 220 to 330 bytes: about 1,000 tokens. What runs away goes on to the
-length limit of its answer, of 16,000 to 65,000 tokens, and cannot be found before `LEAST` characters have come, which
-are 200,000 to 340,000 of these bytes."""
+"""In bytes. OpenAI's frames, with one token each, have 220 to 330 bytes, so this is about 1,000 tokens. A text that
+runs away continues up to the answer's length limit of 16,000 to 65,000 tokens. It cannot be found before `LEAST`
+characters have come, which take 200,000 to 340,000 of these bytes."""
 MOST: Final = 8
-"""How many texts of an answer are searched while they grow, the newest ones, and how many are reported."""
+"""How many texts of an answer, the newest ones, are searched while they grow, and how many are reported."""
 
 
 class FoundText(NamedTuple):
-    """A text that runs away. `part`: `TEXT` or `REASONING`; `FINISH` if the vendor has found it: then the finish reason
-    stands in place of a lap. `place`: as in `SaidPiece`."""
+    """A text that runs away. `part`: `TEXT` or `REASONING`; `FINISH` if the vendor has found it: the finish reason then
+    replaces the lap. `place`: as in `SaidPiece`."""
 
     part: str
     found: Runaway
@@ -49,7 +49,7 @@ class GrowingTexts:
         self.found: list[FoundText] = []
 
     def read_frame(self, dialect: Dialect, payload: Payload) -> None:
-        """Search the text of a frame, if there is no `room` left, and the reason that it gives for the answer's end."""
+        """Search the text of a frame, if there is no `room` left, and read its finish reason."""
         if self.room < 0:
             self.read(dialect.said(payload))
         reason = dialect.repeats.reason_in(payload)

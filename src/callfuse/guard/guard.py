@@ -3,61 +3,61 @@
 Rules:
 
 1. Until the verdict, every error and every limit releases what is held, unchanged and in order, including the frame at
-   fault. With `fail_closed`, a block takes the place of calls that could not be judged.
-2. After the verdict, a withheld call is gone for good. A failure takes the next rung of the ladder, at last the block's
-   text. If even that cannot be written, the answer breaks off.
-3. `feed` may raise, and its caller catches, once a chunk: `recover` then says what leaves. What goes wrong elsewhere is
-   caught by `AnswerFrames.attempt`; only where even letting go fails is it raised.
-4. Bytes that need no change leave as they came. Frames wait as raw bytes, parsed again only if callfuse acts on them.
-5. The order of bytes decides, never the chunk: frames are taken one by one, and those behind the end of an answer wait
-   unread until its verdict is carried out.
+   fault. With `fail_closed`, a block replaces calls that could not be judged.
+2. After the verdict, a withheld call is never delivered. A failure leads to the next rung of the ladder, and finally to
+   the block's text. If even that cannot be written, the answer breaks off.
+3. `feed` may raise. Its caller catches the error once per chunk, and `recover` returns what leaves. Errors elsewhere
+   are caught by `AnswerFrames.attempt`; an error is raised only if even the release fails.
+4. Bytes that need no change leave unchanged. Frames wait as raw bytes, and are parsed again only if callfuse acts.
+5. Results depend on the order of bytes, never on the chunks: frames are processed one by one, and those after the end
+   of an answer wait unread until its verdict is carried out.
 
 Theory of operation. The driver (an ASGI exchange, a test) calls:
 
-    guard.follow(request, judge)               # at once, if a call may have to be held, else once assembly.is_suspect
+    guard.follow(request, judge)               # first, if a call may have to be held; else once assembly.is_suspect
     out = guard.feed(chunk)                    # for each chunk; at the end finish(), or cut() if the upstream broke off
     out = guard.recover(failed)                #   if that raised
     if guard.needs_verdict:
         step = guard.apply(guard.verdicts())   # a callback may change the verdicts in between
         if step.ask:                           # send step.ask.body to the model; then one of
-            guard.begin_next_answer()          #   it answers: feed that answer, from the top
+            guard.begin_next_answer()          #   it answers: feed that answer, from the start of this loop
             step = guard.escalate()            #   it fails: the step of the next rung
     guard.settle()                             # the answer is delivered: keep its calls
     guard.close()                              # in any case
 
-Before `follow`, a frame leaves when it is complete, and calls are put together on the side (`assembly.py`), until one
-opens that could be one too many: what only a suspect answer needs is made then, and the frame that opens the call is
-the first one to be followed. From there on an answer's mode (`Mode`) says what becomes of its frames (`frames.py`):
+Before `follow`, a frame leaves when it is complete, and `assembly.py` assembles the calls. Once a call opens that could
+be one too many, the objects that only a suspect answer needs are created, and the frame that opens the call is the
+first one to be followed. From there on, the answer's mode (`Mode`) says what happens to a frame (`frames.py`):
 
 - FOLLOWING: `_read` (limits) -> `_splice` (only if it continues an earlier answer) -> `_follow`, which steps the holds
-  (`hold.py`) and then sends or queues it. One that only adds a piece to a call (`template.py`) is not parsed. Until the
-  end of the answer, an error or a limit;
+  (`hold.py`) and then sends or queues it. A frame that only adds a piece to a call (`template.py`) is not parsed. This
+  mode lasts until the end of the answer, an error or a limit;
 - PASSING: it leaves unread, and so does an incomplete one, without waiting for its end;
-- SPLICING: as PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
-- CLOSED: as PASSING or SPLICING behind the end of an answer that has lost calls: it leaves unless it may have a call or
-  cannot be read, for a withheld call may be told once more there;
-- SILENT: it is dropped. Until another answer begins.
+- SPLICING: like PASSING in an answer that continues an earlier one: it is rewritten as its continuation, and leaves;
+- CLOSED: like PASSING or SPLICING after the end of an answer that has lost calls: it leaves unless it may have a call
+  or cannot be read, because it may repeat a withheld call;
+- SILENT: it is dropped, until another answer begins.
 
-When all choices have finished and a call is condemned, the guard waits for the verdict; `_act` then does one of three
+When all choices have finished and a call is condemned, the guard waits for the verdict; `_act` then does one of four
 things:
 
-- release: no call is withheld, and the queue leaves unchanged. PASSING or SPLICING;
-- ask: every call is withheld, and the rung asks. Text that was held leaves, calls and the finish do not. SILENT until
-  the next answer, which gets a fresh framer, queue and reader, but the same writer, which splices its frames into the
+- release: no call is withheld, and the queue leaves unchanged. Then PASSING or SPLICING;
+- ask: every call is withheld, and the rung asks. Held text leaves, calls and the finish do not. Then SILENT until the
+  next answer, which gets a new framer, queue and reader, but the same writer, which splices its frames into the
   client's answer;
 - thin: some calls are withheld, or all are blocked. The writer sends the queue without them, with the block's text.
-  CLOSED;
-- cut short: the answer was `flooded`, or the arguments of a call or a text run away, and it has not ended. As thin, and
-  the writer ends the stream. The step says that it `ends`: the driver leaves the model. SILENT. Where part of the
-  endless call has left, it stays as it is, and the stream ends as at the vendor's length limit. After a text in an
-  answer without calls, the model may be asked to go on instead (ask); the step says that this `cuts` its answer.
+  Then CLOSED;
+- cut short: the answer has not ended, but it was `flooded`, or the arguments of a call or a text run away. Like thin,
+  and the writer ends the stream. The step has `ends`: the driver stops reading from the model. Then SILENT. If part of
+  the endless call has left, this part stays, and the stream ends like at the vendor's length limit. After a text in an
+  answer without calls, the model may be asked to continue instead (ask); the step has `cuts`.
 
-A verdict is also due before the end, once an answer is flooded (so many calls are too many whatever comes), and once
-the arguments of a call or a text run away, be they held or not. Not if it has several choices, which would lose theirs,
-nor if the vendor stores it, for a request may continue it by its id.
+A verdict is also due before the end once an answer is flooded (there are too many calls, whatever comes), or once the
+arguments of a call or a text run away, held or not. It is not if the answer has several choices, because the others
+would lose their ends, or if the vendor stores the answer, because a request may continue it by its id.
 
-While an asked answer is `pending` (nothing of it has left), an error or a limit drops it (SILENT) and `escalate` takes
-the next rung. Once part of it has left, rule 1 holds again.
+While an asked answer is `pending` (nothing of it has left), an error or a limit drops it (SILENT) and `escalate` goes
+to the next rung. Once part of it has left, rule 1 applies again.
 """
 
 from collections.abc import Sequence
@@ -95,8 +95,8 @@ class Guard:
     def follow(
         self, request: Request, judge: Judge, trace: Trace | None = None, assembly: Assembly | None = None
     ) -> bytes:
-        """Hold calls that could be loops from now on; return what may leave. `assembly`: what has read a suspect answer
-        so far; the model cannot be asked again then.
+        """Hold calls that could be loops from now on; return what may leave. `assembly`: the object that has read a
+        suspect answer so far; the model cannot be asked again then.
 
         `trace` gets one line for each change of the mode, and one for each transition of a hold (choice, state, input,
         new state, effect, bytes waiting); it must not raise."""
@@ -124,8 +124,7 @@ class Guard:
 
     @property
     def pending(self) -> bool:
-        """Whether the model has been asked again and nothing of its answer has left, so that `escalate()` is
-        possible."""
+        """Whether the model has been asked again and nothing of its answer has left: `escalate()` is possible."""
         return bool(self._loop.asked)
 
     @property
@@ -146,15 +145,15 @@ class Guard:
         )
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk of any size; returns the bytes that may leave now, perhaps with some that waited."""
+        """Take a chunk of any size; return the bytes that may leave now, perhaps with some that waited."""
         answer = self._answer
         if answer.mode is Mode.PASSING:
             return chunk
         return answer.feed(chunk) if answer.mode is not Mode.SILENT else b""
 
     def recover(self, failed: Boundary) -> bytes:
-        """Return what leaves after `feed` has raised the error in `failed`. Raise that error again if the guard had not
-        begun with the chunk, or had finished it."""
+        """Return what leaves after `feed` has raised the error in `failed`. Raise the error again if the guard was not
+        processing a chunk."""
         return self._answer.recover(failed)
 
     def finish(self) -> bytes:
@@ -168,26 +167,26 @@ class Guard:
         return self._answer.run(self._answer.cut)
 
     def fail(self, cause: str) -> bytes:
-        """Give up on this answer for a cause that goes to the log: returns what is held; the rest passes unread."""
+        """Stop guarding this answer for a cause, which is logged; return what is held; the rest passes unread."""
         self.record.fail(cause)
         return self._answer.run(self._answer.fail)
 
     def give_way(self, cause: str) -> bytes:
-        """Give up on this answer as for a limit of its own, and free its memory: return what is held; the rest passes
-        unread. An answer that was asked for is dropped instead, and `pending` stays."""
+        """Stop guarding this answer as if it exceeded a limit, and free its memory; return what is held; the rest
+        passes unread. A pending answer is dropped instead, and stays `pending`."""
         out = self._answer.run(partial(self._answer.give_way, cause))
         self._answer.kept.clear()
         return out
 
     def verdicts(self) -> list[Verdict]:
-        """Return the verdicts on the calls that wait; none, which releases them, if judging failed (see rule 1)."""
+        """Return the verdicts on the calls that wait. If judging failed, return none, which releases them (rule 1)."""
         answer = self._answer
         found = answer.attempt(partial(answer.acts.verdicts, answer.queue.to_judge))
         answer.acts.unjudged = found is None
         return found or []
 
     def apply(self, verdicts: Sequence[Verdict]) -> Step:
-        """Carry out the verdicts, as the policy gave them or a callback changed them."""
+        """Carry out the verdicts from `verdicts`, which a callback may have changed."""
         answer = self._answer
         choices = set(answer.queue.to_judge) or {0}
         step = answer.attempt(partial(self._act, verdicts))
@@ -198,13 +197,13 @@ class Guard:
         return replace(step, out=step.out + answer.run(answer.read_on))
 
     def begin_next_answer(self) -> None:
-        """Begin with the answer to the last step's request, which goes to `feed` from now on. If the writer fails to
-        continue, the answer is judged as if it were the first."""
+        """Begin with the answer to the last step's request: `feed` gets it from now on. If the writer cannot continue
+        the client's answer, this answer is judged as if it were the first."""
         self._answer.attempt(self._go_on)
         self._begin()
 
     def escalate(self) -> Step:
-        """Take the next rung: the request of the last step failed, or its answer did before any of it left."""
+        """Go to the next rung, because the last step's request failed, or its answer did before any of it left."""
         answer = self._answer
         answer.acts.recorded = True
         ask = answer.attempt(self._loop.next)
@@ -214,7 +213,7 @@ class Guard:
         return Step(answer.end(*answer.acts.last_words({0}, self._loop.stop_asking())))
 
     def settle(self) -> None:
-        """Record the calls of a delivered answer, with verdicts that change nothing (a warning), unless `apply` has
+        """Record the calls of a delivered answer, with verdicts that do not change it (a warning), unless `apply` has
         done so."""
         answer = self._answer
         calls, acts = answer.calls, answer.acts

@@ -1,17 +1,17 @@
-"""The hold: which frames of a choice leave, which wait, and when it is time for a verdict.
+"""The hold: which frames of a choice leave, which wait, and when a verdict is due.
 
-Theory of operation. One machine runs for each choice of an answer. A dialect's reader turns frames into inputs; each
-input moves the machine and may release what waits. After the inputs of a frame, the frame leaves if the machine stands
-in PASSING or OPEN, and joins the queue if it stands in HOLDING or CONDEMNED.
+Theory of operation. One state machine runs for each choice of an answer. A dialect's reader turns frames into inputs;
+each input steps the machine and may release what waits. After the inputs of a frame, the frame leaves if the machine is
+in PASSING, OPEN or ENDED, and joins the queue if it is in HOLDING or CONDEMNED.
 
 PASSING: nothing waits. A call that cannot be a loop (FREE) streams through; one that could be (SUSPECT) starts a hold
-with the frame that opens it. HOLDING: the suspect grows and all behind it queues. If it is found innocent at its end,
-and no other call in the queue is growing, the queue leaves; it leaves before that with the piece of arguments that
-makes the suspect DIFFERENT from every call that it would have to be equal to (`prefixes.py`). CONDEMNED: a call has
-been found looping. Only the end of the answer decides, for it shows whether a new call came too: that is progress
-(NEWS) and frees all. At the END policy gives its verdict over the queue (JUDGE).
-An answer that is CUT off, and any LIMIT or error before the verdict, release everything unchanged. OPEN and ENDED let
-everything pass. (A second answer of which nothing has gone out is not released but dropped: the guard takes the next
+with the frame that opens it. HOLDING: the suspect grows, and all frames after it queue. If it is found INNOCENT at its
+end, and no other call in the queue is growing, the queue leaves. It leaves earlier, with the piece of arguments that
+makes the suspect DIFFERENT from every call that it would have to equal (`prefixes.py`). CONDEMNED: a call has been
+found looping. Only the end of the answer decides, because it shows whether a new call came, too: that is progress
+(NEWS) and releases all. At the END, policy decides on the queue (JUDGE).
+An answer that is CUT off, and any LIMIT or error before the verdict, release everything unchanged. In OPEN and ENDED,
+everything passes. (A second answer, if none of it was sent, is not released but dropped: the guard goes to the next
 rung.)
 """
 
@@ -20,7 +20,7 @@ from typing import Final
 
 
 class State(Enum):
-    """The states of a hold; each decides what becomes of the next frame."""
+    """The states of a hold; each decides what happens to the next frame."""
 
     PASSING = "passing"
     HOLDING = "holding"
@@ -35,7 +35,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """The inputs of a hold: what a frame, or the end of frames, means for it."""
+    """The inputs of a hold, from a frame or from the end of frames."""
 
     FREE = "a call opens that cannot be a loop"
     SUSPECT = "a call opens that could be one"
@@ -98,13 +98,13 @@ class Hold:
         self.state = State.PASSING
 
     def step(self, input_: Input) -> Effect:
-        """Make a transition; returns what to do with the queue."""
+        """Make a transition; return what to do with the queue."""
         effect, self.state = TRANSITIONS[self.state, input_]
         return effect
 
 
 def table() -> str:
-    """The transitions as a Markdown table, one row per state and one column per input."""
+    """Return the transitions as a Markdown table, one row per state and one column per input."""
     rows = ["| state | " + " | ".join(input_.name for input_ in Input) + " |", "|---" * (len(Input) + 1) + "|"]
     for state in State:
         cells = []

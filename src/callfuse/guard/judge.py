@@ -1,7 +1,7 @@
 """Judges the next round of a conversation: runs the detectors and applies the policy.
 
-The middleware, the in-process detector and replays all judge through this class. A judge holds the timeline and what
-the exchange permits: changing the request (not if it is signed), asking the model again, asking another model.
+The middleware, the in-process detector and replays all use this class to judge. A judge has the timeline and what the
+exchange permits: changing the request (not if it is signed), asking the model again, asking another model.
 """
 
 from bisect import bisect_left
@@ -58,12 +58,12 @@ class Permissions(NamedTuple):
 
 
 class Judge:
-    """Gives findings and verdicts for the round that follows a timeline.
+    """Returns findings and verdicts for the round that follows a timeline.
 
     `refused`: signatures already withheld in this exchange; a new call beside them no longer clears them. `may_change`,
     `may_ask`, `may_withhold`: what the exchange permits. `hold_all`: hold every call that could have a finding, because
     a callback may withhold it. `allowed`: the calls that a person allows: they have findings, but no rung. `new_id`
-    makes the id of each finding that gets a verdict; None: findings have no ids.
+    creates the id of each finding that gets a verdict; None: findings have no ids.
     """
 
     def __init__(
@@ -151,19 +151,19 @@ class Judge:
         return at < len(self._held_names) and self._held_names[at].startswith(beginning)
 
     def _acts(self, name: str, hit: Hit) -> bool:
-        """Whether a hit on a call of this tool would keep it from the client; worked out once."""
+        """Whether a hit on a call of this tool would withhold the call; computed once."""
         known = self._acting.get((name, hit))
         if known is None:
             known = self._acting[name, hit] = would_withhold(self.timeline, hit, self.ladder(name, hit))
         return known
 
     def comparison(self, name: str, namespace: str = "") -> Comparison | None:
-        """Return what compares the growing arguments of a held call with every call that could be withheld. None if
+        """Return a comparison of the growing arguments of a held call with every call that could be withheld. None if
         only the complete call can be compared."""
         full_name = f"{namespace}.{name}" if namespace else name
         if full_name not in self._comparable:
             calls = self._must_equal(full_name)
-            if namespace and self._must_equal(name) is None:  # some detectors look at the bare name
+            if namespace and self._must_equal(name) is None:  # some detectors use the bare name
                 calls = None
             ignore = self.settings.for_tool(full_name).ignore
             self._comparable[full_name] = read_calls(calls, ignore) if calls else None
@@ -196,12 +196,12 @@ class Judge:
         return self._engine.judge(call, self._refused, news=news, siblings=siblings)
 
     def cuts(self, call: ToolCall, finding: Finding) -> bool:
-        """Whether so much of an answer is too much, and would be withheld, that the rest is not worth waiting for."""
+        """Whether so many calls of an answer would be withheld that it need not be read to its end."""
         return finding.in_answer and finding.hard and self._withholds(call, finding)
 
     def stops(self, call: ToolCall) -> bool:
-        """Whether a finding in an incomplete call keeps the call from the client. Without all its arguments, the only
-        finding that depends on them is that they run away."""
+        """Whether a finding in an incomplete call would withhold the call. While arguments are incomplete, the only
+        finding based on them is that they run away."""
         finding = self.finding(call, news=False)
         return finding is not None and self._withholds(call, finding)
 
@@ -218,7 +218,7 @@ class Judge:
         return replace(verdict, rung=None) if any(one.passes(verdict.call) for one in allowed) else verdict
 
     def ends_round(self, finding: Finding) -> bool:
-        """Whether the calls behind the one with this finding are not judged, but get the same treatment."""
+        """Whether the calls after the one with this finding are not judged, but get the same treatment."""
         return self._engine.ends_round(finding)
 
     def is_news(self, call: ToolCall) -> bool:
@@ -240,7 +240,7 @@ class Judge:
         return self._named(verdict, begins=finding.count == finding.threshold)
 
     def cut_off_verdicts(self, calls: Iterable[ToolCall]) -> list[Verdict]:
-        """Return verdicts on calls that a limit has cut off. None of them withholds: nobody runs such a call."""
+        """Return verdicts on calls that a limit has cut off. None of them withholds: clients do not run such calls."""
         found = [(call, finding) for call in calls if (finding := self._engine.judge_cut_off(call))]
         decided = [decide(self.timeline, call, one, self.ladder(call.full_name, one)) for call, one in found]
         return [self._named(one.observed() if one.withholds else one) for one in decided]
@@ -256,7 +256,7 @@ class Judge:
         return replace(verdict, finding_id=new_id, begins=begins) if begins or new_id else verdict
 
     def hindsight(self) -> Verdict | None:
-        """Return the verdict on the newest round if its results show a loop: at most a warning, as calls have run."""
+        """Return the verdict on the newest round if its results have a loop: at most a warning, as calls have run."""
         return next(self.hindsights(), None) if self._engine.may_find_in_newest else None
 
     def hindsights(self) -> Iterator[Verdict | None]:
@@ -274,7 +274,7 @@ class Judge:
     def text_verdict(self, part: str, found: Runaway) -> Verdict:
         """Return the verdict on a text, or reasoning, that runs away while it grows."""
         may_change = self._permits.may_change
-        if part == REASONING and not may_change:  # later requests have to leave it out
+        if part == REASONING and not may_change:  # cut reasoning must be removed from later requests
             return self._named(verdict_on_text(part, found, self.settings, may_change=may_change), begins=True)
         return self._named(verdict_on_growing_text(part, found, self.settings, self._usable), begins=True)
 
@@ -303,7 +303,7 @@ class Judge:
     def begin_next_round(self, verdicts: Sequence[Verdict]) -> None:
         """Append a round whose calls were all withheld by these verdicts, and judge the next answer from now on."""
         calls = [verdict.call for verdict in verdicts if not verdict.finding.stretch.part]
-        if not calls:  # what was cut off is no call
+        if not calls:  # there is no call if a text was cut off
             return
         self._refused.update([call.signature for call in calls])
         self.timeline = self.timeline.after(past_round(calls, verdicts))
@@ -315,14 +315,14 @@ class Judge:
         return self.settings.escalate_model or ""
 
     def allowed(self, rung: Rung) -> Rung:
-        """Return the rung that a callback asked for, or the one that this exchange permits instead. Raises OnLoopError
-        if the settings lack what the rung needs."""
+        """Return the rung that a callback asked for, or the rung that this exchange permits instead. Raises OnLoopError
+        if the settings lack something that the rung needs."""
         if rung.other_model and not self.other_model:
             raise OnLoopError(NO_OTHER_MODEL)
         return self._usable((rung,))[0]
 
     def ladder(self, tool: str, found: Found) -> CappedLadder:
-        """Return the rungs that this exchange permits for a tool, lowered to what the finding's kind may reach."""
+        """Return the rungs that this exchange permits for a tool, lowered by the caps of the finding's kind."""
         own = self.settings.for_tool(tool).settings
         return capped(self._usable(own.ladder), found, own.detectors, lambda rung: self._usable((rung,)) == (rung,))
 
@@ -336,11 +336,11 @@ class Judge:
         )
 
     def ask_options(self, rung: Rung) -> AskOptions:
-        """Return how a rung that asks puts its request to a model."""
+        """Return how a rung that asks again asks the model."""
         return AskOptions(rung.text_only, self.other_model if rung.other_model else "")
 
     def next_rung(self, verdict: Verdict) -> Verdict:
-        """Return the verdict with the next rung that withholds, after its own has failed; the last one is the block."""
+        """Return the verdict with the next rung that withholds, after its own has failed; the last rung is a block."""
         ladder = self.ladder(verdict.call.full_name, verdict.finding).now
         for step in () if verdict.lowered else range(verdict.step + 1, len(ladder) + 1):
             if ladder[step - 1].withholds:
@@ -348,18 +348,18 @@ class Judge:
         return self.to_block(verdict)
 
     def to_block(self, verdict: Verdict) -> Verdict:
-        """The verdict with the rung `block`."""
+        """Return the verdict with the rung `block`."""
         last = len(self.ladder(verdict.call.full_name, verdict.finding).now)
         return replace(verdict, rung=Rung.BLOCK, step=last, lowered=False)
 
     def block_text(self, verdict: Verdict) -> str:
-        """The text that the client reads instead of the call."""
+        """Return the text that the client gets instead of the call."""
         return texts.block(verdict, self.settings, self.model)
 
     def warning(self, verdict: Verdict) -> str:
-        """The text that is appended to the result of the call, for the model."""
+        """Return the text that is appended to the result of the call, for the model."""
         return texts.warning(verdict.call, verdict.finding, self.settings, self.model)
 
     def guidance(self, verdict: Verdict, *, asking: bool = False) -> str:
-        """Return what the model reads in place of a result; `asking`: the rung asks the model again with this text."""
+        """Return the text that the model gets as a result; `asking`: the rung asks the model again with this text."""
         return texts.guidance(verdict, self.settings, self.model, asking=asking)

@@ -3,10 +3,10 @@
 Rules:
 
 1. A call whose arguments so far equal none of them cannot be withheld, whatever still comes (`detect/comparison.py`).
-2. A call is compared only while it is the only one that grows in its choice: pieces of several may come by turns, and
-   what waits is released as a whole.
-3. The name of a call is complete when its first arguments come, as it is for the hold itself. Arguments that come once
-   more (a vendor's last event may repeat them) are compared once more.
+2. A call is compared only while no other call of its choice is growing: pieces of several calls may come by turns, and
+   waiting frames are released as a whole.
+3. The name of a call counts as complete when its first arguments come, as for the hold itself. Arguments that are
+   repeated (as in a vendor's last event) are compared again.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ class HeldPrefixes:
 
     def compare(self, choices: Iterable[int]) -> None:
         """Compare the new pieces of the calls in these choices, and release each choice whose call now differs: it can
-        no longer be a loop. Such a call is not compared again, nor is a call that only its end can clear."""
+        no longer be a loop. Such a call is not compared again, nor is a call that can only be judged at its end."""
         for choice in choices if self._of_choice else ():
             prefix = self._of_choice.get(choice)
             if prefix is None:

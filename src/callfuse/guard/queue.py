@@ -23,7 +23,7 @@ _NO_ENTRIES: Final[tuple[Entry, ...]] = ()
 class Run:
     """Neighbouring frames with the same choices and entries.
 
-    `place`: its place among all runs. `free`: the number of its choices, from the front, that it no longer waits for.
+    `place`: its place among all runs. `free`: how many of its choices, the first ones, it no longer waits for.
     """
 
     __slots__ = ("choices", "entries", "frames", "free", "place")
@@ -37,7 +37,7 @@ class Run:
 
 
 class _Turns:
-    """Keeps which choices have begun, and which are known but have not begun (`late`)."""
+    """Tracks which choices have begun, and which are known but have not begun (`late`)."""
 
     __slots__ = ("begun", "late")
 
@@ -60,13 +60,13 @@ class HoldQueue:
     """The holds of one answer's choices, the frames that wait, and the frames that may leave.
 
     `held`: calls whose frames wait. `to_judge`: choices that need a verdict. `size`: bytes that wait; 0 if no frame
-    does. `spoke`: part of the answer, other than keep-alives, has left; of a first answer, chunks may pass beside the
-    queue. `ready`: what may leave, and `drain` takes.
+    does. `spoke`: part of the answer, other than keep-alives, has left through the queue; chunks of a first answer may
+    pass beside it. `ready`: the frames that may leave, which `drain` takes.
 
     `ordered`: frames must keep their order across choices (a property of the format). `in_turn`: choices must begin in
-    the order of their indexes if one of them waits, because the official SDK's stream helper keeps them in a list: one
-    that begins before a lower one takes its place there. `tell` is called with each frame that leaves, `trace` with one
-    line for each transition.
+    the order of their indexes if one of them waits, because the official SDK's stream helper keeps them in a list: a
+    choice that begins before a lower one would take the lower one's place. `tell` is called with each frame that
+    leaves, `trace` with one line for each transition.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class HoldQueue:
 
     @property
     def held(self) -> list[OpenCall]:
-        """The calls whose frames wait, those of a choice in order of the answer."""
+        """The calls whose frames wait; within a choice, in the order of the answer."""
         return [call for calls in self._held.values() for call in calls]
 
     def holds_call(self, call: OpenCall) -> bool:
@@ -137,7 +137,7 @@ class HoldQueue:
             self.step(choice, Input.END if complete else Input.CUT)
 
     def open(self) -> None:
-        """Turn the holds off: what waits leaves as it came."""
+        """Turn the holds off: waiting frames leave unchanged."""
         for choice in self._holds:
             self._move(choice, Input.LIMIT)
         self.release_all()
@@ -154,7 +154,7 @@ class HoldQueue:
         return effect
 
     def put(self, frame: bytes, choices: Sequence[int] = _NOWHERE, entries: Sequence[Entry] = _NO_ENTRIES) -> None:
-        """Send a frame, or queue it. No choices: the frame concerns the whole answer, so it waits behind any other."""
+        """Send a frame, or queue it. No choices: the frame concerns the whole answer, so it waits for all others."""
         where, place = tuple(choices), tuple(entries)
         last = self._runs.get(self._places)
         if last is None or last.choices != where or last.entries != place:
@@ -168,7 +168,7 @@ class HoldQueue:
         self.size += len(frame)
 
     def _may_send(self, choices: tuple[int, ...]) -> bool:
-        """Whether a frame of these choices need not wait."""
+        """Whether a frame of these choices can be sent without waiting."""
         if any(map(self.is_holding, choices)):
             return False
         if not self._runs:
@@ -189,7 +189,7 @@ class HoldQueue:
         return self.is_holding(choice) or choice in self.to_judge
 
     def _first_place(self, choice: int) -> float:
-        """The place of a choice's first run that waits; infinite if none does."""
+        """Return the place of a choice's first run that waits; infinite if none does."""
         lane = self._lanes.get(choice)
         return lane[0].place if lane else inf
 
@@ -207,11 +207,11 @@ class HoldQueue:
         return run
 
     def begin_last(self) -> None:
-        """Put the last frames of the answer from now on: they overtake nothing, whatever their choice."""
+        """From now on, frames are the last ones of the answer: they overtake no other, whatever their choice."""
         self._ordered = self._is_last = True
 
     def send(self, frames: Iterable[bytes]) -> None:
-        """Let frames of the answer leave. They are queued for output first, so that a `tell` that raises loses none."""
+        """Send frames of the answer. They are added to `ready` first, so that none is lost if `tell` raises."""
         begin = len(self.ready)
         self.ready += frames
         self.spoke |= len(self.ready) > begin
@@ -220,22 +220,22 @@ class HoldQueue:
                 self._tell(frame)
 
     def bypass(self, frame: bytes) -> None:
-        """Let bytes leave ahead of everything that waits, without counting as part of the answer."""
+        """Send bytes ahead of everything that waits, without counting them as part of the answer."""
         self.ready.append(frame)
 
     def keep_alive(self, frame: bytes) -> None:
-        """Let a frame that says nothing leave ahead of everything that waits, unless it is the last."""
+        """Send a keep-alive ahead of everything that waits, unless it is the last frame."""
         if self._is_last and self._runs:
             self.put(frame)
         else:
             self.bypass(frame)
 
     def _release(self, choice: int) -> None:
-        """Send the frames that need not wait any more, now that this choice is free.
+        """Send the frames that no longer have to wait, now that this choice is free.
 
-        A frame waits if a choice of it is held, or if an earlier frame of such a choice waits; a frame without choices,
-        and any frame of an ordered format, waits behind all others. Only the fronts of lanes are looked at, each frame
-        once, so that a release costs what it sends.
+        A frame waits if one of its choices is held, or if an earlier frame of one of its choices waits. A frame without
+        choices, and any frame of an ordered format, waits for all earlier frames. Only the first run of each lane is
+        checked, each frame once, so that the cost is proportional to the frames sent.
         """
         leaving: list[Run] = []
         lanes = [choice, *self._not_begun()]
@@ -256,7 +256,7 @@ class HoldQueue:
         self.send(frames)
 
     def _is_free(self, run: Run) -> bool:
-        """Whether a run waits for none of its choices. The check continues where it stopped the last time."""
+        """Whether a run waits for none of its choices. The check continues where it last stopped."""
         while run.free < len(run.choices):
             choice = run.choices[run.free]
             if self._lanes[choice][0] is not run or self._waits(choice):
@@ -265,7 +265,7 @@ class HoldQueue:
         return True
 
     def _not_begun(self) -> list[int]:
-        """Return the choices that wait and have not begun. Any release may let them begin."""
+        """Return the choices that wait and have not begun. After any release they may be able to begin."""
         return [] if self._turns is None else [choice for choice in self._turns.late if choice in self._lanes]
 
     def _remove(self, run: Run) -> bool:
@@ -278,7 +278,7 @@ class HoldQueue:
         return begins
 
     def release_all(self) -> None:
-        """Let everything that waits leave unchanged."""
+        """Send everything that waits, unchanged."""
         leaving = [frame for frame, _ in self.frames()]
         self.clear()
         self.send(leaving)
@@ -301,7 +301,7 @@ class HoldQueue:
         return [(frame, run.entries) for run in self._runs.values() for frame in run.frames]
 
     def is_newest(self, frame: bytes) -> bool:
-        """Whether this frame (the same object) is the last one that was queued, or that is about to leave."""
+        """Whether this frame (the same object) was the last one to be queued, or to be added to `ready`."""
         last = self._runs.get(self._places)
         return (bool(self.ready) and self.ready[-1] is frame) or (last is not None and last.frames[-1] is frame)
 
@@ -309,9 +309,9 @@ class HoldQueue:
 class KeptBytes:
     """The raw bytes of one answer, up to `limit` bytes.
 
-    The model's turn is rebuilt from them, and the writer learns from those that have left what the client has.
+    The model's turn is rebuilt from them, and the writer gets those that have left, to know what the client has.
     `spliced`: the client gets rewritten frames instead of these bytes, so these are joined in one buffer. `size`:
-    bytes of the answer, of which `kept_bytes` are in memory.
+    bytes of the answer; `kept_bytes`: those in memory.
     """
 
     __slots__ = ("_chunks", "_joined", "kept_bytes", "limit", "size", "spliced")

@@ -1,4 +1,4 @@
-"""Collect what one exchange yields for the ledger, the log and the counts."""
+"""Collect the calls, verdicts and failures of one exchange for the ledger, the log and the counts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from callfuse.policy.ladder import Verdict
 class ExchangeRecord:
     """The calls, verdicts and failures of one exchange; filled by its guard.
 
-    `calls`: all complete calls, to be logged. `rounds`: the calls of each answer with what became of them. `notes`:
-    texts for the results of delivered calls, about their withheld siblings. `verdicts`: what was done, in order.
-    `fail_open`: causes for which calls went unjudged, each with its place among the verdicts (`verdicts_before`).
-    `unasked`: parts that kept the model from being asked again. `answers`: the answers that a stateful vendor may have
-    stored, in order. `texts`: what the model says that runs away, as far as it is not told. `cut_off`: the calls that a
-    limit has cut off. `is_incomplete`: what the model did last is not known, for its answer broke or was cut off.
+    `calls`: all complete calls, to be logged. `rounds`: the calls of each answer with their delivery. `notes`: texts
+    for the results of delivered calls, about their withheld siblings. `verdicts`: the verdicts carried out, in order.
+    `fail_open`: causes for which calls were not judged, each with its place among the verdicts (`verdicts_before`).
+    `unasked`: parts because of which the model was not asked again. `answers`: the answers that a stateful vendor may
+    have stored, in order. `texts`: texts that run away and have no verdict yet. `cut_off`: the calls that a limit has
+    cut off. `is_incomplete`: the model's last actions are unknown, because its answer broke or was cut off.
 
-    An answer with several `choices` leaves no round and no note, because it is unknown which choice the client takes.
+    An answer with several `choices` adds no round and no note, because it is unknown which choice the client uses.
     """
 
     choices: int = 1
@@ -37,7 +37,7 @@ class ExchangeRecord:
     is_incomplete: bool = False
 
     def keep(self, calls: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
-        """Append a round: its calls, which of them had a verdict, and which the client never saw."""
+        """Append a round: its calls, which of them had a verdict, and which the client did not get."""
         self.calls += calls
         self.verdicts += verdicts
         if self.choices == 1:
@@ -51,7 +51,7 @@ class ExchangeRecord:
         self.verdicts += verdicts
 
     def fail(self, cause: str) -> None:
-        """Record a cause for which calls go unjudged."""
+        """Record a cause for which calls are not judged."""
         self.fail_open.append(cause)
         self.verdicts_before.append(len(self.verdicts))
 
@@ -61,7 +61,7 @@ class ExchangeRecord:
             self.notes += [(survivor, text) for text in said]
 
     def clear_reported(self) -> None:
-        """Drop what has been logged and counted, so that it is reported once."""
+        """Drop what has been logged and counted, so that it is reported only once."""
         self.calls.clear()
         self.verdicts.clear()
         self.fail_open.clear()
@@ -69,7 +69,7 @@ class ExchangeRecord:
         self.unasked.clear()
 
     def replace_last(self, verdicts: Sequence[Verdict]) -> None:
-        """Replace the verdicts on the last round: their rung failed, and the next one was taken."""
+        """Replace the verdicts on the last round, because their rung failed and the next one applies."""
         self.verdicts += verdicts
         if self.rounds:
             changed = _by_call(verdicts)
@@ -93,6 +93,6 @@ def _past_call(call: ToolCall, verdicts: Mapping[ToolCall, Verdict]) -> PastCall
     if verdict is None:
         return PastCall(call)
     delivery = Delivery.WITHHELD if verdict.withholds else Delivery.DELIVERED
-    if verdict.blocks and not verdict.finding.in_answer:  # one too many of its answer may well come in the next
+    if verdict.blocks and not verdict.finding.in_answer:  # a call too many in its answer may come in the next
         delivery = Delivery.BLOCKED
     return PastCall(call, delivery=delivery, step=verdict.kept_step)

@@ -1,8 +1,8 @@
-"""Writes the client's answer where callfuse changes it: without withheld calls, with a block's text, or spliced from
+"""Writes the client's answer if callfuse changes it: without withheld calls, with a block's text, or spliced from
 several answers of the model.
 
-`Rewriter` owns the dialect's writer, which must know everything that the client has received: the writer is made on
-first use, and then learns all that has left.
+`Rewriter` owns the dialect's writer, which must know everything that the client has received: the writer is created on
+first use, and then gets all frames that have left.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ class Rewriter:
         self._edit = None
 
     def tell(self, frame: bytes) -> None:
-        """Tell the writer about a frame that leaves unchanged."""
+        """Pass to the writer a frame that leaves unchanged."""
         payload = self._payload(frame)
         if payload is not None:
             self._get_writer().note_sent(payload)
@@ -52,7 +52,7 @@ class Rewriter:
     def splice(self, raw: bytes, payload: Payload | None) -> bytes:
         """Return a frame of a later answer as the client gets it; empty if the client does not get it."""
         writer = self._writer or self._get_writer()
-        return writer.splice(raw.removeprefix(BOM), payload)  # only a stream may begin with it
+        return writer.splice(raw.removeprefix(BOM), payload)  # a stream may begin with a byte order mark
 
     def thin(self, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
         """Return what waits, without the withheld calls. `blocks`: as in `Writer.thin`."""
@@ -72,7 +72,7 @@ class Rewriter:
         self._edit = edit
 
     def stop_saying(self, withheld: set[OpenCall]) -> bytes:
-        """Return what waits without the withheld calls, and end the text and the reasoning that the model was in."""
+        """Return what waits without the withheld calls, and end the text and the reasoning that have not ended."""
         writer, frames = self._get_writer(), self._frames()
         self._queue.clear()
         return writer.before_asking(frames, withheld) + writer.break_off()
@@ -82,8 +82,8 @@ class Rewriter:
         return self.stop_saying(withheld) + self._get_writer().close(blocks, called=not blocks)
 
     def break_off(self, call: OpenCall, withheld: set[OpenCall], blocks: Mapping[int, Block]) -> bytes:
-        """End the client's answer in the middle of a call, as at a length limit. Of what waits only text leaves: the
-        numbers of later calls could not be told apart from those of this call."""
+        """End the client's answer in the middle of a call, as at a length limit. Only waiting text leaves: later calls
+        could not be distinguished from this call by their numbers."""
         writer, frames = self._get_writer(), self._frames()
         withheld = withheld.union(self._queue.held)
         self._queue.clear()
@@ -117,8 +117,8 @@ class Rewriter:
             return said_before(found, self._codec.payloads(self._kept.chunks), self._codec.dialect.said)
 
     def end(self, blocks: Callable[[], Mapping[int, Block]]) -> bytes:
-        """End the client's answer with blocks, after the held parts that are no calls. The queue is cleared first, so
-        that a second try is without them."""
+        """End the client's answer with blocks, after the held parts that are not calls. The queue is cleared first, so
+        that a second try is without these parts."""
         writer = self._get_writer()
         frames = [] if self._codec.whole else self._frames()
         held = set(self._queue.held)
@@ -127,11 +127,11 @@ class Rewriter:
         return out + writer.break_off() + writer.close(blocks())
 
     def close(self) -> None:
-        """Drop the writer, and with it what it knows of the client's answer."""
+        """Drop the writer, with its state of the client's answer."""
         self._writer = None
 
     def _get_writer(self) -> Writer:
-        """The writer, made on first use."""
+        """Return the writer, created on first use."""
         if self._writer is None:
             self._writer = self._codec.writer(self._request, usage=self._usage)
             for payload in self._codec.payloads(self._kept.without(self._queue)):

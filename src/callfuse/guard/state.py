@@ -1,4 +1,4 @@
-"""The modes of a guard, and the state of what waits in it."""
+"""The modes of a guard, and the state of the bytes that wait in it."""
 
 from enum import Enum
 from typing import Final, NamedTuple
@@ -15,13 +15,13 @@ class Mode(Enum):
 
 
 class GuardState(NamedTuple):
-    """What waits in a guard.
+    """The state of a guard.
 
-    `needs_verdict`: the answer waits for its verdict. `holding`: a stream waits that the client has seen begin, so that
+    `needs_verdict`: the answer waits for its verdict. `holding`: a stream waits after the client got its beginning, so
     it needs heartbeats; never a whole answer. `pending`: the model has been asked again and nothing of its answer has
-    left. `held_bytes`: frames that wait, and an incomplete frame behind them or of a pending answer; of a whole answer
-    all that have come. `buffered_bytes`: those in memory, also those that have left and may be needed for the model's
-    turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped.
+    left. `held_bytes`: bytes of frames that wait, and of an incomplete frame after them or of a pending answer; of a
+    whole answer, all bytes so far. `buffered_bytes`: bytes in memory, also those that have left and may be needed for
+    the model's turn. `has_all_left`: no byte waits, not even of an incomplete frame; some may have been dropped.
     """
 
     needs_verdict: bool

@@ -1,12 +1,12 @@
-"""The steer loop of one exchange: a verdict, another request to a model, its answer, the next verdict, and so on up to
-an answer without a loop, or a block.
+"""The steer loop of one exchange: a verdict, another request to a model, its answer, the next verdict, and so on until
+an answer has no loop, or is blocked.
 
-Verdicts come in; requests that ask a model again go out, and the record of all rounds. Two rules:
+The input is verdicts; the output is requests that ask a model again, and the record of all rounds. Two rules:
 
-- Each request is built from the client's own request and all attempts so far, so that what one rung changes (no tools,
-  another model) ends with its answer.
-- Each request of an exchange stands higher on the ladder than the one before it, or asks in a harder way. So the loop
-  ends, at the latest in a block.
+- Each request is built from the client's own request and all attempts so far, so that the changes of one rung (no
+  tools, another model) end with its answer.
+- Each request of an exchange is from a higher step of the ladder than the one before it, or from a harder rung. So the
+  loop ends, at the latest in a block.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +29,7 @@ class SteerLoop:
     """Decides which request or block follows a verdict: the policy half of a guard.
 
     `asked`: the verdicts for which a model is being asked again; empty once part of its answer has left. `record`: the
-    record of the exchange. `may_ask`: the caller of the model can ask it again.
+    record of the exchange. `may_ask`: the driver can ask the model again.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class SteerLoop:
             self.record.keep(calls, verdicts)
 
     def note(self, survivors: Sequence[ToolCall], verdicts: Sequence[Verdict]) -> None:
-        """Tell the model about withheld calls in the result of the first delivered one, if there is any."""
+        """Add a note on withheld calls to the result of the first delivered call, if there is any."""
         if survivors:
             self.record.note(survivors[0], [self.judge.guidance(one) for one in _one_each(verdicts)])
 
     def block(self, verdicts: Iterable[Verdict]) -> Block:
-        """The text and finish reason that the client gets instead of the withheld calls."""
+        """Return the text and finish reason that the client gets instead of the withheld calls."""
         said = dict.fromkeys(self.judge.block_text(verdict) for verdict in _one_each(verdicts))
         finish = self.judge.settings.finish_reason
         return Block("\n\n".join(said), finish if finish != "stop" else None)
@@ -92,9 +92,9 @@ class SteerLoop:
     def ask(
         self, verdicts: Sequence[Verdict], turn: Callable[[], bytes], said: Callable[[], str] | None = None
     ) -> Ask | None:
-        """Return the request that asks a model again after an answer; None if only a block is possible, whose verdicts
-        `stop_asking` returns. `turn` rebuilds the model's turn, or raises CannotReplay. `said`, for an answer that is
-        cut off in the middle, rebuilds what the model has said."""
+        """Return the request that asks a model again after an answer; None if only a block is possible: `stop_asking`
+        then returns the verdicts. `turn` rebuilds the model's turn, or raises CannotReplay. `said`, for an answer that
+        is cut off in the middle, rebuilds the model's text."""
         self.asked, model = list(verdicts), self._options.model
         try:
             self._attempts.append(Attempt(turn(), (), model) if said is None else Attempt(b"", (), model, said()))
@@ -103,30 +103,30 @@ class SteerLoop:
         return self._next_ask()
 
     def next(self) -> Ask | None:
-        """Return the request for the next rung, after the last request has failed. None as for `ask`."""
+        """Return the request for the next rung, after the last request has failed. None as in `ask`."""
         self._replace(self._next_rungs())
         return self._next_ask()
 
     def begin_next_answer(self) -> None:
-        """Judge the answer that was asked for from now on. Called once per answer that begins, so only the first call
+        """From now on, judge the answer to the last request. Called for each answer that begins, so only the first call
         after a request counts."""
         if self._answered < len(self._attempts):
             self._answered = len(self._attempts)
             self.judge.begin_next_round(self.asked)
 
     def stop_asking(self) -> list[Verdict]:
-        """Stop asking; returns the verdicts for which a model was being asked."""
+        """Stop asking; return the verdicts for which a model was being asked."""
         verdicts, self.asked = self.asked, []
         return verdicts
 
     def close(self) -> None:
-        """Drop the model's turns. No answer can be asked for any more."""
+        """Drop the model's turns. No model can be asked after this."""
         self._attempts.clear()
         self.asked = []
 
     def _next_ask(self) -> Ask | None:
-        """The request for the current verdicts, or for the first later rung whose request can be built; None if none
-        can."""
+        """Return the request for the current verdicts, or for the first later rung whose request can be built; None if
+        none can."""
         while (rung := self.asked[0].rung) is not None and rung.asks:
             options = self.judge.ask_options(rung)
             replies = [Reply(one.call, self.judge.guidance(one, asking=True)) for one in self.asked]
@@ -145,7 +145,7 @@ class SteerLoop:
         return self.apply_hardest_rung([self.judge.next_rung(verdict) for verdict in self.asked])
 
     def _skip_rung(self, error: CannotReplay, instead: list[Verdict]) -> None:
-        """Record why this rung cannot ask, and take these verdicts instead."""
+        """Record why this rung cannot ask, and use these verdicts instead."""
         self.record.unasked.append(error.part)
         self._replace(instead)
 
@@ -155,14 +155,14 @@ class SteerLoop:
 
 
 def may_cut(request: Request) -> bool:
-    """Whether the answer to a request may be cut short: it has no other choice that would lose its own, and no request
-    can continue it by the id under which its vendor stores it."""
+    """Whether the answer to a request may be cut short: it has no other choice, which would lose its end, and no
+    request can continue it by the id under which its vendor stores it."""
     chain = request.chain
     return request.choices == 1 and not (chain is not None and (chain.stored or chain.chained))
 
 
 def _one_each(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Return one withholding verdict for each different text to be said, because hundreds of calls may share a text."""
+    """Return one withholding verdict for each different text, because hundreds of calls may share a text."""
     said: dict[object, Verdict] = {}
     for verdict in verdicts:
         if verdict.withholds:
@@ -172,7 +172,7 @@ def _one_each(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def _height(verdicts: Iterable[Verdict]) -> tuple[int, int]:
-    """The highest ladder step of the verdicts with the hardness of its rung, for comparison."""
+    """Return the highest ladder step of the verdicts with the hardness of its rung, for comparison."""
     return max((verdict.step, verdict.rung.hardness) for verdict in verdicts if verdict.rung)
 
 

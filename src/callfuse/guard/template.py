@@ -1,7 +1,7 @@
-"""Fast path for the frames of a growing call: a frame that differs from the last one only in its piece of arguments is
-not parsed as a whole.
+"""Fast path for the frames of a growing call: if a frame differs from the last one only in its piece of arguments, only
+the piece is parsed.
 
-A model that writes a file into a call sends thousands of frames, one or several a chunk, and most vendors send each
+A model that writes a file into a call sends thousands of frames, one or several per chunk, and most vendors send each
 piece in the same envelope. The envelope is parsed once, then only the pieces. Measured (benchmarks/chunks.py, per
 chunk of a call): 0.9 us with this, 1.9 to 2.8 us without.
 """
@@ -17,9 +17,9 @@ from callfuse.wire import Payload
 from callfuse.wire.jsontext import NotJSON, dumps
 
 _ANY: Final = 1 << 62
-"""The room in arguments that are not searched."""
+"""The `room` of arguments that are not searched."""
 _PROBE: Final = "\x00callfuse"
-"""A text that no vendor sends: it stands for any other piece when a template is tested."""
+"""A text that no vendor sends, used as a piece to test a template."""
 
 PayloadOf = Callable[[bytes], Payload | None]
 """Parses a frame; a format's `payload`."""
@@ -28,18 +28,18 @@ PieceCounts = Sequence[tuple[list[str], int]]
 """For each call of an answer: its list of pieces, and the length of that list at the time."""
 
 TRIES: Final = 4
-"""Frames in a row that are tried as templates. After that many without a match the envelope evidently varies."""
+"""How many consecutive frames without a match are tried as templates; after that, the envelope evidently varies."""
 MAX_CALLS: Final = 64
-"""Calls of one answer up to which templates are tried: each try compares all of them."""
+"""In an answer with more calls, no templates are tried: each try compares all calls."""
 
 
 class ChunkTemplate:
     """The bytes around the piece of arguments in a frame. A chunk of such frames only appends their pieces.
 
-    `room`: the characters that may be appended before the `arguments` are searched, if they are. `before` ends with the
-    piece's opening quote and `after` begins with its closing one: so the piece has no line end beside it, which would
-    end a frame. No piece holds the end of one frame and the beginning of the next (`_between`): these hold quotes that
-    are not escaped.
+    `room`: the characters that may be appended before the next search of the `arguments`, if they are searched.
+    `before` ends with the piece's opening quote and `after` begins with its closing quote, so there is no line end next
+    to the piece, which would end a frame. A piece cannot contain the end of one frame and the beginning of the next
+    (`_between`), because these have quotes that are not escaped.
     """
 
     __slots__ = ("_after", "_arguments", "_before", "_between", "_end", "_known", "_least", "_start", "pieces", "room")
@@ -75,7 +75,7 @@ class ChunkTemplate:
                 return False
             else:
                 new = [orjson.loads(b'"' + piece + b'"') for piece in inside.split(self._between)]
-                if (room := self.room - sum(map(len, new))) < 0:  # each may be the one by which the call is found
+                if (room := self.room - sum(map(len, new))) < 0:  # one of these pieces may complete a repetition
                     return False
                 self.pieces += new
         except orjson.JSONDecodeError:
@@ -108,7 +108,7 @@ class TemplateFinder:
         self._tries = TRIES
 
     def append(self, chunk: bytes) -> bool:
-        """Append the pieces of a frame, or of a chunk of whole ones; False if there is no template that all fit."""
+        """Append the pieces of a frame, or of a chunk of whole frames; return False if not all fit the template."""
         return self.template is not None and self.template.append(chunk)
 
     def begin(self) -> None:
@@ -121,7 +121,7 @@ class TemplateFinder:
             self._before = count_pieces(self.calls)
 
     def find(self, frame: bytes) -> None:
-        """Make a template of a frame that has just been parsed; the next frames may fit it."""
+        """Try to create a template from a frame that has just been parsed; the next frames may fit it."""
         if self._before is not None:
             self.template = template_of(frame, self.calls, self._before, self._payload_of, self.growing)
 
@@ -164,7 +164,7 @@ def _cut_out(frame: bytes, pieces: list[str], payload_of: PayloadOf, growing: Gr
         if len(places) != 1:
             return None
         ((holder, key),) = places
-        if holder[key] != _PROBE:  # of equal keys only the last counts, and this was another
+        if holder[key] != _PROBE:  # of equal keys only the last counts, and this is not the last
             return None
         holder[key] = piece
         return (

@@ -24,7 +24,7 @@ class Unread:
 
     @property
     def size(self) -> int:
-        """The number of bytes between chunks: of complete frames and an incomplete one."""
+        """The number of bytes, between two chunks, of complete frames and an incomplete one."""
         return self.framer.waiting + sum(map(len, self.frames))
 
     def take(self) -> bytes:
