@@ -20,8 +20,8 @@ MAX_SINGLE_SEARCHES: Final = 64
 """If a request has more occurrences of the prefix's first character, the pattern is used to search for the prefix."""
 
 MAX_TEXTS: Final = 256
-"""The most texts of a request that are parsed because they begin with the prefix. The first ones are, so that each
-request has the same ones stripped. A text costs 0.1 ms at most."""
+"""The most texts of a request that are parsed: the first ones that begin with the prefix, so that each request has the
+same ones stripped. A text costs 0.1 ms at most."""
 
 STAND_IN: Final = "(command)"
 """Replaces commands that a model has answered, if the message has nothing else: the answer needs a question."""

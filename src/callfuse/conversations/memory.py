@@ -13,7 +13,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""The most bytes of all lanes, and eight times those of all sessions, unless a ledger gets another limit."""
+"""The default limit, in bytes, for all lanes; an eighth of it is the limit for all sessions."""
 SHARE_OF_SESSIONS: Final = 8
 SHARE_OF_PERIODS: Final = 8
 FORGOTTEN_PER_LANE: Final = 4

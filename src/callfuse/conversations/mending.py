@@ -58,7 +58,7 @@ class Course:
     """Follows actions until each has a result. `waiting`: those without one, oldest first. `decided`: those with one.
 
     `asked`: findings for which the model was asked again, so that its next round decides. `is_text`: the last answer
-    has no delivered call; answers whose calls were all withheld are followed by another one.
+    has no calls; an answer whose calls were all withheld was followed by such an answer.
     """
 
     def __init__(self, waiting: Iterable[Told]) -> None:

@@ -66,7 +66,7 @@ class Engine:
     def suspects(self) -> Iterator[str]:
         """Yield the names of tools whose next call could be a loop, lazily.
 
-        `ANY_TOOL` stands for tools that the timeline does not name.
+        `ANY_TOOL` represents tools that the timeline does not name.
         """
         if not self.can_fire:
             return

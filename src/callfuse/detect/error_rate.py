@@ -17,7 +17,7 @@ from callfuse.model import PastCall, Round, Timeline
 from callfuse.model.outcomes import OutcomeKind
 
 SPARED: Final = 4
-"""For each so many errors, one result that is not an error is allowed."""
+"""One result that is not an error is allowed for every four errors."""
 
 
 class ErrorRate(Hindsight):

@@ -219,8 +219,8 @@ def _newest_comes_again(timeline: Timeline) -> bool:
 
 
 def _failures(facts: Facts, least: int) -> bool:
-    """Whether `least` rounds of one tool in a row may have failed. Only every `least`-th round and its neighbours are
-    looked at: a shorter streak would not count."""
+    """Whether `least` consecutive rounds of one tool may have failed. Only every `least`-th round and its neighbours
+    are checked: a shorter streak would not count."""
     rounds = facts.rounds
     if len(rounds) < least:
         return False

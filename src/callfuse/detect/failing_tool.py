@@ -3,8 +3,8 @@
 For example, every edit fails while the shell works. Judged when results are known, and reported with the last of them.
 The tool's successes end the streak, and so do its other failures, pauses, and any change: a test that fails after each
 edit is not a broken tool (`no_effect` judges its results). Shells are left out: there the command fails, not the tool.
-Errors are compared as in `same_error`; if most of them are short and name something new, twice as many are needed (in a
-long error, it cannot be recognised what is new).
+Errors are compared as in `same_error`; if most of them are short and name something new, twice as many are needed (long
+errors are not checked for new names).
 """
 
 from collections import defaultdict

@@ -107,7 +107,7 @@ class _ByTool:
 
     def _add(self, call: PastCall, *, is_batch: bool) -> Evidence | None:
         """Add a call with its result; return the evidence that the call completes. `is_batch`: its round has other
-        calls of its tool, made without knowing each other's results."""
+        calls of its tool, which were made without each other's results."""
         name, outcome, gist = call.full_name, call.outcome, _gist_of(call)
         if is_batch or gist is None or outcome is None:
             self._streaks.pop(name, None)

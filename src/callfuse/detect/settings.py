@@ -47,7 +47,7 @@ class Detectors(Protocol):
         """Whether findings of a kind are reported at all."""
 
     def may_withhold(self, kind: str) -> bool:
-        """Whether the caps of a kind let its findings keep a call from the client."""
+        """Whether the caps of a kind allow its findings to withhold a call."""
 
     def hardest(self, kind: str, *, hard: bool, waits: bool) -> int:
         """Return the hardest rung for a finding of this kind, as a number that grows with hardness. `hard`: the finding
@@ -122,7 +122,7 @@ class Settings(Protocol):
 
     @property
     def highest_limit(self) -> int:
-        """The longest streak that any limit looks at, in rounds."""
+        """The longest streak that any limit needs, in rounds."""
 
     @property
     def similarity_threshold(self) -> float | None:

@@ -17,7 +17,7 @@ class CannotReplay(ValueError):
 
 
 class Reply(NamedTuple):
-    """A result that callfuse gives for a withheld call."""
+    """A result by callfuse for a withheld call."""
 
     call: ToolCall
     text: str

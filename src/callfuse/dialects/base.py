@@ -326,7 +326,7 @@ class Request(Protocol):
 
     def writer(self, *, usage: str, form: Format | None = None) -> AnswerWriter:
         """Return a writer for the answer to this request. `usage`: the setting, `last` or `sum`. `form`: how the vendor
-        streams that answer; None if the answer is whole, or if callfuse streams one of its own."""
+        streams that answer; None if the answer is whole, or if callfuse itself streams an answer."""
 
     def own_answer(self, text: str) -> bytes:
         """Return a whole answer that contains only this text of callfuse's own."""

@@ -166,7 +166,7 @@ def codec_of(dialect: Dialect, form: Format) -> Codec:
 
 
 class WholeCall(OpenCall):
-    """A call of a whole body. `made`: the call as the dialect read it. `index`: the call's place in its choice."""
+    """A call of a whole body. `made`: the call that the dialect has read. `index`: the call's place in its choice."""
 
     __slots__ = ("made",)
 

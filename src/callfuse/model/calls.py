@@ -1,4 +1,4 @@
-"""A call as the model made it (`ToolCall`), and as it is remembered in later requests (`PastCall`)."""
+"""A call of the model (`ToolCall`), and the same call in later requests, with what is known about it (`PastCall`)."""
 
 from collections.abc import Callable, Collection
 from enum import Enum
@@ -150,8 +150,8 @@ class ToolCall(_Fields):
             return canonical_value(self.arguments).decode("utf-8", "replace")
 
     def detached(self) -> "ToolCall":
-        """Return a copy that no longer holds the text behind `exact`: if the fast parser has rounded any integer, the
-        arguments are read again now."""
+        """Return a copy that no longer refers to the text that `exact` reads: if the fast parser has rounded any
+        integer, the arguments are read again now."""
         if self.exact is None:
             return self
         exact = partial(_itself, self.exact()) if is_rounded(self.arguments) else None
@@ -256,7 +256,7 @@ class PastCall:
 
     @property
     def full_name(self) -> str:
-        """The tool's name, with its namespace where it has one."""
+        """The tool's name, with its namespace if it has one."""
         return self.call.full_name
 
     @property

@@ -8,7 +8,7 @@ LONGEST_ID: Final = 256
 
 
 def bounded_id(id_: str) -> str:
-    """Return a short id or name as it is, a long one as a digest. Two results are equal if the ids are."""
+    """Return a short id or name unchanged, a long one as a digest. Two results are equal if the ids are."""
     if len(id_) <= LONGEST_ID:
         return id_
     return f"blake2b-{blake2b(id_.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"

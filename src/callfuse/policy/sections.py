@@ -1,4 +1,4 @@
-"""The sections of the `tool_call_loop` block: texts, likeness, detectors, commands, what differs by tool or model."""
+"""The sections of the `tool_call_loop` block: texts, similarity, detectors, commands, settings of tools and models."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self

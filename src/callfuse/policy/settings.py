@@ -69,14 +69,14 @@ __all__ = [
 ]
 
 NAMES_KEPT = 1000
-"""How many tools, and models, have their computed settings cached; bounded because names come from outside."""
+"""Tools, and models, whose settings are kept once they are worked out: names come from outside."""
 LONGEST_NAME = 256
-"""How many characters of a tool's or a model's name are matched for its settings."""
+"""Characters of a tool's or a model's name that are looked at for its settings."""
 SESSIONS_KEPT = 32
-"""How many different sets of session settings have their results cached. Each result caches the settings of tools, too.
-"""
+"""Sessions with settings of their own, by what they set, whose settings are kept once they are worked out. Each
+keeps those of tools in turn."""
 LONGEST_OVERRIDES = 4096
-"""The settings of a session are cached if its values, written out, have at most so many characters."""
+"""Characters of what a session sets, written out, up to which its settings are kept."""
 NO_OVERRIDES: Final = Overrides()
 NO_OTHER_MODEL: Final = "`escalate` needs another model; name it in tool_call_loop.escalate_model"
 
@@ -397,7 +397,7 @@ class LoopSettings(Strict):
 
     @cached_property
     def highest_limit(self) -> int:
-        """The longest streak that any limit looks at, in rounds."""
+        """The longest streak that any limit needs, in rounds."""
         limits = [self.limit_of(kind) * limit.rounds_each for kind, limit in LIMITS.items()]
         return 2 * self.poll_factor * max(self.max_repeats, self.max_repeats_changing, *limits)
 
@@ -478,7 +478,7 @@ _OF_ANY_TOOL: Final = frozenset({
     "enabled", "mode", "max_repeats", "max_repeats_changing", "ttl_seconds", "similarity_threshold",
     "max_calls_of_tool", "detectors",
 })  # fmt: skip
-"""The settings of single tools that matter while the tool of a call is unknown."""
+"""What of a tool's own settings matters where it is not known which tool is called."""
 
 
 def _least(limits: Iterable[int]) -> int:

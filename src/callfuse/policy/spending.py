@@ -17,7 +17,7 @@ Limit = Annotated[Whole, Field(ge=0)]
 NO_PRICES: Final = "money needs prices; name them in budget.prices, as in {gpt-4o*: {input: 2.5, output: 10}}"
 NOT_OF_A_CREDENTIAL: Final = "a period is of a credential; set budget.by: credential"
 LONGEST_NAME: Final = 256
-"""How many characters of a model's name are matched."""
+"""Characters of a model's name that are looked at."""
 
 
 class Price(Strict):

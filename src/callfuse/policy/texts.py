@@ -87,7 +87,7 @@ def told(verdict: Verdict, settings: LoopSettings, model: str) -> str:
 
 def blown(last: str, outcome: str | None, count: int, settings: LoopSettings, model: str) -> str:
     """Return the text that the client gets in place of a model's answer once the fuse has blown. `last`: the tool whose
-    call was blocked last (empty if unknown); `outcome`: what it had returned (None: unknown); `count`: blocks in a
+    call was blocked last (empty if unknown); `outcome`: its last result (None: unknown); `count`: blocks in a
     row."""
     text = (settings.for_tool(last).settings.error_messages.blown or BLOWN).format(
         tool_name=last or "an answer",

@@ -36,7 +36,7 @@ a few hundred bytes."""
 _SIZES: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Bytes of a header's value, by its type; types 6 (bytes) and 7 (text) have their length in front."""
 _SHORT: Final = 128
-"""The most bytes of headers whose type is remembered; Bedrock's have about 90."""
+"""The most bytes of headers whose type is memoized; Bedrock's have about 90."""
 _BYTES: Final = 6
 _TEXT: Final = 7
 

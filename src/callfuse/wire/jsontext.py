@@ -48,7 +48,7 @@ class NotFramed(NotJSON):
 
 def as_utf8(text: bytes) -> bytes:
     """Return a JSON text in UTF-8 without a byte order mark, from any encoding that Python's `json` reads: UTF-8,
-    UTF-16 or UTF-32, with or without a mark. Text that needs no change is returned as it is. Raises `NotJSON`."""
+    UTF-16 or UTF-32, with or without a mark. Text that needs no change is returned unchanged. Raises `NotJSON`."""
     encoding = json.detect_encoding(text)
     if encoding == "utf-8":
         return text

@@ -44,7 +44,7 @@ def keyed_result_of(step: Payload) -> tuple[str, Result]:
 
 
 def answer_to(call: ToolCall, text: str) -> Payload:
-    """Return the result that callfuse gives for a withheld call."""
+    """Return callfuse's result for a withheld call."""
     return {"type": RESULT, "call_id": call.id, "name": call.name, "result": text, "is_error": True}
 
 

@@ -128,7 +128,7 @@ def stand_in_for(call: ToolCall, text: str) -> Payload | None:
 
 
 def answer_to(call: ToolCall, text: str) -> Payload:
-    """Return the result that callfuse gives for a withheld call. Raises CannotReplay if its results take no text."""
+    """Return callfuse's result for a withheld call. Raises CannotReplay if results of this type cannot have a text."""
     kind = CALLS[call.kind or "function_call"]
     if kind.answer is None:
         raise CannotReplay(call.kind)

@@ -280,7 +280,7 @@ def parse_container(text: str) -> Any:
 
 
 def edges(text: str) -> str:
-    """Return the beginning and the end of a text, where words are searched; a short text as it is."""
+    """Return the beginning and the end of a text, where words are searched; a short text unchanged."""
     text = strip_escapes(text)
     return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
 
