@@ -118,7 +118,7 @@ def _match_at(view: RequestView, kept: list[KeptRound], first: int, at: int) -> 
 
 def _equal_tries(view: RequestView, kept: Sequence[KeptRound], at: int) -> list[KeptRound]:
     """Return the answers to the request with the newest round `kept[at]` that no id distinguishes from that round. They
-    may be tries that the client did not take up, or rounds of a client that shows only its newest round."""
+    may be discarded tries, or rounds of a client that sends only its newest round."""
     newest = view.rounds[0]
     answered = view.length + kept[at].position - newest.position
     return [one for one in kept[at + 1 :] if one.position == answered and one.delivered and _is_same(newest, one)]

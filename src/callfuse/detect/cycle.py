@@ -1,7 +1,7 @@
 """`cycle`: the newest rounds repeat one sequence of 2 to 5 rounds; each repetition is a lap.
 
 Rounds are compared by their sets of signatures, and at least two rounds of a lap differ; the shortest sequence counts.
-Known outcomes are equal lap by lap. A new call is progress: the first lap begins with a round that has a new call.
+Known outcomes are equal lap by lap. A new call is progress: only the first lap may have new calls, at its beginning.
 """
 
 from collections.abc import Iterable

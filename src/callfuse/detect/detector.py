@@ -66,7 +66,7 @@ class Rule(ABC):
 
     kind: ClassVar[Kind]
     of_cut_off: ClassVar[bool] = False
-    """Whether it judges calls that a length limit has cut off; all other detectors ignore them."""
+    """Whether it judges calls that a length limit has cut off; other detectors ignore such calls."""
     parts: ClassVar[tuple[AnswerPart, ...]] = ()
     """The parts of an answer in which its kind may be found; empty if only in calls."""
 

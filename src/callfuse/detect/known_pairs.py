@@ -29,7 +29,7 @@ Failure = tuple[Signature, bytes]
 class KnownPairs(Hindsight):
     """Finds known calls with known results in any order: in more than half of the last 2 * limit rounds.
 
-    For one call with one error, as many times as the limit are enough, within 20 rounds, including the first time.
+    One call with one error is enough if it reaches the limit within 20 rounds, including the first time.
     """
 
     kind = Kind(

@@ -3,7 +3,7 @@
 Judged when the last result is known; unknown results are left out. The finding is reported with that result. Errors are
 the same if they have the same complaint (`Outcome.error`), whatever names they repeat. A guess at another name is some
 progress: if most errors name something that no earlier error named, twice as many are needed. A different error in
-between does not count, and does not end the streak. Nor does a success of any tool whose result the same call had
+between does not count, and does not end the streak. Nor does a success of any tool, if the same call had this result
 before: read, fail to edit, read again, fail to edit again.
 """
 
