@@ -1,6 +1,6 @@
 """How many calls of callfuse's own functions one exchange makes, and in how many files.
 
-    python -m benchmarks.ways [--functions WAY]
+    python -m benchmarks.ways [--functions WAY | --rooms WAY]
 
 In process, under the default settings but where a row says so, by cProfile, after a few exchanges of the same kind.
 These counts do not depend on the machine or its load, so `tests/project/test_ways.py` holds ceilings for them. The ways
@@ -15,14 +15,16 @@ that data takes:
     held          under `block`: a call in 40 pieces that differs from a loop only in its last piece
     blocked       a looping call in 40 pieces; the model is asked again, and brings it again
 
-`--functions` prints the functions of one of them, by calls.
+`--functions` prints the functions of one of them, by calls; `--rooms` the packages, by their share of the time that 160
+exchanges spend in Python functions, under the profiler.
 """
 
 import argparse
 import asyncio
 import cProfile
 import json
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +40,8 @@ BEFORE: Final = 3
 """Exchanges of the same kind that come first."""
 MEASURED: Final = 4
 """Exchanges that are counted, of which the mean is given."""
+RUNS: Final = 40
+"""How often the exchanges are repeated whose time is divided by packages."""
 
 
 @dataclass(frozen=True)
@@ -228,14 +232,35 @@ def measure(name: str) -> Cost:
     return Cost(round(functions.total() / MEASURED), len(files), functions)
 
 
+def share_of_rooms(name: str) -> dict[str, float]:
+    """The time of an exchange on one of the `WAYS` by callfuse's packages, in parts of 1; what is not callfuse's is
+    `other`."""
+    profile = cProfile.Profile(time.process_time, builtins=False)
+    for _ in range(RUNS):
+        asyncio.run(drive(WAYS[name], profile.enable, profile.disable))
+    seconds = defaultdict[str, float](float)
+    for entry in profile.getstats():
+        file = "" if isinstance(entry.code, str) else entry.code.co_filename
+        room = file.removeprefix(HOME).strip("/").partition("/")[0] if file.startswith(HOME) else "other"
+        seconds[room] += entry.inlinetime
+    total = sum(seconds.values())
+    return {room: spent / total for room, spent in seconds.items()}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--functions", choices=list(WAYS))
-    chosen: str | None = parser.parse_args().functions
-    if chosen is not None:
-        for name, calls in measure(chosen).functions.most_common():
+    detail = parser.add_mutually_exclusive_group()
+    detail.add_argument("--functions", choices=list(WAYS))
+    detail.add_argument("--rooms", choices=list(WAYS))
+    options = parser.parse_args()
+    if options.functions is not None:
+        for name, calls in measure(options.functions).functions.most_common():
             print(f"{calls / MEASURED:9.1f}  {name}")
+        return
+    if options.rooms is not None:
+        for room, share in sorted(share_of_rooms(options.rooms).items(), key=lambda one: -one[1]):
+            print(f"{share:6.1%}  {room}")
         return
     print(f"{'way':12} {'calls':>7} {'files':>6}")
     for name in WAYS:
