@@ -51,7 +51,7 @@ class Process:
         ready.set()
 
     async def hears(self, text: str, since: int) -> str:
-        """The first line with this text after so many lines; empty where none comes in time."""
+        """Return the first line with this text after so many lines; empty where none comes in time."""
         ends_s = time.monotonic() + LOOK_S
         while time.monotonic() < ends_s:
             if found := next((line for line in self.said[since:] if text in line), ""):
@@ -115,7 +115,8 @@ class Figures(NamedTuple):
 
 
 async def figures_of(server: Process, store_port: int = 0) -> Figures:
-    """What a server has open, its connections to the store left out: as many as have been needed at once stay."""
+    """Return what a server has open, its connections to the store left out: as many as have been needed at once
+    stay."""
     own = _of_system(server.pid, store_port)
     if not (workers := processes(server.pid)):
         return Figures(*own, sum((await server.open_tasks()).values()))
@@ -134,7 +135,7 @@ def _of_system(pid: int, store_port: int) -> tuple[float, int, int]:
 
 
 def links_of(pid: int) -> list[str]:
-    """What the descriptors of a process are."""
+    """Return what the descriptors of a process are."""
     links = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -143,7 +144,7 @@ def links_of(pid: int) -> list[str]:
 
 
 def ports_of(pid: int) -> list[tuple[int, int]]:
-    """The connections of a process: its port, and the other's."""
+    """Return the connections of a process: its port, and the other's."""
     sockets = {link[len("socket:[") : -1] for link in links_of(pid) if link.startswith("socket:")}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     own = [row for row in rows if row[9] in sockets and row[3] != LISTENS]
@@ -163,7 +164,7 @@ async def started_all(server: Process, workers: int) -> None:
 
 
 async def at_rest(server: Process, begun: Figures, store_port: int = 0) -> Figures:
-    """The figures once nothing more is given back, or as they are after `SETTLES_S`."""
+    """Return the figures once nothing more is given back, or as they are after `SETTLES_S`."""
     ends_s = time.monotonic() + SETTLES_S
     while True:
         found = await figures_of(server, store_port)

@@ -68,7 +68,7 @@ def chat_chunks(deltas: Sequence[object], *, finish: str, padded: bool = False) 
 
 
 def call_deltas(count: int) -> list[object]:
-    """One OpenAI call in so many pieces of arguments."""
+    """Return one OpenAI call in so many pieces of arguments."""
     function = {"name": TOOL, "arguments": ""}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
     first: object = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -77,12 +77,12 @@ def call_deltas(count: int) -> list[object]:
 
 
 def words(at: int) -> str:
-    """What is written in the piece of this number: no two are the same, and every eighth ends a line."""
+    """Return what is written in the piece of this number: no two are the same, and every eighth ends a line."""
     return f"words {at:<4}{chr(10) if at % 8 == 7 else ' '}"
 
 
 def scripted(dialect: str, answer: Answer, piece_chars: int) -> list[bytes]:
-    """An answer as the scripted vendor streams it."""
+    """Return an answer as the scripted vendor streams it."""
     path, chunks = PATHS[dialect], []
 
     async def receive() -> Message:
@@ -107,7 +107,7 @@ def gemini_payloads(parts: Sequence[object]) -> list[object]:
 
 
 def gemini_pieces(count: int) -> list[object]:
-    """One call of Gemini in so many pieces of arguments."""
+    """Return one call of Gemini in so many pieces of arguments."""
     pieces = [{"jsonPath": "$.text", "stringValue": words(at), "willContinue": True} for at in range(count - 2)]
     grown = [{"functionCall": {"partialArgs": [piece], "willContinue": True}} for piece in pieces]
     return [{"functionCall": {"name": TOOL, "willContinue": True}}, *grown, {"functionCall": {}}]
@@ -119,7 +119,7 @@ def events(payloads: Iterable[object], end: bytes = b"\n\n") -> list[bytes]:
 
 
 def array(payloads: Iterable[object], indent: int | None) -> list[bytes]:
-    """One JSON array, an element in each chunk."""
+    """Return one JSON array, an element in each chunk."""
     elements = [json.dumps(payload, indent=indent).encode() for payload in payloads]
     return [b"[" + elements[0], *(b",\r\n" + element for element in elements[1:]), b"]"]
 
@@ -162,7 +162,7 @@ def streams(count: int) -> dict[str, Stream]:
 
 
 def request(path: str, *, repeats: int = 0, arguments: Mapping[str, object] = REPEATED) -> bytes:
-    """A request with a tool, and a history in which one call has been repeated so often."""
+    """Return a request with a tool, and a history in which one call has been repeated so often."""
     said: object = {"role": "user", "content": "Go on."}
     schema = {"name": TOOL, "parameters": {"type": "object"}}
     tool: object = {"type": "function", "function": schema}
@@ -186,7 +186,7 @@ def request(path: str, *, repeats: int = 0, arguments: Mapping[str, object] = RE
 
 
 def round_of(path: str, id_: str, arguments: Mapping[str, object]) -> list[object]:
-    """The call that is repeated, and its result, as the history of a request to this path holds them."""
+    """Return the call that is repeated, and its result, as the history of a request to this path holds them."""
     if path == PATHS["gemini"]:
         call: object = {"functionCall": {"name": TOOL, "args": arguments}}
         result: object = {"functionResponse": {"name": TOOL, "response": {"output": "ok"}}}
@@ -234,12 +234,12 @@ class Streaming:
 
 
 def app_of(chunks: list[bytes]) -> ASGIApp:
-    """An app that answers with these events."""
+    """Return an app that answers with these events."""
     return Streaming(chunks)
 
 
 def naive(app: ASGIApp) -> ASGIApp:
-    """A middleware that parses and writes the object in each chunk anew."""
+    """Return a middleware that parses and writes the object in each chunk anew."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def sender(message: Message) -> None:
@@ -261,7 +261,7 @@ def naive(app: ASGIApp) -> ASGIApp:
 async def medians(
     bare: Streaming, apps: dict[str, ASGIApp], path: str, bodies: Callable[[str], bytes], rounds: int
 ) -> dict[str, tuple[float, float]]:
-    """Each app's median time over interleaved rounds: of its chunks, and of the exchange."""
+    """Return each app's median time over interleaved rounds: of its chunks, and of the exchange."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in apps}
     for _ in range(rounds):
         for name, app in apps.items():

@@ -92,7 +92,7 @@ Row = tuple[float, Mapping[str, Callable[[], float]]]
 
 
 def measurements() -> dict[str, Row]:
-    """The rows of the table by name."""
+    """Return the rows of the table by name."""
     found: dict[str, Row] = {}
     for name, kind in KINDS.items():
         for rounds, goal in GOALS_US.items():

@@ -13,12 +13,12 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 def scope_of(path: str, headers: Headers = ()) -> Scope:
-    """The scope of a POST."""
+    """Return the scope of a POST."""
     return {"type": "http", "method": "POST", "path": path, "headers": headers, "root_path": ""}
 
 
 async def timed(app: ASGIApp, path: str, body: bytes, headers: Headers = ()) -> float:
-    """Seconds of CPU time that one exchange takes; what the app sends costs nothing."""
+    """Return seconds of CPU time that one exchange takes; what the app sends costs nothing."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}

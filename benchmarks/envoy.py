@@ -38,7 +38,7 @@ START_S: Final = 90.0
 
 
 def envoy_program() -> str | None:
-    """The path of an Envoy."""
+    """Return the path of an Envoy."""
     found = find_spec("envoy")
     for folder in (found and found.submodule_search_locations) or ():
         if (binary := Path(folder) / "_bin" / "envoy").exists():
@@ -47,14 +47,14 @@ def envoy_program() -> str | None:
 
 
 def free_port() -> int:
-    """A loopback port that nobody has."""
+    """Return a loopback port that nobody has."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 def configuration(port: int, processor: int | None, vendor: int) -> dict[str, Any]:
-    """The sample with these ports, without TLS; with no processor if there is none."""
+    """Return the sample with these ports, without TLS; with no processor if there is none."""
     config: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
     resources = config["static_resources"]
     (listener,) = resources["listeners"]

@@ -37,7 +37,7 @@ async def no_app(*_: Any) -> None:
 
 
 def where(number: int) -> Where:
-    """Where an event happens."""
+    """Return where an event happens."""
     return Where(f"session-{number % SESSIONS}", "x-session-id", f"main.{number % 40:08x}", "gpt-4o", "openai", "chat")
 
 

@@ -90,7 +90,7 @@ def demand(load: Load, figures: Figures) -> Demand:
 
 
 def limits(load: Load, figures: Figures) -> dict[str, float]:
-    """How many streams one worker can have until each of its limits, by the settings as they come."""
+    """Return how many streams one worker can have until each of its limits, by the settings as they come."""
     return {
         "one core": demand(load, figures).streams_per_core,
         "serve.max_connections": 1000,
@@ -137,7 +137,7 @@ def measure(workers: int, events: int, options: argparse.Namespace) -> Measured:
 
 
 def processes(pid: int) -> list[int]:
-    """The workers that a process has started."""
+    """Return the workers that a process has started."""
     children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [one for one in children if b"resource_tracker" not in Path(f"/proc/{one}/cmdline").read_bytes()]
 
@@ -158,7 +158,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def report(load: Load, figures: Figures) -> list[str]:
-    """The lines of the calculation."""
+    """Return the lines of the calculation."""
     found = demand(load, figures)
     first = min(limits(load, figures).items(), key=lambda limit: limit[1])
     return [

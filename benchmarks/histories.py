@@ -73,16 +73,17 @@ class Wire(Protocol):
     path: str
 
     def body(self, rounds: int, kinds: int, *, spoken: bool) -> bytes:
-        """A request whose history has so many rounds of so many tools by turns, and what the user has said since."""
+        """Return a request whose history has so many rounds of so many tools by turns, and what the user has said
+        since."""
         ...
 
     def answer(self, call: int | None, kinds: int) -> bytes:
-        """A whole answer: the call of this round, or a text."""
+        """Return a whole answer: the call of this round, or a text."""
         ...
 
 
 def _result(at: int, length: int) -> str:
-    """A result of so many characters, different in each round."""
+    """Return a result of so many characters, different in each round."""
     return f"{at}: {PROSE * (length // len(PROSE) + 1)}"[:length]
 
 
@@ -95,7 +96,7 @@ class Chat:
         self._result = result
 
     def body(self, rounds: int, kinds: int, *, spoken: bool) -> bytes:
-        """A request."""
+        """Return a request."""
         tools = [
             {"type": "function", "function": {"name": f"tool_{n}", "parameters": {"type": "object"}}}
             for n in range(kinds)
@@ -111,7 +112,7 @@ class Chat:
         return json.dumps({"model": "gpt-test", "messages": history + said, "tools": tools}).encode()
 
     def answer(self, call: int | None, kinds: int) -> bytes:
-        """A whole answer."""
+        """Return a whole answer."""
         message = {"role": "assistant", "content": "It is done."} if call is None else self._turn(call, kinds)
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         head = {"id": "c", "object": "chat.completion", "created": 1, "model": "gpt-test"}
@@ -132,7 +133,7 @@ class Messages:
         self._result = result
 
     def body(self, rounds: int, kinds: int, *, spoken: bool) -> bytes:
-        """A request."""
+        """Return a request."""
         tools = [{"name": f"tool_{n}", "input_schema": {"type": "object"}} for n in range(kinds)]
         history: list[object] = [{"role": "user", "content": "Fix it."}]
         for n in range(rounds):
@@ -144,7 +145,7 @@ class Messages:
         return json.dumps(body | {"messages": history + said, "tools": tools}).encode()
 
     def answer(self, call: int | None, kinds: int) -> bytes:
-        """A whole answer."""
+        """Return a whole answer."""
         block = {"type": "text", "text": "It is done."} if call is None else self._use(call, kinds)
         head = {"id": "m", "type": "message", "role": "assistant", "model": "claude-test", "content": [block]}
         end = {"stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 1, "output_tokens": 1}}
@@ -179,7 +180,7 @@ class Figures(NamedTuple):
 
 
 async def measured(wire: Wire, history: int, kinds: int, row: Row, rounds: int) -> Figures:
-    """The figures of a request whose history has so many rounds of so many tools."""
+    """Return the figures of a request whose history has so many rounds of so many tools."""
     app = App()
     all_guarded = [CallFuseMiddleware(app, config) for config in CONFIGS]
     bare_s: list[float] = []

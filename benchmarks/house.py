@@ -96,20 +96,20 @@ class File:
         return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
 
     def classes(self) -> Iterator[tuple[str, ast.ClassDef]]:
-        """Each class and its dotted name, nested ones too."""
+        """Yield each class and its dotted name, nested ones too."""
         for name, node, _ in self._definitions:
             if isinstance(node, ast.ClassDef):
                 yield name, node
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """Each function or method and its dotted name, nested ones too."""
+        """Yield each function or method and its dotted name, nested ones too."""
         for name, node, _ in self._definitions:
             if isinstance(node, Function):
                 yield name, node
 
     def undocumented(self) -> Iterator[str]:
-        """The dotted names of what is public and has no docstring: modules, classes, functions, methods. A name with a
-        leading underscore is not public, nor is what stands in something that is not, or in a function."""
+        """Yield the dotted names of what is public and has no docstring: modules, classes, functions, methods. A name
+        with a leading underscore is not public, nor is what stands in something that is not, or in a function."""
         if not ast.get_docstring(self.tree):
             yield self.name
         for name, node, is_public in self._definitions:
@@ -147,7 +147,7 @@ class Catch:
 
 
 def files_of(folder: Path) -> list[File]:
-    """Every Python file below a folder."""
+    """Return every Python file below a folder."""
     found = []
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
@@ -158,7 +158,7 @@ def files_of(folder: Path) -> list[File]:
 
 
 def attributes(files: Sequence[File]) -> dict[str, int]:
-    """How many attributes an instance of each class has.
+    """Return how many attributes an instance of each class has.
 
     Counted are names assigned to on the first parameter of a method, `__slots__`, and the fields of dataclasses, named
     tuples, models and protocols; with those of base classes in the same files. Constants of the class are not.
@@ -187,7 +187,8 @@ def attributes(files: Sequence[File]) -> dict[str, int]:
 
 
 def with_helpers(files: Sequence[File]) -> dict[str, int]:
-    """How many attributes each class has together with its private helpers, so that cutting an object hides nothing.
+    """Return how many attributes each class has together with its private helpers, so that cutting an object hides
+    nothing.
 
     A helper is a class with a leading underscore that only this class uses, itself or through private functions and
     other helpers that only it uses. What the class inherits is counted already, and what a helper inherits from a
@@ -205,7 +206,7 @@ def with_helpers(files: Sequence[File]) -> dict[str, int]:
 
 
 def _private_attributes(file: File, node: ast.ClassDef) -> set[str]:
-    """The attributes of a class, with those of its private bases in the same file."""
+    """Return the attributes of a class, with those of its private bases in the same file."""
     found = _own_attributes(node, fields=False)
     for base in (one for one in file.tree.body if isinstance(one, ast.ClassDef)):
         if base.name.startswith("_") and base.name in map(_last_name, node.bases):
@@ -214,7 +215,7 @@ def _private_attributes(file: File, node: ast.ClassDef) -> set[str]:
 
 
 def _owners(file: File) -> dict[str, str]:
-    """The one definition that uses a private class or function, for each that has one; bases are no use."""
+    """Return the one definition that uses a private class or function, for each that has one; bases are no use."""
     users: dict[str, set[str]] = {}
     defined = {node.name: node for node in file.tree.body if isinstance(node, ast.ClassDef | Function)}
     for at, node in enumerate(file.tree.body):
@@ -226,7 +227,8 @@ def _owners(file: File) -> dict[str, str]:
 
 
 def _owner_of(name: str, owners: Mapping[str, str]) -> str:
-    """The public definition at the end of the chain of owners; empty for a private name that has no owner at all."""
+    """Return the public definition at the end of the chain of owners; empty for a private name that has no owner at
+    all."""
     seen = {name}
     while name in owners and owners[name] not in seen:
         name = owners[name]
@@ -327,8 +329,8 @@ def _matches_all(pattern: ast.pattern) -> bool:
 
 
 def catches(file: File) -> Iterator[Catch]:
-    """Every `except` or `suppress` of all exceptions. The reason is a comment on its line or on one beside it; `noqa`
-    alone is none."""
+    """Yield every `except` or `suppress` of all exceptions. The reason is a comment on its line or on one beside it;
+    `noqa` alone is none."""
     places = {line: name for name, function in sorted(file.functions()) for line in _span(function)}
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ExceptHandler):
@@ -372,7 +374,7 @@ def _span(node: ast.stmt) -> range:
 
 
 def core_lines(files: Sequence[File]) -> int:
-    """All lines of the core's rooms."""
+    """Return all lines of the core's rooms."""
     return sum(file.lines for file in files if file.room in CORE_ROOMS)
 
 
@@ -395,7 +397,7 @@ def _is_small(node: Function) -> bool:
 
 
 def named_twice(files: Sequence[File]) -> dict[str, list[str]]:
-    """The modules of each name that several of them give to a class of their own."""
+    """Return the modules of each name that several of them give to a class of their own."""
     found: dict[str, list[str]] = {}
     for file in files:
         for node in file.tree.body:
@@ -405,12 +407,12 @@ def named_twice(files: Sequence[File]) -> dict[str, list[str]]:
 
 
 def over(figures: Mapping[str, int], limit: int) -> dict[str, int]:
-    """What exceeds a limit, the largest first."""
+    """Return what exceeds a limit, the largest first."""
     return {name: figure for name, figure in sorted(figures.items(), key=lambda item: -item[1]) if figure > limit}
 
 
 def of_functions(files: Sequence[File], measure: Callable[[Function], int]) -> dict[str, int]:
-    """A figure of each function."""
+    """Return a figure of each function."""
     found: dict[str, int] = {}
     for file in files:
         for name, function in file.functions():

@@ -47,7 +47,8 @@ def calls_of(made: Sequence[tuple[str, str, str]]) -> list[PastCall]:
 
 
 def moments(calls: Sequence[PastCall], *, fresh: bool) -> Iterator[Moment]:
-    """The same moment again and again, a call a round and the last one pending; of new calls, too, where `fresh`."""
+    """Yield the same moment again and again, a call a round and the last one pending; of new calls, too, where
+    `fresh`."""
     while True:
         own = list(calls)
         if fresh:

@@ -60,13 +60,13 @@ def measure(names: list[str], source: Path) -> Figures:
 
 
 def _total(part: Path) -> int:
-    """The instructions of one part that valgrind has written down."""
+    """Return the instructions of one part that valgrind has written down."""
     last = part.read_text().rstrip().rpartition("\n")[2]
     return int(last.removeprefix("totals:"))
 
 
 def last_release() -> str:
-    """The tag of the last release; empty where there is none, or no git."""
+    """Return the tag of the last release; empty where there is none, or no git."""
     if shutil.which("git") is None:
         return ""
     command = ["git", "-C", str(PROJECT), "describe", "--tags", "--abbrev=0", "--match", "v*"]
@@ -89,7 +89,7 @@ def figures_of(against: str, names: list[str]) -> Figures:
 
 
 def table(now: Figures, before: Figures) -> str:
-    """A line for each way: thousands of instructions before and now, and the change in percent."""
+    """Return a line for each way: thousands of instructions before and now, and the change in percent."""
     lines = [f"{'thousands':12} {'before':>9} {'now':>9} {'change':>9}"]
     for name, count in now.items():
         was = before.get(name)

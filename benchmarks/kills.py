@@ -34,7 +34,7 @@ class Fleet(NamedTuple):
         return self.store.port if self.store else 0
 
     def clients(self, worker: int) -> set[int]:
-        """The ports of the clients that a worker serves."""
+        """Return the ports of the clients that a worker serves."""
         port = int(self.server.url.rpartition(":")[2])
         return {there for here, there in ports_of(worker) if here == port}
 
@@ -46,7 +46,7 @@ class Fleet(NamedTuple):
         return self.clients(worker)
 
     def busiest(self) -> int:
-        """The worker with the most clients; 0 where none has any."""
+        """Return the worker with the most clients; 0 where none has any."""
         clients = {worker: len(self.clients(worker)) for worker in processes(self.server.pid)}
         worker = max(clients, key=clients.__getitem__, default=0)
         return worker if clients.get(worker) else 0

@@ -71,7 +71,7 @@ class Waiting:
 
 
 def own(text: bytes) -> bytes:
-    """The same in memory of its own, as the network brings it."""
+    """Return the same in memory of its own, as the network brings it."""
     return bytes(bytearray(text))
 
 
@@ -83,7 +83,7 @@ class Client:
         self.came = 0
 
     async def receive(self) -> Message:
-        """The request, and then nothing."""
+        """Return the request, and then nothing."""
         if self._body is None:
             await asyncio.Event().wait()
         body, self._body = self._body, None
@@ -114,7 +114,7 @@ class Figures(NamedTuple):
 
 
 async def opened(app: Waiting, around: ASGIApp, load: Load) -> Figures:
-    """The figures of a load in a round."""
+    """Return the figures of a load in a round."""
     before = used()
     clients = [Client(load.body) for _ in range(load.streams)]
     tasks = []
@@ -136,13 +136,13 @@ async def opened(app: Waiting, around: ASGIApp, load: Load) -> Figures:
 
 
 def used() -> int:
-    """Bytes in use."""
+    """Return bytes in use."""
     gc.collect()
     return tracemalloc.get_traced_memory()[0]
 
 
 async def beyond(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
-    """What callfuse adds to the bare app, each stream; what of it stays; what clients got."""
+    """Return what callfuse adds to the bare app, each stream; what of it stays; what clients got."""
     app = Waiting(load.chunks, load.rest)
     guarded = CallFuseMiddleware(app, {"tool_call_loop": {"max_hold_s": LONG_S}})
     found = {}
@@ -157,7 +157,8 @@ async def beyond(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
 
 
 def held_stream(dialect: str) -> tuple[bytes, list[bytes], list[bytes]]:
-    """A request, the chunks of a call up to so many bytes, and those to its end, where it differs from those before."""
+    """Return a request, the chunks of a call up to so many bytes, and those to its end, where it differs from those
+    before."""
 
     def written(pieces: int) -> dict[str, str]:
         return {"text": "".join(map(words, range(pieces)))}
@@ -172,7 +173,7 @@ def held_stream(dialect: str) -> tuple[bytes, list[bytes], list[bytes]]:
 
 
 def measured(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
-    """The figures of a load, in a loop and under a count of their own."""
+    """Return the figures of a load, in a loop and under a count of their own."""
     tracemalloc.start()
     try:
         return asyncio.run(beyond(load, earlier))
@@ -212,7 +213,7 @@ def print_open(count: int) -> None:
 
 
 def over(is_over: bool, figures: Figures) -> str:
-    """What a row says that misses a goal."""
+    """Return what a row says that misses a goal."""
     return "  over" if is_over or figures.left > STAYS_BYTES else ""
 
 

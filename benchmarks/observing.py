@@ -42,7 +42,7 @@ SESSIONS = 50
 
 
 def looping_deltas(count: int) -> list[object]:
-    """The call of the history once more, in so many pieces."""
+    """Return the call of the history once more, in so many pieces."""
     first, *_ = call_deltas(3)
     pieces = [*['{"a":'], *[" "] * (count - 3), "1}"]
     return [first, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)]
@@ -79,7 +79,7 @@ def logging_to(handler: logging.Handler | None) -> Iterator[None]:
 
 
 def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
-    """The app under callfuse, with what is observed."""
+    """Return the app under callfuse, with what is observed."""
     fuse = CallFuseMiddleware(app, {"tool_call_loop": {"mode": "block", "blow_after": 0}})
     if kind == "off":
         fuse._host = replace(fuse._host, bus=Bus())
@@ -98,14 +98,14 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
 
 
 def as_text() -> logging.Handler:
-    """The handler of `callfuse serve`, but to memory."""
+    """Return the handler of `callfuse serve`, but to memory."""
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     return handler
 
 
 def as_json() -> logging.Handler:
-    """The same for `log_format: json`."""
+    """Return the same for `log_format: json`."""
     return JsonHandler(io.StringIO())
 
 
@@ -122,7 +122,7 @@ HANDLERS: dict[str, Callable[[], logging.Handler | None]] = {
 
 
 async def one_round(app: Streaming, kind: str, body: bytes, exchanges: int) -> float:
-    """Seconds of CPU time that an exchange takes on average."""
+    """Return seconds of CPU time that an exchange takes on average."""
     fuse = guard(app, kind)
     with logging_to(HANDLERS[kind]()):
         spent = 0.0

@@ -57,7 +57,7 @@ LAST_S: Final = 60.0
 
 
 def pieces(events: int) -> list[bytes]:
-    """An HTTP answer of so many events, each a piece of its own with a place for its time."""
+    """Return an HTTP answer of so many events, each a piece of its own with a place for its time."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
     one = event({"content": STAMP.decode()})
     all_of_them = [b"%x\r\n%b\r\n" % (len(one), one)] * events
@@ -116,7 +116,7 @@ class Seen(NamedTuple):
 
 
 def summary(streams: Sequence[Stream | OneStream]) -> Seen:
-    """The figures of streams, simulated or real."""
+    """Return the figures of streams, simulated or real."""
     lasted_s = max(one.ended_s for one in streams) - min(one.begun_s for one in streams)
     return Seen(
         len(streams) / lasted_s,
@@ -153,7 +153,7 @@ async def load(url: str, arrivals: Sequence[float]) -> None:
 
 
 def idle_s() -> float:
-    """Seconds for which all cores together have had nothing to do, where the system tells; else 0."""
+    """Return seconds for which all cores together have had nothing to do, where the system tells; else 0."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     except FileNotFoundError:
@@ -172,7 +172,7 @@ class Used(NamedTuple):
 
 
 def itself(*arguments: str) -> list[str]:
-    """The command of this program."""
+    """Return the command of this program."""
     return [sys.executable, "-m", "benchmarks.predicting", *arguments]
 
 
@@ -211,7 +211,7 @@ def serve(running: ExitStack, workers: int, events: int) -> Running:
 
 
 def costs(options: argparse.Namespace, rng: random.Random) -> Work:
-    """What a stream costs each process, measured at a low load with one worker."""
+    """Return what a stream costs each process, measured at a low load with one worker."""
     found = []
     for events in (FEW, MANY):
         with ExitStack() as running:
@@ -228,7 +228,7 @@ def _cost(few_s: float, many_s: float) -> Cost:
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Return those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -259,7 +259,7 @@ def one_round(options: argparse.Namespace, rng: random.Random) -> dict[tuple[int
 
 
 def report(rounds: Sequence[dict[tuple[int, float], Pair]]) -> list[str]:
-    """The lines of the table."""
+    """Return the lines of the table."""
     lines = [f"{'':<16}{'streams/s':>24}{'first event, ms':>24}{'event, ms':>24}"]
     lines.append(f"{'workers, load':<16}" + f"{'predicted':>10}{'meas.':>8}{'ratio':>6}" * 3)
     for workers, share in rounds[0]:

@@ -68,7 +68,7 @@ class Row(NamedTuple):
 
 
 def rows() -> dict[str, Row]:
-    """All rows by name."""
+    """Return all rows by name."""
     short, asked = text_events(10), request_body(1, 1)
     return {
         "short answers": Row(asked, in_pieces(short, 2)),
@@ -79,7 +79,7 @@ def rows() -> dict[str, Row]:
 
 
 def request_body(messages: int, tools: int) -> bytes:
-    """A healthy conversation of so many messages, in which all calls differ, and its tools."""
+    """Return a healthy conversation of so many messages, in which all calls differ, and its tools."""
     said: list[dict[str, Any]] = [{"role": "user", "content": f"Fix issue {NUMBER.decode()}."}]
     for at in range((messages - 1) // 2):
         arguments = json.dumps({"path": f"src/file_{at}.py", "line": at})
@@ -106,20 +106,20 @@ def request_body(messages: int, tools: int) -> bytes:
 
 
 def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """One event of a chat stream."""
+    """Return one event of a chat stream."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     body = {"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
     return b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
 def text_events(events: int) -> list[bytes]:
-    """A stream of text in so many events, and its end."""
+    """Return a stream of text in so many events, and its end."""
     words = [event({"content": f" word {at}"}) for at in range(events - 2)]
     return [event({"role": "assistant", "content": ""}), *words, event({}, "stop"), b"data: [DONE]\n\n"]
 
 
 def call_events(deltas: int) -> list[bytes]:
-    """A call in so many deltas, and its end."""
+    """Return a call in so many deltas, and its end."""
     head = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "tool_0", "arguments": ""}}
     pieces = ['{"text": "', *(f"some words {at} " for at in range(deltas - 3)), '"}']
     grown = [event({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in pieces]
@@ -128,7 +128,7 @@ def call_events(deltas: int) -> list[bytes]:
 
 
 def in_pieces(events: list[bytes], pieces: int) -> list[bytes]:
-    """A whole HTTP answer, a chunk for each event, cut into so many pieces of one length."""
+    """Return a whole HTTP answer, a chunk for each event, cut into so many pieces of one length."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
     answer = head + b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in events) + END[2:]
     size = -(-len(answer) // pieces)
@@ -260,19 +260,20 @@ def started(command: list[str], core: int | None, life_s: float, **env: str) -> 
 
 
 def itself(*arguments: str, core: int | None, life_s: float) -> list[str]:
-    """The command of this program, on a core, for so many seconds at most."""
+    """Return the command of this program, on a core, for so many seconds at most."""
     pin = [] if core is None else ["--core", str(core)]
     return [sys.executable, "-m", "benchmarks.proxy", *arguments, "--life-s", str(int(life_s)), *pin]
 
 
 def cores() -> tuple[int | None, int | None]:
-    """A core for the server under test and one for the rest; none where there are no two or they cannot be chosen."""
+    """Return a core for the server under test and one for the rest; none where there are no two or they cannot be
+    chosen."""
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return (available[0], available[1]) if len(available) > 1 else (None, None)
 
 
 def cpu_s(pid: int) -> float:
-    """The CPU time of a process so far, where the system tells; else 0."""
+    """Return the CPU time of a process so far, where the system tells; else 0."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -306,7 +307,7 @@ def measure(server: Server, row: str, options: argparse.Namespace, core: int | N
 
 
 def compare(row: str, options: argparse.Namespace) -> dict[str, list[Figures]]:
-    """The figures of each server, one a round."""
+    """Return the figures of each server, one a round."""
     tested, rest = cores()
     life_s = 2 * options.seconds + GRACE_S
     vend_command = [sys.executable, "-m", "benchmarks.proxy", "--vendor", "--row", row]

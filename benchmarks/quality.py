@@ -81,7 +81,7 @@ class Share:
     whole: int
 
     def interval(self) -> tuple[float, float]:
-        """The ends of the Wilson score interval, from 0 to 1; all of it where nothing was counted."""
+        """Return the ends of the Wilson score interval, from 0 to 1; all of it where nothing was counted."""
         if not self.whole:
             return 0.0, 1.0
         z, n = 1.959964, self.whole
@@ -97,12 +97,12 @@ class Share:
         return f"{per_cent(self.part, self.whole)} ({100 * low:.2f}-{100 * high:.2f})" if self.whole else "-"
 
     def markdown(self) -> str:
-        """The same with the number of runs: `20: 1.23 (0.80-1.89)`."""
+        """Return the same with the number of runs: `20: 1.23 (0.80-1.89)`."""
         return f"{self.part}: {self.text()}" if self.whole else "-"
 
 
 def per_cent(part: int, whole: int, digits: int = 2) -> str:
-    """A share in per cent; `-` of nothing."""
+    """Return a share in per cent; `-` of nothing."""
     return f"{100 * part / whole:.{digits}f}" if whole else "-"
 
 
@@ -162,7 +162,7 @@ def only(detectors: Sequence[Detector]) -> Iterator[None]:
 
 
 def switched_on(settings: LoopSettings, kind: str) -> LoopSettings:
-    """The settings for a kind that runs alone: a kind that is off by default gets its default limit."""
+    """Return the settings for a kind that runs alone: a kind that is off by default gets its default limit."""
     limit = KINDS[kind].limit
     if limit is None or limit.on:
         return settings.model_copy()  # with settings go the limits of the detectors that run
@@ -192,7 +192,7 @@ def measured(folder: Path, settings: LoopSettings) -> Found:
 
 
 def groups_of(figures: Mapping[str, Figures]) -> dict[str, list[str]]:
-    """The sources of each group, in the order of `SOURCES`; sources without a known outcome are left out."""
+    """Return the sources of each group, in the order of `SOURCES`; sources without a known outcome are left out."""
     order = [*SOURCES, *(source for source in figures if source not in SOURCES)]
     groups: dict[str, list[str]] = {}
     for source in order:
@@ -208,12 +208,12 @@ def groups_of(figures: Mapping[str, Figures]) -> dict[str, list[str]]:
 
 
 def cells(figures: Figures) -> list[Share | str]:
-    """What the tables say of these figures, one cell for each of `COLUMNS`."""
+    """Return what the tables say of these figures, one cell for each of `COLUMNS`."""
     return [column.of(figures, figures.fired[ANY]) for column in COLUMNS]
 
 
 def line(name: str, figures: Figures) -> str:
-    """A row of the table in the terminal."""
+    """Return a row of the table in the terminal."""
     texts = [cell.text() if isinstance(cell, Share) else cell for cell in cells(figures)]
     return f"{name:<32}" + "".join(f"{text:>{column.width}}" for text, column in zip(texts, COLUMNS, strict=True))
 
@@ -234,7 +234,7 @@ def print_tables(found: Found) -> None:
 
 
 def markdown(found: Found) -> str:
-    """The tables of docs/detection.md: groups, kinds by group, sources. Kinds have a row where they fired."""
+    """Return the tables of docs/detection.md: groups, kinds by group, sources. Kinds have a row where they fired."""
     shipped = found[SHIPPED]
     groups = groups_of(shipped)
     by_group = [[group, *_texts(total(shipped[one] for one in sources))] for group, sources in groups.items()]
@@ -269,7 +269,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def put(page: str, tables: str) -> str:
-    """A page with these tables between its markers; ValueError where it has none."""
+    """Return a page with these tables between its markers; ValueError where it has none."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

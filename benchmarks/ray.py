@@ -50,7 +50,7 @@ class Figures(NamedTuple):
 
 
 def bare() -> ASGIApp:
-    """The app without callfuse. A header tells the process that it runs in."""
+    """Yield the app without callfuse. A header tells the process that it runs in."""
     pieces = text_events(PIECES - 1)
 
     async def streamed() -> AsyncIterator[bytes]:
@@ -65,7 +65,7 @@ def bare() -> ASGIApp:
 
 
 def guarded() -> ASGIApp:
-    """The same with it."""
+    """Return the same with it."""
     return CallFuseMiddleware(bare(), {})
 
 
@@ -86,7 +86,7 @@ def ask(port: int, name: str, bodies: Sequence[bytes]) -> tuple[list[float], int
 
 
 def measure(port: int, name: str, bodies: list[list[bytes]]) -> Figures:
-    """One round of one app: a client for each list of bodies, all at once."""
+    """Return one round of one app: a client for each list of bodies, all at once."""
     _, pid = ask(port, name, bodies[0][:1])
     cpu, begin = cpu_s(pid), time.perf_counter()
     with ThreadPoolExecutor(len(bodies)) as clients:
@@ -120,7 +120,7 @@ def deploy(serve: Any) -> None:
 
 
 def parsed(purpose: str, arguments: list[str] | None, requests: int) -> argparse.Namespace:
-    """The options of a program that measures two apps in Ray."""
+    """Return the options of a program that measures two apps in Ray."""
     parser = argparse.ArgumentParser(description=purpose)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--requests", type=int, default=requests, help="of each client in each round")

@@ -43,13 +43,13 @@ class Engine:
         return {}
 
     async def chat(self, request: Any, raw_request_info: Any = None) -> AsyncIterator[str]:
-        """The events of a stream."""
+        """Yield the events of a stream."""
         for piece in self.pieces:
             yield piece
 
 
 def telling(app: ASGIApp) -> ASGIApp:
-    """The app with a header that tells the process that it runs in."""
+    """Return the app with a header that tells the process that it runs in."""
 
     async def told(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_told(message: Message) -> None:
@@ -63,7 +63,7 @@ def telling(app: ASGIApp) -> ASGIApp:
 
 
 def ingress(name: str) -> Any:
-    """A class of Ray's ingress for one of the apps."""
+    """Return a class of Ray's ingress for one of the apps."""
 
     def build(self: Any) -> ASGIApp:
         if name == "guarded":

@@ -30,14 +30,14 @@ def steps(run: int) -> Iterator[tuple[str, str, str]]:
 
 
 def as_calls(run: int) -> dict[str, Any]:
-    """A run as a list of calls."""
+    """Return a run as a list of calls."""
     calls = [{"turn": at, "name": name, "arguments": arguments, "result": result}
              for at, (name, arguments, result) in enumerate(steps(run))]  # fmt: skip
     return {"id": str(run), "source": "calls", "model": "m", "success": run % 3 == 0, "calls": calls}
 
 
 def as_chat(run: int) -> dict[str, Any]:
-    """A run as a body of OpenAI chat completions."""
+    """Return a run as a body of OpenAI chat completions."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"task {run}"}]
     for at, (name, arguments, result) in enumerate(steps(run)):
         function = {"name": name, "arguments": arguments}
@@ -88,7 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def made_up(folder: Path, runs: int, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    """A file of so many made-up runs for each format."""
+    """Yield a file of so many made-up runs for each format."""
     for name, record in (("calls", as_calls), ("chat", as_chat)):
         path = folder / f"{prefix}{name}.jsonl"
         path.write_text("".join(json.dumps(record(run)) + "\n" for run in range(runs)))

@@ -29,7 +29,7 @@ LINES: Final[dict[str, Callable[[int], str]]] = {
 
 
 def text_of(sort: str, size: int) -> str:
-    """A result of this sort and about this many characters."""
+    """Return a result of this sort and about this many characters."""
     line = LINES[sort]
     lines = islice(map(line, count(1)), size // len(line(1)) + 1)
     return "\n".join(lines)[:size]

@@ -63,12 +63,13 @@ class Text(NamedTuple):
 
 
 def found_in(text: str) -> Runaway | None:
-    """What is found in a whole text."""
+    """Return what is found in a whole text."""
     return GrowingText().add(text)
 
 
 def going_on(one: Text) -> Text:
-    """A text that runs away, as it would have gone on. Blanks at its end, which the recording added, are dropped."""
+    """Return a text that runs away, as it would have gone on. Blanks at its end, which the recording added, are
+    dropped."""
     text = one.text if not one.text[one.begin :].strip() else one.text.rstrip()
     tail = text[one.begin :]
     if rest := exact_rest(tail):
@@ -77,7 +78,7 @@ def going_on(one: Text) -> Text:
 
 
 def exact_rest(tail: str) -> str:
-    """How a tail of equal laps goes on; of white space, as it is. Empty if its laps differ."""
+    """Return how a tail of equal laps goes on; of white space, as it is. Empty if its laps differ."""
     if not tail.strip():
         return tail * (GOES_ON // len(tail) + 1)
     period = period_of(tail)
@@ -85,7 +86,7 @@ def exact_rest(tail: str) -> str:
 
 
 def counting_rest(tail: str) -> str:
-    """How a tail goes on of whose laps only the numbers differ; empty if it is none."""
+    """Return how a tail goes on of whose laps only the numbers differ; empty if it is none."""
     tail = tail.rstrip("0123456789")
     masked = _NUMBER.sub("0", tail)
     period = period_of(masked)
@@ -106,12 +107,12 @@ def counting_rest(tail: str) -> str:
 
 
 def period_of(text: str) -> int:
-    """The shortest period of a text, of at most half of it; 0 if there is none."""
+    """Return the shortest period of a text, of at most half of it; 0 if there is none."""
     return next((at for at in range(1, len(text) // 2 + 1) if text[at:] == text[:-at]), 0)
 
 
 def recorded_texts(path: Path) -> Iterator[tuple[Text, bool]]:
-    """Every recorded text, and whether it runs away."""
+    """Yield every recorded text, and whether it runs away."""
     with lzma.open(path, "rt") as lines:
         for record in map(json.loads, lines):
             runs_away = record["label"] == "runaway"
@@ -119,7 +120,7 @@ def recorded_texts(path: Path) -> Iterator[tuple[Text, bool]]:
 
 
 def arguments_of(folder: Path) -> Iterator[Text]:
-    """The arguments of every recorded call."""
+    """Yield the arguments of every recorded call."""
     for path in sorted(folder.glob("*.jsonl.xz")):
         with lzma.open(path, "rt") as lines:
             for record in map(json.loads, lines):
@@ -132,7 +133,7 @@ def _text_of(arguments: Any) -> str:
 
 
 def files_of(folder: Path) -> Iterator[Text]:
-    """The texts of a folder and of those in it."""
+    """Yield the texts of a folder and of those in it."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and runaway.LEAST <= path.stat().st_size <= LARGEST:
             text = path.read_bytes().decode("utf-8", "ignore")

@@ -48,7 +48,7 @@ def serve(chunks: int) -> None:
 
 
 def stream_s(port: int, prefix: str) -> float:
-    """Seconds that one stream takes to the last byte."""
+    """Return seconds that one stream takes to the last byte."""
     body = request(PATH)
     head = (
         f"POST {prefix}{PATH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"

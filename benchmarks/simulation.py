@@ -83,7 +83,7 @@ def poisson(per_s: float, seconds: float, rng: random.Random) -> list[float]:
 
 
 def simulate(arrivals: Sequence[float], work: Work, machine: Machine) -> list[Stream]:
-    """What comes of streams that begin at these times."""
+    """Return what comes of streams that begin at these times."""
     run = _Run(work, machine)
     streams = [Stream(at_s) for at_s in arrivals]
     for stream in streams:

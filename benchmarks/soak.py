@@ -146,7 +146,7 @@ def tell(name: str, load: Load, after: Figures) -> list[str]:
 
 
 def left(begun: Figures, rest: Sequence[Figures], most_mb: float) -> list[str]:
-    """What the server has not given back: memory since the warm-up, everything else since its start."""
+    """Return what the server has not given back: memory since the warm-up, everything else since its start."""
     grown_mb = rest[-1].rss_mb - rest[0].rss_mb
     more = {name: getattr(rest[-1], name) - getattr(begun, name) for name in ("descriptors", "sockets", "tasks")}
     found = [f"{number} {name} left" for name, number in more.items() if number > 0]

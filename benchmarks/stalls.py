@@ -33,12 +33,12 @@ TOOL: Final = {"type": "function", "function": {"name": "read", "parameters": {"
 
 
 def chat(messages: list[Any]) -> bytes:
-    """A request of chat completions."""
+    """Return a request of chat completions."""
     return json.dumps({"model": "gpt-test", "messages": messages, "tools": [TOOL]}).encode()
 
 
 def rounds(result: str, count: int) -> list[Any]:
-    """A user's message, and so many rounds of the same call with this result."""
+    """Return a user's message, and so many rounds of the same call with this result."""
     made: list[Any] = [{"role": "user", "content": "Read it."}]
     for at in range(count):
         made.append({**MESSAGE, "tool_calls": [{**CALL, "id": f"c{at}"}]})
@@ -47,18 +47,18 @@ def rounds(result: str, count: int) -> list[Any]:
 
 
 def image(size: int) -> str:
-    """An image of so many bytes, as base64."""
+    """Return an image of so many bytes, as base64."""
     return "data:image/png;base64," + base64.b64encode(random.Random(1).randbytes(size * 3 // 4)).decode()
 
 
 def filled(value: bytes, size: int) -> bytes:
-    """A request whose messages are this value again and again, up to so many bytes."""
+    """Return a request whose messages are this value again and again, up to so many bytes."""
     body = chat(["FILL"])
     return body.replace(b'"FILL"', b",".join([value] * ((size - len(body)) // (len(value) + 1))))
 
 
 def packed(body: bytes) -> bytes:
-    """The same, compressed."""
+    """Return the same, compressed."""
     return gzip.compress(body, 1)
 
 
@@ -91,7 +91,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def longest_gap(body: bytes, *, coded: bool) -> tuple[float, float]:
-    """The longest gap, and the time of both requests, in milliseconds."""
+    """Return the longest gap, and the time of both requests, in milliseconds."""
     guarded = CallFuseMiddleware(app)
     gaps: list[float] = []
 

@@ -62,7 +62,7 @@ class Store:
     servers: Sequence[RedisServer]
 
     def calls(self) -> Counter[str]:
-        """How often each command has been run, within scripts or not."""
+        """Return how often each command has been run, within scripts or not."""
         return sum((Counter(server.calls()) for server in self.servers), Counter[str]())
 
 
@@ -86,12 +86,12 @@ def stores() -> Iterator[list[Store]]:
 
 
 def lane_of(number: int) -> Lane:
-    """A lane of one of the clients."""
+    """Return a lane of one of the clients."""
     return Lane((number % CLIENTS).to_bytes(16, "big"), f"session-{number}", b"f" * 16, "x-callfuse-session-id")
 
 
 def round_of(number: int) -> KeptRound:
-    """A round of one call with its result."""
+    """Return a round of one call with its result."""
     digest = number.to_bytes(16, "big")
     call = KeptCall(f"call_{number:020}", "search", digest * 2, Outcome(digest, OutcomeKind.OK, RESULT))
     return KeptRound(2 * number, float(number), b"t" * 16, (call,))
@@ -110,7 +110,7 @@ async def exchange(ledger: Ledger, lane: Lane, number: int) -> int:
 
 
 def opened(url: str, counts: Counts, lanes: int) -> Ledger:
-    """A ledger over a store."""
+    """Return a ledger over a store."""
     return open_ledger(url, max_lanes=lanes, ttl_s=10_000, timeout_s=5, bus=Bus(counts))
 
 
@@ -161,18 +161,18 @@ async def fill(ledger: Ledger, lanes: int) -> int:
 
 
 def cpu_of(server: RedisServer) -> float:
-    """The seconds of CPU that a server has used."""
+    """Return the seconds of CPU that a server has used."""
     found = server.ask("INFO", "cpu")
     return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
 
 
 def used(server: RedisServer) -> int:
-    """The bytes that a server uses."""
+    """Return the bytes that a server uses."""
     return int(server.ask("INFO", "memory")["used_memory"])
 
 
 async def bytes_of(store: Store, lanes: int) -> float:
-    """The bytes of a lane."""
+    """Return the bytes of a lane."""
     ledger = opened(store.url, Counts(), 1000)
     before = sum(map(used, store.servers))
     await fill(ledger, lanes)
@@ -198,7 +198,7 @@ async def evicted(policy: str, lanes: int, a_lane: float) -> str:
 
 
 def resident(pid: str) -> int:
-    """The bytes that a process has in memory, as Linux says."""
+    """Return the bytes that a process has in memory, as Linux says."""
     status = Path(f"/proc/{pid}/status").read_text()
     return 1024 * int(status.partition("VmRSS:")[2].split()[0])
 

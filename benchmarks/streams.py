@@ -57,7 +57,7 @@ class Plan(NamedTuple):
 
 
 def plan(seed: int, number: int, share: float) -> Plan:
-    """The stream of this number."""
+    """Return the stream of this number."""
     dice = random.Random(f"{seed} {number}")
     drawn = dice.random()
     kind: Kind = FAULTY[int(drawn / share)] if drawn < share * len(FAULTY) else "healthy"
@@ -65,7 +65,7 @@ def plan(seed: int, number: int, share: float) -> Plan:
 
 
 def answer(model: str, dialect: str) -> Answer | Fault:
-    """What the vendor answers: text, and a call that only loops have seen before."""
+    """Return what the vendor answers: text, and a call that only loops have seen before."""
     _, kind, number = model.split(":")
     text = f"Number {number} looks at it. " * 6
     loop = Answer(text, [REPEATED])
@@ -79,12 +79,12 @@ def answer(model: str, dialect: str) -> Answer | Fault:
 
 
 def script(request: VendorRequest) -> Answer | Fault:
-    """The vendor's script, a function of the model's name."""
+    """Return the vendor's script, a function of the model's name."""
     return answer(request.model, request.dialect)
 
 
 def body_of(one: Plan) -> bytes:
-    """The client's request."""
+    """Return the client's request."""
     loops = one.kind in ("loops", "dies in hold", "leaves in hold")
     calls = [Call("read_file", {"path": f"src/{one.number}/{at}.py"}) for at in range(one.rounds)]
     calls += [REPEATED] * 2 if loops else []
@@ -114,7 +114,7 @@ def _messages(calls: list[Call], results: list[str], number: int) -> dict[str, A
 
 
 def frames(body: bytes, dialect: str) -> list[bytes]:
-    """The frames of the answer to a request, as the vendor sends them."""
+    """Return the frames of the answer to a request, as the vendor sends them."""
     found: list[bytes] = []
 
     async def receive() -> Message:
@@ -174,7 +174,7 @@ class Seen(NamedTuple):
 
 
 async def ask(url: str, stream: Stream) -> Seen:
-    """One stream on a connection of its own."""
+    """Return one stream on a connection of its own."""
     one = stream.plan
     host, port = url.removeprefix("http://").split(":")
     body = body_of(one)
@@ -214,7 +214,7 @@ async def _read(reader: asyncio.StreamReader, last: bytes) -> Seen:
 
 
 def fault(one: Plan, seen: Seen) -> str:
-    """What is wrong with what a client has got; empty if nothing is."""
+    """Return what is wrong with what a client has got; empty if nothing is."""
     if one.kind == "aborts":
         return ""
     if seen.status != 200:
@@ -231,8 +231,8 @@ def fault(one: Plan, seen: Seen) -> str:
 
 
 def fault_of_cut(one: Plan, seen: Seen) -> str:
-    """What is wrong with what the client of a stream has got that a kill may have cut: what came is the vendor's, and
-    says that it is not all; or callfuse says that the vendor is gone."""
+    """Return what is wrong with what the client of a stream has got that a kill may have cut: what came is the
+    vendor's, and says that it is not all; or callfuse says that the vendor is gone."""
     if one.kind == "aborts":
         return ""
     if seen.status == 200 and seen.complete:
@@ -272,7 +272,8 @@ class Load:
                 tasks.create_task(self._place(at / streams * RAMP_S))
 
     def progress(self, count: int, seconds: float) -> float:
-        """How much of the load is over, from 0 to 1: by the number of its streams, or by the time where that is 0."""
+        """Return how much of the load is over, from 0 to 1: by the number of its streams, or by the time where that is
+        0."""
         return self.done.total() / count if count else (time.monotonic() - self.begun_s) / seconds
 
     async def _place(self, begins_s: float) -> None:
@@ -288,7 +289,7 @@ class Load:
                 self.faults[f"{stream.plan.kind}: {wrong}"] += 1
 
     async def _outcome(self, stream: Stream) -> str:
-        """What is wrong with a stream; empty if nothing is."""
+        """Return what is wrong with a stream; empty if nothing is."""
         seen, error = Seen(0, b"", complete=False), ""
         try:
             async with asyncio.timeout(STREAM_S):
@@ -305,7 +306,7 @@ class Load:
 
 
 def leave_at(one: Plan) -> bytes:
-    """The text with which a client goes."""
+    """Return the text with which a client goes."""
     if one.kind == "leaves":
         return b"looks at"
     return b"at it" if one.kind == "leaves in hold" else b""

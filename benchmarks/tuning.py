@@ -50,7 +50,7 @@ def drawn(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int], split
 
 
 def row(name: str, source: Source, alpha: Fraction, splits: int) -> str | None:
-    """A row of the table; None where there are too few successful runs."""
+    """Return a row of the table; None where there are too few successful runs."""
     if len(source.good) < 2 * min_scores(alpha):
         return None
     exact = try_lines(source, alpha)

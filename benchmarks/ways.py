@@ -80,7 +80,7 @@ def _text() -> list[bytes]:
 
 
 def _pieces(call_id: str, name: str, arguments: str, pieces: int) -> list[bytes]:
-    """The frames of an answer with one call, its arguments in so many pieces."""
+    """Return the frames of an answer with one call, its arguments in so many pieces."""
     opening = {"index": 0, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
     size = -(-len(arguments) // pieces)
     parts = [arguments[at : at + size] for at in range(0, len(arguments), size)]
@@ -111,7 +111,7 @@ def _body(session: int, tools: int, rounds: Sequence[list[dict[str, Any]]]) -> b
 
 
 def _news(at: int) -> list[dict[str, Any]]:
-    """A round that brings a new call and a new result."""
+    """Return a round that brings a new call and a new result."""
     return _round(at, f"tool_{at % 10}", json.dumps({"query": f"part {at}"}), f"Found the part {at} in the shop.")
 
 
@@ -218,7 +218,7 @@ async def drive(way: Way, begin: Callable[[], object], end: Callable[[], object]
 
 
 def measure(name: str) -> Cost:
-    """The cost of an exchange on one of the `WAYS`."""
+    """Return the cost of an exchange on one of the `WAYS`."""
     profile = cProfile.Profile(builtins=False)
     asyncio.run(drive(WAYS[name], profile.enable, profile.disable))
     functions: Counter[str] = Counter()

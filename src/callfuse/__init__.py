@@ -73,5 +73,5 @@ if not TYPE_CHECKING:  # a type checker shall know the names above and no others
         return found
 
     def __dir__() -> list[str]:
-        """The public names, imported or not, and what else there is."""
+        """Return the public names, imported or not, and what else there is."""
         return sorted({*globals(), *__all__})

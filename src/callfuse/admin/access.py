@@ -62,7 +62,7 @@ class Access:
         return self._clock() < end
 
     def tag(self, credential: bytes) -> str:
-        """A short name for the client with this credential hash; useless outside of this page."""
+        """Return a short name for the client with this credential hash; useless outside of this page."""
         return self._derive(b"client " + credential)[:8]
 
     def _derive(self, what: bytes) -> str:

@@ -354,7 +354,7 @@ def _is_for_a_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _sandboxed(send: Send) -> Send:
-    """A `send` that adds the header by which a page has an origin of its own and runs no script."""
+    """Return a `send` that adds the header by which a page has an origin of its own and runs no script."""
 
     async def with_header(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -33,7 +33,7 @@ _LOGIN: Final = _read("login.html")
 
 
 def _hash_of_style() -> str:
-    """The hash that allows only the style of the frame: https://www.w3.org/TR/CSP3/#grammardef-hash-source"""
+    """Return the hash that allows only the style of the frame: https://www.w3.org/TR/CSP3/#grammardef-hash-source"""
     style = _FRAME.template.partition("<style>")[2].partition("</style>")[0]
     return b64encode(sha256(style.encode()).digest()).decode()
 

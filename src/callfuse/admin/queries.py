@@ -110,7 +110,7 @@ class SessionSettings:
         return {pattern: _plain_values(values) for pattern, values in self.overrides.tools.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """The session as an object for JSON."""
+        """Return the session as an object for JSON."""
         own = {"session": self.name, "client": self.client, "last_used": self.time, "set": self.set}
         return {**own, "tools": self.tools} if self.overrides.tools else own
 

@@ -77,7 +77,8 @@ class Wiring:
     paths: Mapping[str, str]
 
     def variables(self, guard: str, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables to set for a guard at this address, `http://127.0.0.1:PORT`. `env`: those that there are."""
+        """Return the variables to set for a guard at this address, `http://127.0.0.1:PORT`. `env`: those that there
+        are."""
         found = {name: guard + path for name, path in self.paths.items()}
         proxied = any(env.get(name) or env.get(name.lower()) for name in _PROXIES)
         if proxied:  # a proxy would look for the guard on its own machine
@@ -86,8 +87,8 @@ class Wiring:
         return found
 
     def command(self, command: Sequence[str], guard: str, env: Mapping[str, str]) -> AbstractContextManager[list[str]]:
-        """The command with the options that it needs beside the variables; what they rest on is there meanwhile. Raises
-        OSError."""
+        """Return the command with the options that it needs beside the variables; what they rest on is there meanwhile.
+        Raises OSError."""
         if is_codex(command):
             return led_to(guard + self.paths["OPENAI_BASE_URL"], command, env)
         return nullcontext([*command])

@@ -111,7 +111,7 @@ AccessLog = Annotated[
 
 
 def _kinds() -> list[str]:
-    """The kinds of findings, which a shell completes."""
+    """Return the kinds of findings, which a shell completes."""
     from callfuse.detect.registry import KINDS
 
     return list(KINDS)

@@ -24,7 +24,8 @@ LEAST_KEY: Final = "EE_KEY_TOO_SMALL"
 
 
 def load_context(certificate: str, key: str | None) -> ssl.SSLContext:
-    """A context for servers with this certificate; without `key` its file has the key, too. Raises ConfigError."""
+    """Return a context for servers with this certificate; without `key` its file has the key, too. Raises
+    ConfigError."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
     _check_certificate(certificate)

@@ -51,7 +51,7 @@ def led_to(base_url: str, command: Sequence[str], env: Mapping[str, str]) -> Ite
 
 
 def _machine() -> str:
-    """A digest of the host name: machines and containers may share a home, but not the ids of processes."""
+    """Return a digest of the host name: machines and containers may share a home, but not the ids of processes."""
     return sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
@@ -85,7 +85,8 @@ def _settings(home: Path, profile: str) -> str:
 
 
 def _without_profile(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """The arguments without the choice of a profile, and the profile; empty if there is none. Options end at `--`."""
+    """Return the arguments without the choice of a profile, and the profile; empty if there is none. Options end at
+    `--`."""
     rest: list[str] = []
     chosen = ""
     given = iter(arguments)

@@ -80,7 +80,7 @@ class Drain:
 
 
 def _closing(send: Send) -> Send:
-    """A `send` that adds the header by which the client closes the connection after this answer."""
+    """Return a `send` that adds the header by which the client closes the connection after this answer."""
 
     def closing(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":

@@ -132,8 +132,8 @@ def examine_versions() -> list[Check]:
 
 
 def _packages(extra: str) -> list[str]:
-    """The packages of an extra that every platform and every Python has, as the installed package names them; none
-    where that is not known."""
+    """Return the packages of an extra that every platform and every Python has, as the installed package names them;
+    none where that is not known."""
     requires: list[str] = []
     with Boundary():
         requires = metadata.requires("callfuse") or []

@@ -137,7 +137,7 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
 
 
 def _given(raw: bytes) -> Given:
-    """The request of a file: its body alone, or an object with `body`, `path` (or `url`) and `headers`."""
+    """Return the request of a file: its body alone, or an object with `body`, `path` (or `url`) and `headers`."""
     try:
         value = loads(raw)
     except NotJSON:
@@ -161,8 +161,8 @@ def _inert(resolved: Resolved) -> Resolved:
 
 
 def _by_shape(value: Any) -> Dialect:
-    """The dialect that reads a body which has no marks of one; OpenAI chat, the first of all and the last here, if none
-    does. A text as `input` is taken for Responses, whose place is behind that of Interactions."""
+    """Return the dialect that reads a body which has no marks of one; OpenAI chat, the first of all and the last here,
+    if none does. A text as `input` is taken for Responses, whose place is behind that of Interactions."""
     if not isinstance(value, dict) or "messages" in value:  # which may be anybody's
         return DIALECTS[0]
     body = dumps(value)

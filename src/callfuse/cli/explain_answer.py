@@ -49,8 +49,8 @@ class ReadAnswer(NamedTuple):
 
 
 def read_answer(body: bytes, value: Any, among: Sequence[Dialect] = DIALECTS) -> ReadAnswer | None:
-    """The answer in a body, as one of these dialects reads it; None if it is not an answer. `value`: the body's JSON
-    value, None if it is not JSON."""
+    """Return the answer in a body, as one of these dialects reads it; None if it is not an answer. `value`: the body's
+    JSON value, None if it is not JSON."""
     if value is not None and (known := recognise_answer(value)) is not None:
         return _read(known[0], WHOLE, "", [known[1]])
     best: ReadAnswer | None = None

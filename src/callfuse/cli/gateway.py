@@ -420,7 +420,7 @@ def _check_policy(root: FilePart, kind: str, limit: LeastValue, faults: GatewayF
 
 
 def _manager_of(part: FilePart) -> FilePart | None:
-    """The connection manager around a part; None if the file does not show it."""
+    """Return the connection manager around a part; None if the file does not show it."""
     return next((above for above in part.outwards if above.has("http_filters")), None)
 
 

@@ -23,28 +23,28 @@ for them has in its name."""
 
 
 def greeting(config: Config, port: int) -> str:
-    """The first line: where callfuse listens and what it guards."""
+    """Return the first line: where callfuse listens and what it guards."""
     serve = config.serve
     guarded, mode = upstreams_of(serve), mode_text(config.tool_call_loop)
     return f"callfuse {__version__} on {base_url(serve, port)} guards {guarded} ({mode})"
 
 
 def upstreams_of(serve: ServeSettings) -> str:
-    """The upstreams, without credentials."""
+    """Return the upstreams, without credentials."""
     upstreams = [serve.upstream] if serve.upstream else []
     upstreams += [f"{route.path} -> {route.upstream}" for route in serve.routes]
     return ", ".join(map(without_credentials, upstreams))
 
 
 def admin_notice(config: Config, port: int, token: str) -> str:
-    """The line with the URL of the admin page and the token that was made for it."""
+    """Return the line with the URL of the admin page and the token that was made for it."""
     page = f"{base_url(config.serve, port)}{config.admin.path}/"
     return f"callfuse admin page: {page} with the token {token} (new at each start; {ADMIN_TOKEN} sets one)"
 
 
 def hints(config: Config, port: int, *, has_token: bool) -> list[str]:
-    """The lines behind the first one: base URLs by kind of client, the admin page, and warnings. Fewer of them at the
-    log levels `warning` and `error`."""
+    """Return the lines behind the first one: base URLs by kind of client, the admin page, and warnings. Fewer of them
+    at the log levels `warning` and `error`."""
     serve = config.serve
     lines = []
     if serve.log_level in ("debug", "info"):
@@ -63,20 +63,21 @@ def hints(config: Config, port: int, *, has_token: bool) -> list[str]:
 
 
 def _client_lines(base: str, upstream: str) -> list[str]:
-    """The base URL for each kind of client that an upstream is for, by its host; for all if that does not tell."""
+    """Return the base URL for each kind of client that an upstream is for, by its host; for all if that does not
+    tell."""
     origin = Upstream.parse(upstream).origin
     kinds = [kind for kind in CLIENTS if any(word in origin for word in kind[3])] or list(CLIENTS)
     return [f"  {name} clients: {variable}={base}{path}" for name, path, variable, _ in kinds]
 
 
 def base_url(serve: ServeSettings, port: int) -> str:
-    """The URL under which callfuse listens."""
+    """Return the URL under which callfuse listens."""
     host = f"[{serve.host}]" if ":" in serve.host else serve.host
     return f"{serve.scheme}://{host}:{port}"
 
 
 def mode_text(settings: LoopSettings) -> str:
-    """What the guard does about loops."""
+    """Return what the guard does about loops."""
     if not settings.enabled:
         return "off: tool_call_loop.enabled is false"
     return f"mode={mode_name(settings.ladder) or ', '.join(settings.ladder)}, max_repeats={settings.max_repeats}"

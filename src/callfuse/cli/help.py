@@ -12,7 +12,7 @@ class SwitchCommand(TyperCommand):
     """A command whose help shows no type for options that are only on or off."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The arguments and options, with that of the help."""
+        """Return the arguments and options, with that of the help."""
         return _without_types(super().get_params(ctx))
 
 
@@ -20,7 +20,7 @@ class Group(TyperGroup):
     """A group of commands whose own options are shown in the same way."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The options, with those of the help and of the completion."""
+        """Return the options, with those of the help and of the completion."""
         return _without_types(super().get_params(ctx))
 
 

@@ -24,7 +24,7 @@ def holder_of(port: int, proc: Path = PROC) -> str:
 
 
 def _listeners(port: int, proc: Path) -> Iterator[tuple[str, int]]:
-    """The sockets that listen at a port, each by its inode, with the user that it is of."""
+    """Yield the sockets that listen at a port, each by its inode, with the user that it is of."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (proc / "net" / table).read_text().splitlines()[1:]:
@@ -39,12 +39,12 @@ def _processes(proc: Path) -> Iterator[str]:
 
 
 def _inode(link: str) -> str:
-    """The inode of a socket, from `socket:[INODE]`."""
+    """Return the inode of a socket, from `socket:[INODE]`."""
     return link.removeprefix("socket:[").removesuffix("]") if link.startswith("socket:[") else ""
 
 
 def _name(uid: int) -> str:
-    """The name of a user; the number where there is none."""
+    """Return the name of a user; the number where there is none."""
     try:
         import pwd  # Windows has none
 

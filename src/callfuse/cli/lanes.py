@@ -95,7 +95,7 @@ class Screen:
         yield from fitting(self.lines(glyphs, options.max_width, height), height)
 
     def lines(self, glyphs: Glyphs, width: int, height: int | None) -> list[Text]:
-        """The lines, each at most `width` columns wide; `height`: how many there may be, None for any number."""
+        """Return the lines, each at most `width` columns wide; `height`: how many there may be, None for any number."""
         shown = self.shown
         head = [Text.assemble(("callfuse top", "bold"), "  ", _foreign(self._url), "  ", _state(self.state))]
         head += _wrapped(list(_counters(shown.totals)), width)
@@ -139,7 +139,7 @@ def _counters(totals: Mapping[str, float]) -> Iterator[Text]:
 
 
 def _rate(rates: ShownRates, name: str, word: str, glyphs: Glyphs) -> Text:
-    """How many a minute there are now, and bars of the last minutes, one bar for each."""
+    """Return how many a minute there are now, and bars of the last minutes, one bar for each."""
     series = rates.series.get(name) or [0.0] * BUCKETS
     step = max(1, LATELY_S // rates.bucket_s)
     minutes = [sum(series[at : at + step]) for at in range(len(series) % step, len(series), step)] or [0.0]
@@ -184,7 +184,7 @@ def _lane(lane: ShownLane, glyphs: Glyphs, width: int) -> Text:
 
 
 def _bead(bead: ShownBead, glyphs: Glyphs) -> Text:
-    """A call: its letter and colour, in a ring if it was held and something was found, and what was done."""
+    """Return a call: its letter and colour, in a ring if it was held and something was found, and what was done."""
     if not bead.tool:
         return Text(f" {glyphs.blown} ", "bold reverse")
     sign = bead.sign

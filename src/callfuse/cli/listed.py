@@ -45,7 +45,7 @@ _PACKAGES: Final = frozenset(
 
 
 def extra_of(command: str) -> str:
-    """The extra that a command needs."""
+    """Return the extra that a command needs."""
     return {"demo": "demo", "ext-proc": "envoy"}.get(command, "serve")
 
 

@@ -67,7 +67,7 @@ class PatientProtocol(asyncio.Protocol):
             self._start()
 
     def eof_received(self) -> bool | None:
-        """The client sends no more."""
+        """Return the client sends no more."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:

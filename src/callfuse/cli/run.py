@@ -60,7 +60,7 @@ class GuardFailed(Exception):
     """The guard does not start."""
 
     def __str__(self) -> str:
-        """What the user reads."""
+        """Return what the user reads."""
         return "the guard does not start; `callfuse doctor` checks its settings, --log FILE shows more"
 
 
@@ -99,7 +99,7 @@ def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
 
 
 def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wiring]:
-    """The guard's configuration: that of `callfuse serve`, on a free port, with a route for each vendor. Raises
+    """Return the guard's configuration: that of `callfuse serve`, on a free port, with a route for each vendor. Raises
     ConfigError."""
     resolved = resolve(options.config, options={"store": options.store, "serve": {"upstream": options.upstream}})
     config = resolved.config
@@ -119,7 +119,7 @@ def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wi
 
 
 def _app(resolved: Resolved, place: str) -> tuple[App, Account]:
-    """The guard, which serves what is below the path `place`, and what it tells. Raises ConfigError."""
+    """Return the guard, which serves what is below the path `place`, and what it tells. Raises ConfigError."""
     account = Account()
     app = build_app(ServeSetup(resolved, None, token=""), account)
     front = place.encode()

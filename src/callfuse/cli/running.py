@@ -43,7 +43,7 @@ class RunningServer:
 
 
 def _own_url() -> str:
-    """The address of the admin page of a `callfuse serve` with the settings of this environment."""
+    """Return the address of the admin page of a `callfuse serve` with the settings of this environment."""
     config = load_config()
     host = _EVERY_ADDRESS.get(config.serve.host, config.serve.host)
     return f"{config.serve.scheme}://{host}:{config.serve.port}{config.admin.path}"

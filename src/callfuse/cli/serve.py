@@ -205,7 +205,7 @@ def open_listener(settings: ServeSettings) -> socket.socket:
 
 
 def uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
-    """The options of uvicorn for these settings."""
+    """Return the options of uvicorn for these settings."""
     return {
         "factory": True,
         "interface": "asgi3",

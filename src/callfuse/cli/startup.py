@@ -33,5 +33,5 @@ def resolve_to_serve(file: Path | None, options: Mapping[str, object], *, needs_
 
 
 def file_of(option: Path | None) -> str:
-    """The file that settings are read from: that of an option, or of the environment; empty if there is none."""
+    """Return the file that settings are read from: that of an option, or of the environment; empty if there is none."""
     return str(option) if option else os.environ.get(CONFIG_FILE, "").strip()

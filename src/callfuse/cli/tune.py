@@ -129,8 +129,8 @@ def _print(results: Sequence[TuningResult], options: TuneOptions, done: Sequence
 
 
 def _file_text(options: TuneOptions, tuned: Tuned) -> str:
-    """The text of the file to write: a new one, or the one that is there with its limits replaced. Raises ConfigError
-    if that cannot be edited, or would not hold the settings."""
+    """Return the text of the file to write: a new one, or the one that is there with its limits replaced. Raises
+    ConfigError if that cannot be edited, or would not hold the settings."""
     target, is_toml = options.target, options.write.lower().endswith(".toml")
     if target is None and not is_toml:
         return tuned.as_yaml()
@@ -149,7 +149,8 @@ def _file_text(options: TuneOptions, tuned: Tuned) -> str:
 
 
 def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
-    """The limits for a section that contains these values: those that it has, and those that are not the default."""
+    """Return the limits for a section that contains these values: those that it has, and those that are not the
+    default."""
     default = limits_of(LoopSettings())
     values: dict[str, Any] = {
         name: limit
@@ -167,7 +168,7 @@ def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
 
 
 def _of_tools(raised: Sequence[Raised], there: object) -> dict[str, Any]:
-    """The limits of single tools that are raised, for a section `per_tool` that contains these values."""
+    """Return the limits of single tools that are raised, for a section `per_tool` that contains these values."""
     tools = there if isinstance(there, Mapping) else {}
     values: dict[str, Any] = {}
     for one in raised:
@@ -183,7 +184,7 @@ def _of_tools(raised: Sequence[Raised], there: object) -> dict[str, Any]:
 
 
 def _limit_beside(there: object, unit: str, limit: int | bool) -> Any:
-    """A detector's limit: beside the other keys of its object where the file has one, else by itself."""
+    """Return a detector's limit: beside the other keys of its object where the file has one, else by itself."""
     if not isinstance(there, Mapping):
         return limit
     return {"limit" if "limit" in there else unit: int(limit)}

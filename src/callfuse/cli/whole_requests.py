@@ -79,6 +79,6 @@ class WholeRequests(HttpToolsProtocol):
 
 
 def _without_upgrade(connection: bytes) -> bytes:
-    """The value of a `connection` header without the token `upgrade`."""
+    """Return the value of a `connection` header without the token `upgrade`."""
     tokens = [token.strip() for token in connection.split(b",")]
     return b", ".join(token for token in tokens if token and token.lower() != b"upgrade")

@@ -115,7 +115,7 @@ def _sources(values: Mapping[KeyPath, SourcedValue]) -> dict[KeyPath, str]:
 
 
 def _preset_sources(values: Mapping[KeyPath, SourcedValue]) -> dict[KeyPath, str]:
-    """The source of each value that the server's mode sets, where that is a preset."""
+    """Return the source of each value that the server's mode sets, where that is a preset."""
     mode = values.get(("tool_call_loop", "mode"))
     preset = preset_of(mode.value) if mode else None
     if mode is None or preset is None:
@@ -246,7 +246,7 @@ def _describe_missing(place: KeyPath, wrong: Mapping[str, Any], values: Mapping[
 
 
 def _value_below(value: Any, path: KeyPath) -> object:
-    """The value at a path below a value; None if it is missing."""
+    """Return the value at a path below a value; None if it is missing."""
     for name in path:
         if isinstance(value, Mapping):
             value = value.get(name)

@@ -58,7 +58,7 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 @cache
 def variables() -> dict[str, KeyPath]:
-    """All variables by their first names, each with the path of the key that it sets."""
+    """Return all variables by their first names, each with the path of the key that it sets."""
     return {_name_of(path): path for path, _ in leaves()}
 
 
@@ -79,7 +79,7 @@ def from_environment(env: Mapping[str, str]) -> Layer:
 
 @cache
 def _lists() -> Mapping[KeyPath, tuple[Any, ...]]:
-    """The settings that are lists, with the types of their entries."""
+    """Return the settings that are lists, with the types of their entries."""
     return {path: get_args(field.annotation) for path, field in leaves() if get_origin(field.annotation) is tuple}
 
 
@@ -159,7 +159,7 @@ def _bare_synonyms() -> dict[str, str]:
 
 
 def _find_near(name: str) -> str | None:
-    """The `TOOL_LOOP_*` variable that may be meant by an unknown one of this prefix; None if there is none."""
+    """Return the `TOOL_LOOP_*` variable that may be meant by an unknown one of this prefix; None if there is none."""
     if not name.startswith(_SYNONYM_PREFIX):
         return None
     four = _bare_synonyms()
@@ -168,7 +168,7 @@ def _find_near(name: str) -> str | None:
 
 
 def _find_typo(name: str) -> str | None:
-    """The variable that is probably meant by an unknown name with a typing error; None if there is none."""
+    """Return the variable that is probably meant by an unknown name with a typing error; None if there is none."""
     four = _bare_synonyms()
     if not name.startswith(_SYNONYM_PREFIX):
         return nearest(name, (*variables(), *SYNONYMS), typo_only=True)

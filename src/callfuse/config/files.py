@@ -95,7 +95,7 @@ def parse_yaml(text: str, name: str, *, several: bool = False) -> Text:
 
 
 def _all_documents(loader: yaml.SafeLoader) -> yaml.Node:
-    """All documents of a text as one list."""
+    """Return all documents of a text as one list."""
     documents = []
     while loader.check_node():
         documents.append(loader.get_node())
@@ -103,7 +103,7 @@ def _all_documents(loader: yaml.SafeLoader) -> yaml.Node:
 
 
 def _repeated(root: yaml.Node | None) -> int:
-    """How many nodes there would be, beyond those written, if each alias were written out.
+    """Return how many nodes there would be, beyond those written, if each alias were written out.
 
     An alias costs some bytes and may stand for ten others, so that ten lines may be worth billions of values. Each node
     is looked at once.
@@ -198,7 +198,8 @@ def _toml_statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _toml_table(header: KeyPath, lists: dict[KeyPath, int], *, another: bool) -> KeyPath:
-    """The path of the table that a header opens, with indexes in lists; `another` appends a table to its list."""
+    """Return the path of the table that a header opens, with indexes in lists; `another` appends a table to its
+    list."""
     if another:
         lists[header] = lists.get(header, -1) + 1
     path: KeyPath = ()

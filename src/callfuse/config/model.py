@@ -24,7 +24,7 @@ KeyPath = tuple[str, ...]
 
 
 def item_name(at: int) -> str:
-    """The name of an item of a list in a path."""
+    """Return the name of an item of a list in a path."""
     return f"[{at}]"
 
 
@@ -52,7 +52,7 @@ class Config(Strict):
 
 
 def section_of(annotation: object) -> type[BaseModel] | None:
-    """The settings class of a field that is a section (or None); None for a field with a value."""
+    """Return the settings class of a field that is a section (or None); None for a field with a value."""
     for arm in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
         if isinstance(arm, type) and issubclass(arm, BaseModel):
             return arm
@@ -60,12 +60,12 @@ def section_of(annotation: object) -> type[BaseModel] | None:
 
 
 def entry_of(annotation: object) -> type[BaseModel] | None:
-    """The settings class of the entries of a field whose keys are names that users choose; else None."""
+    """Return the settings class of the entries of a field whose keys are names that users choose; else None."""
     return section_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
 def item_of(annotation: object) -> type[BaseModel] | None:
-    """The settings class of the items of a field that is a list of mappings; else None."""
+    """Return the settings class of the items of a field that is a list of mappings; else None."""
     return section_of(get_args(annotation)[0]) if get_origin(annotation) is tuple else None
 
 
@@ -96,7 +96,7 @@ def differences(one: BaseModel, other: BaseModel, above: KeyPath = ()) -> Iterat
 
 
 def field_at(path: KeyPath) -> FieldInfo:
-    """The field of a leaf; the path may lead through names that users choose and items of lists."""
+    """Return the field of a leaf; the path may lead through names that users choose and items of lists."""
     model: type[BaseModel] = Config
     steps = iter(path)
     for name in steps:

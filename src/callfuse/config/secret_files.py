@@ -14,9 +14,9 @@ MOST_BYTES: Final = 65_536
 
 
 def secret_of(env: Mapping[str, str], name: str) -> tuple[str, str]:
-    """The text of the variable, or of the file that `NAME_FILE` names, without white space around it, and the name of
-    the variable that is set; two empty texts if neither is. Raises ConfigError if both are, or if the file cannot be
-    read or is empty. No message holds a secret."""
+    """Return the text of the variable, or of the file that `NAME_FILE` names, without white space around it, and the
+    name of the variable that is set; two empty texts if neither is. Raises ConfigError if both are, or if the file
+    cannot be read or is empty. No message holds a secret."""
     text, path = env.get(name, "").strip(), env.get(name + SUFFIX, "").strip()
     if text and path:
         raise ConfigError(f"{name} and {name}{SUFFIX} are both set; keep one of them")

@@ -29,7 +29,7 @@ RENAMED: Final[Mapping[KeyPath, tuple[int, KeyPath]]] = {
 
 
 def renamed(path: KeyPath) -> tuple[int, KeyPath] | None:
-    """The version that has given up the name of a key, and the key's path there; None for any other name."""
+    """Return the version that has given up the name of a key, and the key's path there; None for any other name."""
     if path in RENAMED:
         return RENAMED[path]
     of_model = (*path[:2], ANY) == _OF_MODELS and len(path) == len(_OF_MODELS) + 1
@@ -39,7 +39,7 @@ def renamed(path: KeyPath) -> tuple[int, KeyPath] | None:
 
 
 def version_problem(value: object, place: str) -> str:
-    """What is wrong with the value of `version`, and what would be right; empty if it can be read."""
+    """Return what is wrong with the value of `version`, and what would be right; empty if it can be read."""
     if type(value) is int and value == CURRENT:
         return ""
     right = f"use {CURRENT}, or leave it out"

@@ -35,7 +35,7 @@ def without_credentials(text: str) -> str:
 
 
 def masked(secret: object) -> str:
-    """A secret as it may be shown: of a URL scheme and host, of anything else nothing."""
+    """Return a secret as it may be shown: of a URL scheme and host, of anything else nothing."""
     found = _ORIGIN.match(str(secret))
     return f"{found[1]}{found[2]}/***" if found else "***"
 
@@ -93,7 +93,7 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _choices(annotation: Any) -> Sequence[object]:
-    """The values of a field that takes only a few; empty for any other."""
+    """Return the values of a field that takes only a few; empty for any other."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return [*annotation]
     return get_args(annotation) if get_origin(annotation) is Literal else ()

@@ -52,7 +52,7 @@ Tell = Callable[[EntryKind, str, int], None]
 
 
 def search_web(query: str) -> str:
-    """The tool. Only `OTHER_QUERY` finds anything."""
+    """Return the tool. Only `OTHER_QUERY` finds anything."""
     return FOUND if query == OTHER_QUERY else NOT_FOUND
 
 
@@ -73,7 +73,7 @@ TRAVEL = Task(QUESTION, TOOLS, lambda _, arguments: search_web(**arguments))
 
 
 def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
-    """The script of the vendor's model; a `stubborn` one ignores callfuse's guidance and continues its loop."""
+    """Return the script of the vendor's model; a `stubborn` one ignores callfuse's guidance and continues its loop."""
     return looping_model(
         TOOL,
         {"query": LOOPING_QUERY},

@@ -27,7 +27,7 @@ class Guest:
     after_guidance: Call | None
 
     def task(self) -> Task:
-        """What its agent is to do."""
+        """Return what its agent is to do."""
         times = dict.fromkeys(self.results, 0)
 
         def run(tool: str, _: dict[str, Any]) -> str:
@@ -39,7 +39,7 @@ class Guest:
         return Task("Go on.", tools, run, "Use your tools.", MODEL + self.name, self.name)
 
     def answer(self, request: VendorRequest) -> Answer:
-        """The script of its model."""
+        """Return the script of its model."""
         after = self.after_guidance
         if request.guidance and after is not None:
             return Answer("I change course.", [after])

@@ -57,7 +57,8 @@ class Play:
         }
 
     def _guided_model(self, request: VendorRequest) -> Answer:
-        """The same script, which also reports the guidance that it gets from callfuse; and those of the guests."""
+        """Return the same script, which also reports the guidance that it gets from callfuse; and those of the
+        guests."""
         if guest := BY_MODEL.get(request.model):
             return guest.answer(request)
         if request.guidance:

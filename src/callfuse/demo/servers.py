@@ -101,7 +101,7 @@ def callfuse_serve(upstream: str, on_finding: Callable[[str], None], token: str 
 
 
 def _environment(token: str) -> dict[str, str]:
-    """The environment without callfuse's settings and without proxies, and with the token of the admin page."""
+    """Return the environment without callfuse's settings and without proxies, and with the token of the admin page."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -139,7 +139,7 @@ class LiveStage:
         self._live.refresh()
 
     def columns(self) -> RenderableType:
-        """Both runs so far."""
+        """Return both runs so far."""
         table = Table.grid(expand=True, padding=(0, 1))
         for _ in Side:
             table.add_column(ratio=1)

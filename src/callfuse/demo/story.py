@@ -70,5 +70,5 @@ class Summary:
 
 
 def saving(without: int, with_callfuse: int) -> str:
-    """The saving as text: `9 (75 %)`."""
+    """Return the saving as text: `9 (75 %)`."""
     return f"{without - with_callfuse:,} ({(without - with_callfuse) / max(without, 1):.0%})".replace("%", " %")

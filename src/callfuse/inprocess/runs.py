@@ -132,7 +132,7 @@ class AgentRuns:
         return AgentRun(detector, self._on_block)
 
     def get(self, name: str, turn: Hashable = None) -> AgentRun:
-        """The run of this name, made if there is none. `turn` names the newest message of the user (see
+        """Return the run of this name, made if there is none. `turn` names the newest message of the user (see
         `AgentRun.begin_turn`); None: there is no new one."""
         with self._lock:
             if name not in self._runs:

@@ -26,7 +26,7 @@ Tool = Callable[..., Any]
 
 
 def with_loop_hint(description: str = "") -> str:
-    """A tool's description with a hint against loops appended; unchanged if it has the hint.
+    """Return a tool's description with a hint against loops appended; unchanged if it has the hint.
 
     The hint keeps models that read descriptions well from looping, and explains the texts in results. It is a constant,
     so that cached prompts stay cached. Leave it out for tools that are meant to be called again and again. On the wire
@@ -175,7 +175,7 @@ class GuardedTools(Mapping[str, Tool]):
         return _failure(boundary)
 
     def _prepare(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
-        """The tool of a call and its arguments by name; raises _UnusableCallError."""
+        """Return the tool of a call and its arguments by name; raises _UnusableCallError."""
         if call.name not in self._tools:
             raise _UnusableCallError(f"There is no tool {call.name}. The tools are: {', '.join(self._tools)}.")
         arguments = call.arguments
@@ -249,7 +249,7 @@ class _ToolGuard:
         return joined_messages(found, late), late or found
 
     def with_text(self, result: Any, text: str) -> Any:
-        """A result with the text attached, unless that is empty."""
+        """Return a result with the text attached, unless that is empty."""
         return self._attach(result, text) if text else result
 
     def begin(self, call: ToolCall) -> bool:

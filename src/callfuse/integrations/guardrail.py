@@ -139,8 +139,8 @@ def judge(given: Any, settings: LoopSettings, memory: VerdictMemory | None = Non
 
 
 def _read(given: Any) -> ShownRequest | None:
-    """What LiteLLM shows of a request with tools; None for answers of models, for what another callfuse guards, and for
-    anything else."""
+    """Return what LiteLLM shows of a request with tools; None for answers of models, for what another callfuse guards,
+    and for anything else."""
     if not isinstance(given, dict) or given.get("input_type") == "response" or _is_guarded(given):
         return None
     keys = {"model": "model", "structured_messages": "messages", "tools": "tools"}
@@ -159,7 +159,7 @@ def _is_guarded(given: Mapping[str, Any]) -> bool:
 
 
 def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:
-    """The lane of a request, by the hash of its client's key and the headers whose values LiteLLM shows."""
+    """Return the lane of a request, by the hash of its client's key and the headers whose values LiteLLM shows."""
     shown, about = given.get("request_headers"), given.get("request_data")
     headers = {
         name.lower().encode(*_ENCODING): value.encode(*_ENCODING)
@@ -187,8 +187,8 @@ def _most(request: Request, max_rounds: int) -> int:
 
 
 def _from_step(positions: Sequence[int | None], step: int) -> int:
-    """How many rounds there are from the first whole step on. `positions`: of their messages, newest first; None for a
-    message of a person."""
+    """Return how many rounds there are from the first whole step on. `positions`: of their messages, newest first; None
+    for a message of a person."""
     known = [position for position in positions if position is not None]
     if not known:
         return len(positions)
@@ -225,7 +225,7 @@ def _newest(judged: Sequence[Judged], run: RecordedRun, request: Request) -> Seq
 def _answer(
     shown: ShownRequest, run: RecordedRun, judged: Iterable[Judged], newest: Iterable[Judged], settings: LoopSettings
 ) -> Answer:
-    """The answer for these verdicts: a block of the newest round, else warnings behind results."""
+    """Return the answer for these verdicts: a block of the newest round, else warnings behind results."""
     model = shown.request.model
     blocks = [one.verdict for one in newest if one.verdict is not None and one.verdict.blocks]
     if blocks:
@@ -244,7 +244,8 @@ def _answer(
 
 
 def rewritten(shown: Sequence[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any] | None:
-    """The texts of a history with what has changed between two forms of it; None if one that has is not among them.
+    """Return the texts of a history with what has changed between two forms of it; None if one that has is not among
+    them.
 
     LiteLLM writes texts back where they came from, in the format of the client. Which texts it shows depends on that
     format: they are found from the end on, in the order of the history.

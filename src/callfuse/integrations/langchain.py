@@ -89,8 +89,8 @@ class LoopGuard(AgentMiddleware):
         return _finish(run, request.tool_call["id"], await handler(request))
 
     def unless_blocked(self, node: str) -> Callable[[Any, RunnableConfig], str]:
-        """The path of a conditional edge behind a `ToolNode`: to this node, usually the model's; to the end of the
-        graph where a block has left nothing of the model's answer to run, so that the model is not asked again.
+        """Return the path of a conditional edge behind a `ToolNode`: to this node, usually the model's; to the end of
+        the graph where a block has left nothing of the model's answer to run, so that the model is not asked again.
 
             graph.add_conditional_edges("tools", guard.unless_blocked("model"), ["model", END])
 
@@ -105,7 +105,7 @@ class LoopGuard(AgentMiddleware):
         return path
 
     def _judge(self, state: Any, config: Mapping[str, Any]) -> tuple[AgentRun | None, list[Any]]:
-        """The run of this conversation, and the calls of its newest answer, judged by now; None for no run."""
+        """Return the run of this conversation, and the calls of its newest answer, judged by now; None for no run."""
         messages = _messages(state)
         name = _conversation(messages, config.get("configurable") or {})
         at = _last(messages, AIMessage)
@@ -122,8 +122,8 @@ class LoopGuard(AgentMiddleware):
 
 
 def _conversation(messages: list[Any], configurable: Mapping[str, Any]) -> str:
-    """The name of a conversation; empty if it has none. The namespace tells runs of a graph within another apart, such
-    as those of two sub-agents at the same time; its last part is that of the node."""
+    """Return the name of a conversation; empty if it has none. The namespace tells runs of a graph within another
+    apart, such as those of two sub-agents at the same time; its last part is that of the node."""
     within = str(configurable.get("checkpoint_ns") or "").rpartition("|")[0]
     more = (within,) if within else ()
     if thread := configurable.get("thread_id"):

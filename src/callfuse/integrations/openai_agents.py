@@ -64,7 +64,7 @@ class _GuardedRuns:
         self._names = {tool.name for tool in agent.tools if isinstance(tool, FunctionTool)}
 
     def guarded(self) -> Any:
-        """The copy of the agent."""
+        """Return the copy of the agent."""
         own, hooks = self._agent.hooks or AgentHooks(), AgentHooks()
         for name in vars(AgentHooksBase):
             if name.startswith("on_"):
@@ -104,7 +104,7 @@ class _GuardedRuns:
         return self._of_call.get((id(data.context.usage), data.context.tool_call_id))
 
     def _before(self, data: Any) -> Any:
-        """The input guardrail of each tool."""
+        """Return the input guardrail of each tool."""
         run = self._run(data)
         found = run.withheld(data.context.tool_call_id) if run is not None else None
         if found is None:
@@ -112,7 +112,7 @@ class _GuardedRuns:
         return ToolGuardrailFunctionOutput.reject_content(as_text(substitute(found)), found.finding_id)
 
     def _after(self, data: Any) -> Any:
-        """The output guardrail of each tool."""
+        """Return the output guardrail of each tool."""
         run = self._run(data)
         text = run.finish(data.context.tool_call_id, data.output) if run is not None else ""
         if not text or not isinstance(data.output, str | int | float | dict | list | None):

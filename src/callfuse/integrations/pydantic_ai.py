@@ -46,7 +46,7 @@ class LoopGuard(AbstractCapability[Any]):
         self._runs = AgentRuns(config, on_loop=on_loop, on_block=on_block, enabled=enabled)
 
     async def for_run(self, ctx: Any) -> "_RunGuard":
-        """The capability of one run of the agent."""
+        """Return the capability of one run of the agent."""
         name = ctx.conversation_id or ctx.run_id or "-"
         return _RunGuard(self._runs.get(name, None if ctx.prompt is None else ctx.run_id))
 
@@ -100,7 +100,7 @@ class _RunGuard(AbstractCapability[Any]):
 
 
 def _calls(response: Any, parameters: Any) -> tuple[list[Any], list[Any]]:
-    """The calls of an answer that the agent runs, and its other parts."""
+    """Return the calls of an answer that the agent runs, and its other parts."""
     others = {tool.name for tool in parameters.output_tools}
     others |= {tool.name for tool in parameters.function_tools if tool.kind == "external"}
     calls = [part for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name not in others]

@@ -144,9 +144,9 @@ class Caller:
             self._in_flight[pending.request.key] = pending
 
     def _spare(self, found: LoopDetection) -> str | None:
-        """The rung for a finding, if not its own. What a call brought so long ago is not given again. Nor is, in a loop
-        of several calls, what it has brought less often than it may by itself: what an agent does elsewhere is not seen
-        here, such as an edit between two looks at two files."""
+        """Return the rung for a finding, if not its own. What a call brought so long ago is not given again. Nor is, in
+        a loop of several calls, what it has brought less often than it may by itself: what an agent does elsewhere is
+        not seen here, such as an edit between two looks at two files."""
         signature, settings = found.call.signature, self.detector.settings
         is_stale = self._times.age(signature) > settings.ttl_seconds
         times = self._times.count(signature, LAPS * settings.window)

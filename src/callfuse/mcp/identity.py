@@ -106,8 +106,8 @@ class _Surroundings:
 
 
 def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any], further: Set[bytes]) -> Lane:
-    """The lane of a request. `scope`: that of ASGI, `headers`: its headers by name in lower case, `further`: names of
-    those that are credentials, too."""
+    """Return the lane of a request. `scope`: that of ASGI, `headers`: its headers by name in lower case, `further`:
+    names of those that are credentials, too."""
     query = scope.get("query_string", b"")
     credential = credential_of(headers, query, further)
     is_known = credential != NO_CREDENTIAL
@@ -138,8 +138,8 @@ def _conversation(meta: Mapping[str, Any], keys: Iterable[str]) -> str | None:
 
 
 def client_of(scope: Mapping[str, Any]) -> bytes:
-    """A digest of what tells the client of a request from others: URL, authentication, certificate, and every header
-    but those of one message, as often as it comes."""
+    """Return a digest of what tells the client of a request from others: URL, authentication, certificate, and every
+    header but those of one message, as often as it comes."""
     headers = [(name.lower(), value) for name, value in scope.get("headers") or ()]
     told = sorted((name, value) for name, value in headers if not _is_of_a_message(name))
     path = scope["path"].encode("utf-8", "surrogatepass")
@@ -159,15 +159,15 @@ def _is_of_a_message(name: bytes) -> bool:
 
 
 def _user(headers: Headers) -> list[bytes]:
-    """What headers say of who the user is, by their names: themselves and their values, and cookies of sessions.
+    """Return what headers say of who the user is, by their names: themselves and their values, and cookies of sessions.
     Credentials are part of a lane by themselves."""
     names = [name for name in sorted(headers) if name not in _NO_USERS and _NAMES_A_USER.search(name)]
     return [*(part for name in names for part in (name, headers[name])), *session_cookies(headers)]
 
 
 def _authentication(user: object) -> Iterable[bytes]:
-    """What a middleware in front has found out. Nobody whose token has expired gets what was given to it before, and
-    nobody what was given to another user."""
+    """Yield what a middleware in front has found out. Nobody whose token has expired gets what was given to it before,
+    and nobody what was given to another user."""
     if user is None:
         return
     yield b"known" if _attribute(user, "is_authenticated") else b"unknown"

@@ -236,8 +236,8 @@ def _read_response(path: Path, text: bytes, message: Any) -> Response | None:
 
 
 def content_of(response: Response) -> tuple[Any, bool | None]:
-    """What a response says of how the call ended, as detectors read it, and whether it is an error (None: its words
-    tell, for servers report errors as plain results, too). What changes with each response is left out."""
+    """Return what a response says of how the call ended, as detectors read it, and whether it is an error (None: its
+    words tell, for servers report errors as plain results, too). What changes with each response is left out."""
     if response.error is not None:
         said = [{"type": "text", "text": str(response.error.get("message", ""))}]
         return [*said, *_if_any(response.error.get("data"))], True
@@ -268,8 +268,8 @@ class Kept(NamedTuple):
 
 
 def result_to_keep(response: Response) -> Kept | None:
-    """The result of a call, as it can be given again; an error of JSON-RPC as a result, which models get to read. None
-    if it is no result of a tool."""
+    """Return the result of a call, as it can be given again; an error of JSON-RPC as a result, which models get to
+    read. None if it is no result of a tool."""
     if response.error is not None:
         block = {"type": "text", "text": str(response.error.get("message", ""))}
         return Kept(dumps({"content": [block], "isError": True}), has_structure=False)
@@ -280,8 +280,8 @@ def result_to_keep(response: Response) -> Kept | None:
 
 
 def read_only_tools(response: Response) -> dict[str, bool] | None:
-    """The names in a list of tools, each with whether the server says that the tool changes nothing. None if it is no
-    such list."""
+    """Return the names in a list of tools, each with whether the server says that the tool changes nothing. None if it
+    is no such list."""
     tools = response.result.get("tools")
     if not isinstance(tools, list):
         return None
@@ -296,7 +296,8 @@ def _says_read_only(annotations: Any) -> bool:
 
 
 def notice_edit(response: Response, notice: str) -> Edit | None:
-    """The edit that adds a notice to a response: as one more block of text, or at the end of an error's message."""
+    """Return the edit that adds a notice to a response: as one more block of text, or at the end of an error's
+    message."""
     if response.error is not None:
         text = f"{response.error.get('message', '')}\n\n{notice}"
         return Edit((*response.path, "error", "message"), dumps(text))

@@ -31,7 +31,7 @@ class RunTimes:
         self._posts = self._began = 0
 
     def __len__(self) -> int:
-        """The number of calls that are remembered."""
+        """Return the number of calls that are remembered."""
         return len(self._runs)
 
     def begin(self, ttl_s: float) -> bool:

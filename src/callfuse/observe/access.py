@@ -69,7 +69,7 @@ def access(event: ExchangeEnded) -> None:
 
 
 def _guard(event: ExchangeEnded) -> str:
-    """What callfuse did, or why it did nothing, and how the exchange ended if not well."""
+    """Return what callfuse did, or why it did nothing, and how the exchange ended if not well."""
     if event.guarded and event.ending == "complete":
         return event.mode
     wanted = "guarded" if event.mode == "passed" else event.mode

@@ -70,21 +70,21 @@ class Told(NamedTuple):
     is_finished: bool
 
     def text(self, name: str) -> str:
-        """A text; empty if there is none."""
+        """Return a text; empty if there is none."""
         found: str = self.fields.get(name, "")
         return found
 
     def number(self, name: str) -> float:
-        """A number; 0 if there is none."""
+        """Return a number; 0 if there is none."""
         found: float = self.fields.get(name, 0)
         return found
 
     def texts(self, name: str) -> list[str]:
-        """A list of texts; empty if there is none."""
+        """Return a list of texts; empty if there is none."""
         return list(self.fields.get(name, ()))
 
     def place(self) -> Place:
-        """Where its exchange belongs."""
+        """Return where its exchange belongs."""
         return Place(
             self.text(names.SESSION) or "-",
             self.text(names.SOURCE),
@@ -144,8 +144,8 @@ class Activity:
     def page(
         self, page: int, size: int, *, search: str = "", found: bool = False, since: int = 0, lanes: int, beads: int
     ) -> dict[str, Any]:
-        """A page of sessions, from 0, the last used one first. `search`: words that a session must have; `found`: only
-        sessions with findings. A session that has not changed after the version `since` is only named."""
+        """Return a page of sessions, from 0, the last used one first. `search`: words that a session must have;
+        `found`: only sessions with findings. A session that has not changed after the version `since` is only named."""
         words = search.lower().split()
         with self._lock:
             kept = list(reversed(self._sessions.values()))
@@ -165,8 +165,8 @@ class Activity:
             }
 
     def session(self, name: str, bead: int | None = None) -> dict[str, Any] | None:
-        """One session with all of its lanes, and all that is known of their beads, or of one of these; None if it is
-        unknown. Looks for secrets in each text: of long ones that takes a while, and nobody else waits for it."""
+        """Return one session with all of its lanes, and all that is known of their beads, or of one of these; None if
+        it is unknown. Looks for secrets in each text: of long ones that takes a while, and nobody else waits for it."""
 
         def show(one: Bead) -> dict[str, Any]:
             return one.full() if bead in (None, one.id) else one.named()
@@ -179,7 +179,7 @@ class Activity:
         return shown
 
     def place_of(self, finding_id: str) -> tuple[str, int] | None:
-        """The session and the bead of a finding; None if it is not kept here."""
+        """Return the session and the bead of a finding; None if it is not kept here."""
         with self._lock:
             bead = self._found.get(finding_id)
             return None if bead is None or bead.session not in self._sessions else (bead.session, bead.id)
@@ -306,7 +306,7 @@ class Activity:
             self._session(told).changes.append(change)
 
     def _session(self, told: Told) -> SessionActivity:
-        """The session of an event, new if unknown; it is the last used one now."""
+        """Return the session of an event, new if unknown; it is the last used one now."""
         where = told.place()
         session = self._sessions.get(where.session)
         if session is None:
@@ -319,7 +319,7 @@ class Activity:
         return session
 
     def _place(self, told: Told) -> tuple[SessionActivity, LaneBeads]:
-        """The session and lane of an exchange, new if unknown; they are the last used ones now."""
+        """Return the session and lane of an exchange, new if unknown; they are the last used ones now."""
         session = self._session(told)
         name = told.text(names.LANE)
         lane = session.lanes.get(name)
@@ -380,7 +380,7 @@ class Activity:
             self._early.popitem(last=False)
 
     def _pop_early(self, told: Told, key: tuple[str, ...]) -> dict[str, Any]:
-        """The facts about a call or a finding that arrived just before it."""
+        """Return the facts about a call or a finding that arrived just before it."""
         then, values = self._early.pop(key, (0.0, {}))
         return values if abs(then - told.now) < LATE_S else {}
 
@@ -404,7 +404,7 @@ class Activity:
             self._rates.add(name, told.now, amount)
 
     def _evidence(self, told: Told) -> dict[str, Any]:
-        """A finding as it is shown."""
+        """Return a finding as it is shown."""
         kind = told.text(names.KIND)
         return {
             "id": told.text(names.FINDING_ID),
@@ -428,7 +428,7 @@ class Activity:
         }
 
     def _quote(self, told: Told, name: str) -> Quoted | str | None:
-        """A text that quotes what comes from outside, as far as the setting permits; None if it permits none."""
+        """Return a text that quotes what comes from outside, as far as the setting permits; None if it permits none."""
         found = told.text(name)
         if not found:
             return None

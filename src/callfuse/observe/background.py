@@ -52,7 +52,7 @@ class Background:
         return was_set
 
     def now(self) -> float:
-        """The time of the loop, in seconds; 0 before there is one."""
+        """Return the time of the loop, in seconds; 0 before there is one."""
         return self._loop.time() if self._loop is not None else 0.0
 
     async def stop(self, seconds: float = 0) -> None:

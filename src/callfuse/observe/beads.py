@@ -31,7 +31,7 @@ class Quoted(NamedTuple):
     is_cut: bool
 
     def shown(self) -> str:
-        """The text as it may be shown."""
+        """Return the text as it may be shown."""
         return finish(self.text, self.length) + ("…" if self.is_cut else "")
 
 
@@ -79,7 +79,7 @@ class Bead:
         }
 
     def named(self) -> dict[str, Any]:
-        """The same with the id by which findings name its call."""
+        """Return the same with the id by which findings name its call."""
         return {**self.brief(), "call_id": self.call_id}
 
     def full(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class LaneBeads:
         return None
 
     def as_json(self, beads: int, show: Callable[[Bead], dict[str, Any]]) -> dict[str, Any]:
-        """The lane with its newest beads, oldest first."""
+        """Return the lane with its newest beads, oldest first."""
         newest = list(islice(reversed(self.beads), beads))[::-1]
         flags = {"holding": self.holding, "blown": self.blown}
         return {"lane": self.name, "calls": self.calls, **flags, "beads": [show(bead) for bead in newest]}
@@ -151,7 +151,7 @@ class SessionActivity:
         return all(word in known for word in words)
 
     def as_json(self, lanes: int, beads: int, show: Callable[[Bead], dict[str, Any]] = Bead.brief) -> dict[str, Any]:
-        """The session with its newest lanes and their newest beads."""
+        """Return the session with its newest lanes and their newest beads."""
         where = self.where
         return {
             "session": self.name,

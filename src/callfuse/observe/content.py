@@ -52,12 +52,12 @@ def length_of(name: str, content: str) -> int:
 
 
 def shown(event: Event, content: str) -> dict[str, Value]:
-    """The fields of an event with what may be shown of its call: `content` is the value of the setting."""
+    """Return the fields of an event with what may be shown of its call: `content` is the value of the setting."""
     return finished(collected(event, content), content)
 
 
 def collected(event: Event, content: str) -> dict[str, Value]:
-    """The same, but texts that quote are cut only: to look for secrets takes as long as all else, and is left to
+    """Return the same, but texts that quote are cut only: to look for secrets takes as long as all else, and is left to
     `finished`, when the event is read."""
     fields = fields_of(event)
     if isinstance(event, FindingSeen):
@@ -91,7 +91,7 @@ def finish(quoted: str, length: int) -> str:
 
 
 def _of_finding(verdict: Verdict) -> dict[str, Value]:
-    """The evidence and the texts of a finding, beyond the fields that every event has."""
+    """Return the evidence and the texts of a finding, beyond the fields that every event has."""
     found = verdict.finding
     fields: dict[str, Value] = {
         DESCRIPTION: verdict.description[: LONGEST + MARGIN],
@@ -104,7 +104,7 @@ def _of_finding(verdict: Verdict) -> dict[str, Value]:
 
 
 def _quoted(event: Event) -> Iterator[tuple[str, str | None]]:
-    """The texts of an event that quote arguments or results, by the names of their fields."""
+    """Yield the texts of an event that quote arguments or results, by the names of their fields."""
     if isinstance(event, CallSeen):
         yield ARGUMENTS, _arguments(event.call)
     elif isinstance(event, FindingSeen):

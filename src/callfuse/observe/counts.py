@@ -86,11 +86,11 @@ class Counts:
         return f"<Counts: {'; '.join(str(self).splitlines())}>"
 
     def of(self, name: str, label: str | None = None) -> int:
-        """The count of a name with one label, or with all labels (None)."""
+        """Return the count of a name with one label, or with all labels (None)."""
         return _sum_of(self._shown(), name, label)
 
     def _shown(self) -> Counter[tuple[str, str]]:
-        """The counts at this moment, by name and label."""
+        """Return the counts at this moment, by name and label."""
         found: Counter[tuple[str, str]] = Counter()
         with self._lock:
             for kind, counts in self._counts.items():
@@ -113,7 +113,7 @@ class Counts:
 
 
 def bounded(key: Key, known: Collection[Key], most: int) -> Key:
-    """A key as it may be kept: its labels cut; one of `other` labels if it is new and `most` are known."""
+    """Return a key as it may be kept: its labels cut; one of `other` labels if it is new and `most` are known."""
     key = tuple([label[:LONGEST_LABEL] for label in key])
     return key if key in known or len(known) < most else (OTHER,) * len(key)
 

@@ -85,12 +85,13 @@ NOWHERE: Final = Where("-", "", "", "", "", "")
 
 
 def new_finding_id() -> str:
-    """The id of one finding: 16 characters that nobody can guess, so that feedback comes from who has seen it."""
+    """Return the id of one finding: 16 characters that nobody can guess, so that feedback comes from who has seen
+    it."""
     return secrets.token_hex(8)
 
 
 def action_of(verdict: Verdict) -> str:
-    """The rung of a verdict as a word; `allow` without one."""
+    """Return the rung of a verdict as a word; `allow` without one."""
     return str(verdict.rung) if verdict.rung else ALLOW
 
 

@@ -245,8 +245,8 @@ class Feed:
         return self._relay is not None
 
     def take_unseen(self) -> list[KeptEvent]:
-        """The events of this process since the last call, oldest first; the newest, if there were too many. They are
-        kept for this only after a first call."""
+        """Return the events of this process since the last call, oldest first; the newest, if there were too many. They
+        are kept for this only after a first call."""
         with self._lock:
             unseen, self._unseen = self._unseen, Ring((0, 0), MOST_UNSEEN, MOST_UNSEEN_BYTES)
         return list(unseen or ())

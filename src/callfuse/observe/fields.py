@@ -228,7 +228,7 @@ def _text(value: str) -> str:
 
 
 def of_call(call: ToolCall) -> dict[str, Value]:
-    """The fields that name a call, without its arguments."""
+    """Return the fields that name a call, without its arguments."""
     return {TOOL: text(call.full_name), CALL_ID: text(bounded_id(call.id)), SIGNATURE: call.signature.hex()}
 
 

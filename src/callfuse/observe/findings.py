@@ -67,8 +67,8 @@ class RecentFindings:
                 self._store.share_finding(found.finding_id, orjson.dumps(found))
 
     async def find(self, finding_id: str) -> KeptFinding | None:
-        """The finding of an id; None if it is unknown, or too long ago. Raises StoreUnavailable where only the store
-        may know it."""
+        """Return the finding of an id; None if it is unknown, or too long ago. Raises StoreUnavailable where only the
+        store may know it."""
         found = self._kept.get(finding_id)
         if found is None and self._store is not None:
             found = _read(await self._store.shared_finding(finding_id))

@@ -67,7 +67,8 @@ class JsonHandler(logging.StreamHandler[TextIO]):
 
 
 def only_handler(logger: logging.Logger, level: int) -> JsonHandler | None:
-    """The `JsonHandler` that gets all of a record of this level, where nobody else sees or changes it; else None."""
+    """Return the `JsonHandler` that gets all of a record of this level, where nobody else sees or changes it; else
+    None."""
     only: logging.Handler | None = None
     at: logging.Logger | None = logger
     while at is not None:

@@ -50,7 +50,7 @@ class KeptEvent(FeedEvent):
         self.saved: Mapping[str, float] | None = None
 
     def unfinished(self) -> dict[str, Value]:
-        """The fields of the event, before `finished`."""
+        """Return the fields of the event, before `finished`."""
         fields = collected(self.event, self.content) if isinstance(self.event, Event) else dict(self.event)
         fields[TIME] = round(self.time, 3)
         return fields if not self.saved else fields | {OF_SAVED[name]: value for name, value in self.saved.items()}

@@ -96,7 +96,8 @@ def one_of(values: Collection[str], value: str) -> str:
 
 
 def fail_open_cause(kind: str) -> str:
-    """Why calls passed unjudged, by `FailedOpen.kind`; of an error, the step in which it was raised, not its type."""
+    """Return why calls passed unjudged, by `FailedOpen.kind`; of an error, the step in which it was raised, not its
+    type."""
     for stage in STAGES:
         if kind.endswith(f" {stage}"):
             return f"{ERROR} {stage}"

@@ -272,7 +272,7 @@ def store_without_asyncio(store: str) -> None:
 
 
 def _quoted(cause: str) -> str:
-    """A text for people as it may be logged: an error's message may quote what a client or a model wrote."""
+    """Return a text for people as it may be logged: an error's message may quote what a client or a model wrote."""
     return plain(star_secrets(cause, MAX_CAUSE), MAX_CAUSE)
 
 

@@ -343,7 +343,7 @@ class MetricSink:
 
 
 def version_of_callfuse() -> str:
-    """The version that is installed, as build info has it."""
+    """Return the version that is installed, as build info has it."""
     with suppress(PackageNotFoundError):
         return version("callfuse")
     return "unknown"

@@ -163,7 +163,7 @@ class OtelTraces:
             exchange.waiting.append((time.time_ns(), event))
 
     def _current(self) -> _Exchange | None:
-        """The innermost exchange of this context that belongs to this sink and is not over."""
+        """Return the innermost exchange of this context that belongs to this sink and is not over."""
         exchange = _exchange.get()
         while exchange is not None and exchange.owner is not self:
             exchange = exchange.outer

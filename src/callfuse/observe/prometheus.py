@@ -75,7 +75,7 @@ _BEGUN: Final = [
 
 
 def _full(name: str) -> str:
-    """The name of a counter or histogram as Prometheus has it."""
+    """Return the name of a counter or histogram as Prometheus has it."""
     return f"{PREFIX}{name}_seconds" if name in HISTOGRAMS else PREFIX + name
 
 
@@ -125,12 +125,12 @@ class _InFiles(_GaugeSet):
             self._child(name, *values)
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What adds to a series of a counter."""
+        """Return what adds to a series of a counter."""
         change: Change = self._child(name, *values.values()).inc
         return change
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What measures a time for a series of a histogram, in seconds."""
+        """Return what measures a time for a series of a histogram, in seconds."""
         change: Change = self._child(name, *values.values()).observe
         return change
 
@@ -159,7 +159,7 @@ class _Series:
         self._sum += seconds
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
-        """The end of the name, the label beside those of the series, and the value of each sample."""
+        """Yield the end of the name, the label beside those of the series, and the value of each sample."""
         if self._bounds:
             counts = [*accumulate(self._buckets)]
             for bound, count in zip((*self._bounds, inf), counts, strict=True):
@@ -182,15 +182,15 @@ class _InMemory(_GaugeSet, Collector):
         registry.register(self)
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What adds to a series of a counter."""
+        """Return what adds to a series of a counter."""
         return self._series(name, *values.values()).add
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """What measures a time for a series of a histogram, in seconds."""
+        """Return what measures a time for a series of a histogram, in seconds."""
         return self._series(name, *values.values()).observe
 
     def collect(self) -> Iterable[Metric]:
-        """Each metric with its samples."""
+        """Yield each metric with its samples."""
         for name, one in _METRICS.items():
             metric = Metric(_full(name), one.text, "histogram" if isinstance(one, Timed) else "counter")
             for values, series in self._all[name].copy().items():
@@ -208,7 +208,7 @@ class _InMemory(_GaugeSet, Collector):
 
 @lru_cache(1)
 def _in_files() -> _InFiles:
-    """The metrics of this process in a shared folder: a second set would overwrite the values of the first."""
+    """Return the metrics of this process in a shared folder: a second set would overwrite the values of the first."""
     return _InFiles()
 
 
@@ -250,8 +250,8 @@ class Metrics(MetricSink):
         self.refresh()
 
     def render(self, accept: str = "", accept_encoding: str = "") -> tuple[bytes, dict[str, str]]:
-        """The metrics as text, and the headers of that: in the format and coding that these headers of a request ask
-        for, as prometheus-client offers them."""
+        """Return the metrics as text, and the headers of that: in the format and coding that these headers of a request
+        ask for, as prometheus-client offers them."""
         self.refresh()
         source: Collector = self._registry
         if self._folder:
@@ -274,7 +274,7 @@ class _Own(Collector):
         self._source = source
 
     def collect(self) -> Iterable[Metric]:
-        """Each metric with its samples."""
+        """Yield each metric with its samples."""
         for metric in self._source.collect():
             if metric.name.startswith(PREFIX):
                 own = Metric(metric.name, metric.documentation, metric.type)
@@ -283,7 +283,7 @@ class _Own(Collector):
 
 
 def _folder() -> str | None:
-    """The folder that processes share; None if values are kept in memory."""
+    """Return the folder that processes share; None if values are kept in memory."""
     return os.environ.get(FOLDER) if getattr(_values.ValueClass, "_multiprocess", False) else None
 
 

@@ -29,12 +29,12 @@ class Rates:
             self._buckets[-1][1][name] += amount
 
     def totals(self) -> dict[str, float]:
-        """The amount of each name since the start."""
+        """Return the amount of each name since the start."""
         with self._lock:
             return dict(self._totals)
 
     def series(self, now: float) -> dict[str, list[float]]:
-        """The amounts of each name, the oldest bucket first, up to the one that contains `now`."""
+        """Return the amounts of each name, the oldest bucket first, up to the one that contains `now`."""
         first = int(now // BUCKET_S) - BUCKETS + 1
         with self._lock:
             found = {name: [0.0] * BUCKETS for name in self._totals}

@@ -23,8 +23,8 @@ LISTS: Final = frozenset({names.KINDS, names.RESTS_ON, names.PATTERN, names.SESS
 
 
 def read_fields(data: bytes) -> dict[str, Any]:
-    """What an activity (`observe/activity.py`) takes of an event in JSON, texts bounded and printable; none if it is
-    not JSON. What is of another type than callfuse writes is left out: who can write into the store can write
+    """Return what an activity (`observe/activity.py`) takes of an event in JSON, texts bounded and printable; none if
+    it is not JSON. What is of another type than callfuse writes is left out: who can write into the store can write
     anything."""
     try:
         found = loads(data)

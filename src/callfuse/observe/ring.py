@@ -35,7 +35,8 @@ def read_id(text: str) -> EventId:
 
 
 def number_of(id_: EventId) -> int:
-    """An id as one number, which JavaScript holds exactly, too: of two events the later one has the greater one."""
+    """Return an id as one number, which JavaScript holds exactly, too: of two events the later one has the greater
+    one."""
     return (id_[0] << 12) + min(id_[1], 4095)
 
 
@@ -64,7 +65,7 @@ class FeedEvent(ABC):
         return self._fields
 
     def frame(self) -> bytes:
-        """The event as a frame of the stream."""
+        """Return the event as a frame of the stream."""
         name = self.data.partition(b':"')[2].partition(b'"')[0]
         return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*self.id, name, self.data)
 
@@ -137,11 +138,11 @@ class Ring(Generic[E]):
         self._size = 0
 
     def __iter__(self) -> Iterator[E]:
-        """The events, oldest first."""
+        """Return the events, oldest first."""
         return iter(self._entries)
 
     def __len__(self) -> int:
-        """The number of events."""
+        """Return the number of events."""
         return len(self._entries)
 
     @property
@@ -150,7 +151,7 @@ class Ring(Generic[E]):
         return self._size
 
     def next_id(self, time: float) -> EventId:
-        """The id of an event that happens now (seconds since the epoch), greater than all before."""
+        """Return the id of an event that happens now (seconds since the epoch), greater than all before."""
         now, (last, number) = int(1000 * time), self._last
         return (now, 0) if now > last else (last, number + 1)
 

@@ -59,8 +59,8 @@ class View:
             feed.take_unseen()
 
     async def look(self, server: str = "", since: int = 0) -> Activity:
-        """The activity, up to date. `server`, `since`: its name and version as somebody knows it, perhaps from another
-        process, which may have read on."""
+        """Return the activity, up to date. `server`, `since`: its name and version as somebody knows it, perhaps from
+        another process, which may have read on."""
         if not self._feed.is_shared:
             await to_thread.run_sync(self._take_own)  # under any event loop
             return self._activity
@@ -80,7 +80,7 @@ class View:
                 self._activity.take_fields(kept.unfinished(), number_of(kept.id))
 
     def _known(self) -> int:
-        """The number of the last event that is known."""
+        """Return the number of the last event that is known."""
         return number_of(self._waiting[-1].id) if self._waiting else self._activity.version
 
     # As a follower of the feed.

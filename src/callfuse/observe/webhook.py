@@ -246,7 +246,8 @@ def sign(secret: str, body: bytes) -> str:
 
 
 def read_retry_after(text: str, now: float) -> float:
-    """The seconds that a header `Retry-After` asks for, given as a number or a date; 0 if it says nothing usable."""
+    """Return the seconds that a header `Retry-After` asks for, given as a number or a date; 0 if it says nothing
+    usable."""
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
@@ -257,7 +258,7 @@ def read_retry_after(text: str, now: float) -> float:
 
 
 def text_of(fields: dict[str, Any]) -> str:
-    """An event as one line for people, with what Slack takes for markup escaped."""
+    """Return an event as one line for people, with what Slack takes for markup escaped."""
     moment = datetime.fromtimestamp(fields["time"], UTC).isoformat(" ", "seconds")
     said = [f"{_called(name)}={_word(value)}" for name, value in fields.items() if name not in _UNSAID]
     line = f"[callfuse] {fields[EVENT]}: {', '.join(said)} ({moment})"

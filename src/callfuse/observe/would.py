@@ -17,8 +17,8 @@ DEFAULT: Final[Ladder] = LoopSettings.model_fields["mode"].default
 
 
 def would_take(verdict: Verdict, arm: Arm, *, may_change: bool, may_ask: bool) -> str:
-    """The rung that a verdict would have led to if it did not only observe; empty if it is acted on, or if it would
-    only be observed anyway. `may_change`, `may_ask`: what the exchange permits."""
+    """Return the rung that a verdict would have led to if it did not only observe; empty if it is acted on, or if it
+    would only be observed anyway. `may_change`, `may_ask`: what the exchange permits."""
     if verdict.rung is not Rung.OBSERVE:
         return ""
     if arm.name == HOLDOUT:

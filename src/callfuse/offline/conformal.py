@@ -38,17 +38,17 @@ class Trial(NamedTuple):
 
 
 def max_beyond(count: int, alpha: Fraction) -> int:
-    """The number of scores, among `count` and a new one, that may be beyond the line: n + 1 - k."""
+    """Return the number of scores, among `count` and a new one, that may be beyond the line: n + 1 - k."""
     return floor((count + 1) * alpha)
 
 
 def min_scores(alpha: Fraction) -> int:
-    """The least number of scores for which there is a line, for 0 < alpha < 1."""
+    """Return the least number of scores for which there is a line, for 0 < alpha < 1."""
     return ceil(1 / alpha) - 1
 
 
 def line(ascending: Sequence[T], alpha: Fraction) -> T:
-    """The line for these scores, sorted ascending. ValueError if they are too few."""
+    """Return the line for these scores, sorted ascending. ValueError if they are too few."""
     above = max_beyond(len(ascending), alpha)
     if not above:
         raise ValueError(f"{len(ascending)} scores are too few: {min_scores(alpha)} are needed")
@@ -74,5 +74,5 @@ def trial(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int]) -> Tr
 
 
 def _log_choices(many: int, some: int) -> float:
-    """The logarithm of the number of ways to choose `some` of `many`."""
+    """Return the logarithm of the number of ways to choose `some` of `many`."""
     return lgamma(many + 1) - lgamma(some + 1) - lgamma(many - some + 1)

@@ -18,7 +18,7 @@ _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
 def difference(older: Outcome, newer: Outcome) -> str:
-    """The first thing that differs as results are compared, `40 -> 55` or `line 2: a -> b`; empty where they are
+    """Return the first thing that differs as results are compared, `40 -> 55` or `line 2: a -> b`; empty where they are
     equal."""
     if older.digest == newer.digest:
         return ""

@@ -105,7 +105,7 @@ class RunFindings:
 
 
 def findings_of(run: RecordedRun, calls: Sequence[Judged], rules: frozenset[str]) -> RunFindings:
-    """All findings of these rules in a run, without arguments and results."""
+    """Return all findings of these rules in a run, without arguments and results."""
     found = tuple(_found_call(one, number) for number, one in enumerate(calls, 1) if one.is_of(rules))
     acts_from = next((one.call for one in found if one.acts), None)
     return RunFindings(short(run.id), short(run.source), short(run.model), run.success, len(calls), acts_from, found)
@@ -131,7 +131,7 @@ def _found_call(one: Judged, number: int) -> FoundCall:
 
 
 def first_findings(run: RecordedRun, calls: Sequence[Judged], rules: frozenset[str]) -> list[FindingExcerpt]:
-    """The first finding of each rule in a run, in the order of the calls."""
+    """Return the first finding of each rule in a run, in the order of the calls."""
     firsts: dict[str, int] = {}
     for at, one in enumerate(calls):
         for kind in one.kinds():

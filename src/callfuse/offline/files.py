@@ -122,8 +122,8 @@ class Reading:
 
 
 def lines_of(name: str) -> Iterator[bytes]:
-    """The lines of a file, compressed or not, each up to `MAX_PIECE`; `-` is standard input. Raises OSError, also for
-    one that cannot be unpacked."""
+    """Yield the lines of a file, compressed or not, each up to `MAX_PIECE`; `-` is standard input. Raises OSError, also
+    for one that cannot be unpacked."""
     raw = open_raw(name)
     with nullcontext(raw) if name == STDIN else raw:
         try:

@@ -40,7 +40,7 @@ class Judged(NamedTuple):
     held: bool = False
 
     def kinds(self) -> tuple[str, ...]:
-        """All kinds of the finding; empty if there is none."""
+        """Return all kinds of the finding; empty if there is none."""
         return () if self.finding is None else self.finding.kinds or (self.finding.kind,)
 
     def is_of(self, rules: Collection[str]) -> bool:
@@ -66,8 +66,8 @@ def judge_run(run: RecordedRun, settings: LoopSettings, memory: VerdictMemory | 
 
 
 def judge_texts(run: RecordedRun, settings: LoopSettings) -> list[Judged]:
-    """What is found in the run's answers and is not a call, each as a call `(text)`, `(reasoning)`, `(finish)` or `-`
-    (equal answers) behind all others."""
+    """Return what is found in the run's answers and is not a call, each as a call `(text)`, `(reasoning)`, `(finish)`
+    or `-` (equal answers) behind all others."""
     if not settings.enabled:
         return []
     found = [one for one in run.texts if settings.detectors.finds(RunawayCall.kind.name, one.part)]
@@ -150,5 +150,5 @@ def _differs(judge: Judge, past: PastCall) -> bool:
 
 
 def _timeline(run: RecordedRun, rounds: Sequence[Round], spent: Spent) -> Timeline:
-    """The timeline of rounds of a turn, given oldest first. `spent`: what was spent then."""
+    """Return the timeline of rounds of a turn, given oldest first. `spent`: what was spent then."""
     return Timeline(rounds[::-1], declares=run.known.__contains__ if run.known is not None else None, spent=spent)

@@ -63,7 +63,7 @@ class VerdictMemory:
         self._known: OrderedDict[bytes, tuple[tuple[KnownCall, ...], int]] = OrderedDict()
 
     def recall(self, run: RecordedRun, rounds: Sequence[Round], settings: LoopSettings) -> Recalled:
-        """What is known of the rounds of a turn, oldest first."""
+        """Return what is known of the rounds of a turn, oldest first."""
         digests = _digests(run, rounds, self._key_of(settings))
         found = []
         with self._lock:
@@ -90,7 +90,8 @@ class VerdictMemory:
                 self.size -= gone
 
     def _key_of(self, settings: LoopSettings) -> bytes:
-        """What tells settings apart. They are one object until they change, or another model has some of its own."""
+        """Return what tells settings apart. They are one object until they change, or another model has some of its
+        own."""
         with self._lock:
             if settings is not self._settings:
                 text = settings.model_dump_json().encode("utf-8", "surrogatepass")

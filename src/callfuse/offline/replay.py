@@ -130,7 +130,7 @@ def total(figures: Iterable[Figures]) -> Figures:
 
 
 def rules_of(figures: Mapping[str, Figures]) -> list[str]:
-    """Every rule that fired in any source, by name, after `ANY`."""
+    """Return every rule that fired in any source, by name, after `ANY`."""
     return [ANY, *sorted({rule for one in figures.values() for rule in one.fired} - {ANY})]
 
 

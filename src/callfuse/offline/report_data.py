@@ -59,7 +59,7 @@ class ReportRow:
         return self.figures.fired[self.rule]
 
     def cells(self) -> dict[str, str | int]:
-        """The row for JSON and CSV, by `COLUMNS`: numbers of runs, calls and findings; tokens are estimates."""
+        """Return the row for JSON and CSV, by `COLUMNS`: numbers of runs, calls and findings; tokens are estimates."""
         figures, fired = self.figures, self.fired
         values = (
             self.source,
@@ -78,12 +78,12 @@ class ReportRow:
 
 
 def rows(figures: Mapping[str, Figures]) -> list[ReportRow]:
-    """A row for each source and rule; a source in which nothing fired has only the row `ANY`."""
+    """Return a row for each source and rule; a source in which nothing fired has only the row `ANY`."""
     return [ReportRow(source, rule, one) for source, one in figures.items() for rule in rules_of({source: one})]
 
 
 def as_csv(replay: Replay) -> bytes:
-    """The rows as CSV in UTF-8, with a heading line."""
+    """Return the rows as CSV in UTF-8, with a heading line."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -92,8 +92,8 @@ def as_csv(replay: Replay) -> bytes:
 
 
 def as_json(replay: Replay) -> bytes:
-    """The whole replay as a JSON object: settings, rows, held calls, runs with what was found in each, the findings
-    kept to be shown, and faults."""
+    """Return the whole replay as a JSON object: settings, rows, held calls, runs with what was found in each, the
+    findings kept to be shown, and faults."""
     return dumps(
         {
             "callfuse": __version__,
@@ -112,7 +112,7 @@ def as_json(replay: Replay) -> bytes:
 
 
 def _held_figures(figures: Figures) -> dict[str, Any]:
-    """The numbers of suspect and held calls of a source."""
+    """Return the numbers of suspect and held calls of a source."""
     return {
         "calls": figures.calls.total(),
         "suspect": figures.suspect.total(),

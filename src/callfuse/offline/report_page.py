@@ -51,7 +51,7 @@ def _rows(figures: TextTable) -> Iterator[str]:
 
 
 def _linked(rule: str) -> str:
-    """A kind as a link to its page; the row of all kinds has no page."""
+    """Return a kind as a link to its page; the row of all kinds has no page."""
     name = escape(rule)
     return f'<a href="{escape(page_of(rule))}">{name}</a>' if rule in KINDS else name
 

@@ -40,7 +40,7 @@ TuningResult = tuple[str, Source, Tuned | CannotTuneError]
 
 
 def console() -> Console:
-    """A console for standard output; if that is not a terminal, without colours and `PIPE_WIDTH` wide."""
+    """Return a console for standard output; if that is not a terminal, without colours and `PIPE_WIDTH` wide."""
     probe = Console()
     return Console(width=None if probe.is_terminal else PIPE_WIDTH, highlight=False, soft_wrap=not probe.is_terminal)
 

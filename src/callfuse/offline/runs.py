@@ -48,7 +48,7 @@ class RecordedRun:
     used: tuple[UsedTokens, ...] = ()
 
     def calls(self) -> Iterator[PastCall]:
-        """Every call, oldest first."""
+        """Yield every call, oldest first."""
         for rounds in self.turns:
             for round_ in rounds:
                 yield from round_.calls
@@ -119,7 +119,7 @@ def label_of(record: dict[str, Any]) -> RunLabel:
 
 
 def text_at(record: dict[str, Any], key: str) -> str:
-    """The text under a key, empty if there is none; a number is converted. BadRecord for any other value."""
+    """Return the text under a key, empty if there is none; a number is converted. BadRecord for any other value."""
     value = record.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)

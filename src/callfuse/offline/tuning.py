@@ -55,7 +55,7 @@ class LimitScale(NamedTuple):
     least: int
 
     def at(self, points: int) -> int:
-        """The limit at these points: the first count that is worth more."""
+        """Return the limit at these points: the first count that is worth more."""
         return max(self.least, points // self.points + 1)
 
 
@@ -118,8 +118,8 @@ class Scale:
         self._at: dict[int, LoopSettings] = {}
 
     def by_length(self, line: int) -> LoopSettings:
-        """The settings that act on a run if more than `line` calls follow on one user message; a lower `max_calls` of
-        the base stays. What the scale moves is off."""
+        """Return the settings that act on a run if more than `line` calls follow on one user message; a lower
+        `max_calls` of the base stays. What the scale moves is off."""
         base = self.base
         off = {"max_repeats": 0, "max_repeats_changing": 0, "max_weighted_calls": 0, "no_repeats_after": 0}
         detectors = base.detectors.model_copy(update=dict.fromkeys(DETECTORS, 0))
@@ -127,7 +127,7 @@ class Scale:
         return base.model_copy(update=off | {"max_calls": max_calls, "detectors": detectors})
 
     def settings(self, line: Score) -> LoopSettings:
-        """The settings that act on a run if its score is beyond the line."""
+        """Return the settings that act on a run if its score is beyond the line."""
         base, points = self.base, line.points
         detectors = {name: limit.at(points) for name, limit in DETECTORS.items() if base.limit_of(name)}
         update = {name: limit.at(points) for name, limit in REPEATS.items() if getattr(base, name)}
@@ -139,7 +139,8 @@ class Scale:
         )
 
     def steps(self, run: RecordedRun, *, warned: bool) -> list[ScoreStep]:
-        """The scores that a run reaches one after the other, each higher than the one before; empty without calls.
+        """Return the scores that a run reaches one after the other, each higher than the one before; empty without
+        calls.
 
         `warned`: count findings that warn at most by their caps, too; else only those that may keep a call.
         """
@@ -158,7 +159,8 @@ class Scale:
         return steps
 
     def _score(self, rounds: list[Round], at: int, spent: Spent, *, warned: bool) -> Score:
-        """The lowest line at which nothing that counts would be found in a round. `spent`: what was spent before it."""
+        """Return the lowest line at which nothing that counts would be found in a round. `spent`: what was spent before
+        it."""
         before = Timeline(_newest_first(rounds, at), spent=spent)
         after = Timeline(_newest_first(rounds, at + 1))
         calls = [one.call for one in rounds[at].calls]
@@ -204,7 +206,7 @@ class FailedRun:
         return self.calls - self.steps[at].calls if at < len(self.steps) else 0
 
     def saved_by_length(self, line: int) -> int:
-        """The number of its calls from the first one that is beyond so many calls of a turn."""
+        """Return the number of its calls from the first one that is beyond so many calls of a turn."""
         before = 0
         for calls in self.turns:
             if calls > line:
@@ -227,11 +229,11 @@ class Source:
     unlabelled: int = 0
 
     def saved(self, line: Score) -> int:
-        """The calls of failed runs that settings at a line would have saved."""
+        """Return the calls of failed runs that settings at a line would have saved."""
         return sum(run.saved(line) for run in self.failed)
 
     def saved_by_length(self, line: int) -> int:
-        """The calls of failed runs that `max_calls` would have saved."""
+        """Return the calls of failed runs that `max_calls` would have saved."""
         return sum(run.saved_by_length(line) for run in self.failed)
 
 
@@ -370,13 +372,13 @@ class Tuned:
         return limits_of(self.settings)
 
     def as_yaml(self) -> str:
-        """The settings as a configuration file: the limits of the scale, and other settings that differ from the
+        """Return the settings as a configuration file: the limits of the scale, and other settings that differ from the
         defaults."""
         text: str = yaml.safe_dump({"tool_call_loop": self.block()}, sort_keys=False, allow_unicode=True)
         return "".join(f"# {one}\n" for one in self.comments()) + text
 
     def comments(self) -> tuple[str, ...]:
-        """Where the limits come from, and what they promise, in lines for a file of settings."""
+        """Return where the limits come from, and what they promise, in lines for a file of settings."""
         return (
             f"callfuse {__version__} tune: limits set by {self.good:,} successful runs of {short(self.name)}.",
             self.promise,
@@ -386,7 +388,7 @@ class Tuned:
         )
 
     def block(self) -> dict[str, Any]:
-        """The recommended settings as the section `tool_call_loop`, without what is the default."""
+        """Return the recommended settings as the section `tool_call_loop`, without what is the default."""
         moved = {name: limit for name, limit in self.limits.items() if limit and name not in DETECTORS}
         others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
         changed = self.settings.detectors.model_dump(mode="json", exclude_defaults=True)
@@ -394,12 +396,12 @@ class Tuned:
         return {**moved, **others, "detectors": self.detectors() | caps}
 
     def detectors(self) -> dict[str, int | bool]:
-        """The limits of the section `detectors` of the recommended settings."""
+        """Return the limits of the section `detectors` of the recommended settings."""
         return {name: self.settings.limit_of(name) or False for name in LIMITS}
 
 
 def limits_of(settings: LoopSettings) -> dict[str, int]:
-    """The limits that tuning moves, by the names of their settings; 0 is off."""
+    """Return the limits that tuning moves, by the names of their settings; 0 is off."""
     found = {name: getattr(settings, name) for name in (*REPEATS, *BUDGETS)}
     return found | {name: settings.limit_of(name) for name in DETECTORS}
 

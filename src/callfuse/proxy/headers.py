@@ -58,7 +58,7 @@ def has_unknown_coding(headers: Pairs) -> bool:
 
 
 def declared_length(headers: Iterable[tuple[str, str]]) -> int | None:
-    """The length that request headers declare for the body; None if they declare none. Raises ValueError if they
+    """Return the length that request headers declare for the body; None if they declare none. Raises ValueError if they
     declare something else, or several lengths."""
     values = {value.strip() for name, value in headers if name == "content-length"}
     if not values:

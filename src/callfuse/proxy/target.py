@@ -64,7 +64,7 @@ class Upstream:
 
 
 def path_of(scope: Scope) -> str:
-    """The path as the client wrote it, without the mount path of the app. It always begins with a slash."""
+    """Return the path as the client wrote it, without the mount path of the app. It always begins with a slash."""
     raw: Any = scope.get("raw_path")
     path = _text(raw.partition(b"?")[0]) if raw else quote(scope["path"], safe="/:@!$&'()*+,;=~")
     mount = scope.get("root_path", "").rstrip("/")

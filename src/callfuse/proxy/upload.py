@@ -54,7 +54,7 @@ class Upload(Payload):
         self._client = None
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The first part as text. aiohttp requires this method, but does not call it here."""
+        """Return the first part as text. aiohttp requires this method, but does not call it here."""
         return self._first.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:

@@ -57,7 +57,7 @@ def reference() -> Iterator[Key]:
 
 @cache
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """The docstrings below the fields of a class; for limits the text of the detector.
+    """Return the docstrings below the fields of a class; for limits the text of the detector.
 
     The keys of tiers have the descriptions of the same keys in `LoopSettings`.
     """
@@ -86,8 +86,8 @@ def _below_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _classes(module: str) -> dict[str, list[ast.stmt]]:
-    """The bodies of a module's classes, by name. From Python 3.13 on `inspect` finds no source of a class that is made
-    by `create_model`, although the one that it is made of has the same name."""
+    """Return the bodies of a module's classes, by name. From Python 3.13 on `inspect` finds no source of a class that
+    is made by `create_model`, although the one that it is made of has the same name."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
 

@@ -17,19 +17,19 @@ _LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
 def page_text(kind: str) -> str:
-    """The page of a kind as Markdown, with links that lead to the documentation from anywhere. Raises OSError if the
-    installation is incomplete."""
+    """Return the page of a kind as Markdown, with links that lead to the documentation from anywhere. Raises OSError if
+    the installation is incomplete."""
     page = next((folder / f"{kind}.md" for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0] / f"{kind}.md")
     return _LINK.sub(_absolute, page.read_text(encoding="utf-8"))
 
 
 def summary(kind: str) -> str:
-    """The first sentence of a kind's page: what the kind finds."""
+    """Return the first sentence of a kind's page: what the kind finds."""
     return page_text(kind).split("\n\n")[1].strip()
 
 
 def kinds_that_are_on(settings: LoopSettings) -> Mapping[str, bool]:
-    """Every kind, in the order of the registry, and whether some tool can have a finding of it."""
+    """Return every kind, in the order of the registry, and whether some tool can have a finding of it."""
     tool = settings.for_tool(ANY_TOOL)
     own, found = tool.settings, dict[str, bool]()
     for one in REGISTERED:

@@ -195,7 +195,7 @@ def _toml_edited(text: str, values: Values, comments: str) -> str:
 def _toml_extended(
     lines: list[str], heads: Mapping[KeyPath, int], missing: Mapping[KeyPath, Any], comments: str
 ) -> str:
-    """The lines with values that they lack, each under the head of the nearest table, by its line in `heads`."""
+    """Return the lines with values that they lack, each under the head of the nearest table, by its line in `heads`."""
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     added: dict[KeyPath, list[str]] = {}

@@ -130,7 +130,7 @@ def _split(value: str) -> tuple[str, str]:
 
 
 def _secrets(parts: SplitResult) -> tuple[str, ...]:
-    """The passwords in a URL, encoded and decoded, the longest first."""
+    """Return the passwords in a URL, encoded and decoded, the longest first."""
     found = [parts.password, *(text for name, text in parse_qsl(parts.query) if "password" in name)]
     secrets = {form for secret in found if secret for form in (secret, unquote(secret))}
     return tuple(sorted(secrets, key=len, reverse=True))
@@ -156,7 +156,7 @@ def _check_options(query: str, scheme: str) -> None:
 
 
 def _with_tls(scheme: str) -> str:
-    """The same scheme with TLS."""
+    """Return the same scheme with TLS."""
     name, mark, kind = scheme.partition("+")
     return f"{'rediss' if name == 'unix' else f'{name}s'}{mark}{kind}"
 
@@ -172,8 +172,8 @@ def _parts(value: str) -> SplitResult:
 
 
 def _hosts(listed: str, scheme: str) -> tuple[Endpoint, ...]:
-    """The hosts of a URL, one behind another with commas between. Raises ValueError, which quotes no host: part of a
-    password may look like one."""
+    """Return the hosts of a URL, one behind another with commas between. Raises ValueError, which quotes no host: part
+    of a password may look like one."""
     names = listed.split(",")
     several = scheme.endswith((CLUSTER, SENTINEL))
     if len(names) > 1 and not several:
@@ -208,7 +208,7 @@ def _check_database(path: str, *, is_cluster: bool) -> None:
 
 
 def _master_and_database(path: str) -> tuple[str, str]:
-    """The name of a master and `/DB`, which may be empty. Raises ValueError."""
+    """Return the name of a master and `/DB`, which may be empty. Raises ValueError."""
     found = re.fullmatch(r"/([^/]+)(/\d*)?", path, re.ASCII)
     if found is None or found[1].isdigit():
         what = "names no master" if path.strip("/").isdigit() or not path.strip("/") else "has another path"

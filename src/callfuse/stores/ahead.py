@@ -40,8 +40,8 @@ class LanesAhead:
         self._before.pop(lane, None)
 
     def join(self, lane: Lane, there: LaneState, here: LaneState) -> LaneState:
-        """The state of a lane, joined from what is `there`, in the store, and what is `here`, in this process. It may
-        be written over what is there."""
+        """Return the state of a lane, joined from what is `there`, in the store, and what is `here`, in this process.
+        It may be written over what is there."""
         known = self._before.get(lane)
         if here == LaneState(last_used=here.last_used):  # memory has dropped it
             self.settle(lane)

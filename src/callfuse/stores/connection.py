@@ -173,7 +173,7 @@ class Connection:
             task.add_done_callback(self._sending.discard)
 
     def running_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of asyncio; None under another library, such as trio."""
+        """Return the event loop of asyncio; None under another library, such as trio."""
         try:
             return asyncio.get_running_loop()
         except RuntimeError:
@@ -215,7 +215,7 @@ class Connection:
             self._bus.emit(StoreUp(self._name_of(place)))
 
     def _name_of(self, place: str) -> str:
-        """The name of a place in logs."""
+        """Return the name of a place in logs."""
         return f"{self._address.label} (node {place})" if place else self._address.label
 
     def _describe(self, error: Exception) -> str:
@@ -258,7 +258,7 @@ class Connection:
 
 
 def probe_key(key: str) -> str:
-    """A key in the slot of another one, for values that are gone at once."""
+    """Return a key in the slot of another one, for values that are gone at once."""
     return f"{PREFIX}{{{hash_tag(key)}}}:probe"
 
 

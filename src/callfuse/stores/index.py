@@ -123,13 +123,13 @@ class SessionIndex:
             self._breaker.close()
 
     async def of_name(self, name: str, now: float) -> dict[SessionKey, float]:
-        """When each session was noted that has this name, or a name that begins with it, followed by a dot and a
+        """Return when each session was noted that has this name, or a name that begins with it, followed by a dot and a
         fingerprint; the last one first. Raises StoreUnavailable."""
         found = await self._newest(name_key(_base(name)), now)
         return {session: at for session, at in found.items() if is_of_name(session[1], name)}
 
     async def changed(self, now: float) -> dict[SessionKey, float]:
-        """When each session was noted that has set something, the last one first. Raises StoreUnavailable."""
+        """Return when each session was noted that has set something, the last one first. Raises StoreUnavailable."""
         return await self._newest(CHANGED, now)
 
     async def read(self, known: Iterable[KeptSession], now: float) -> list[KeptSession]:

@@ -40,7 +40,7 @@ def lane_key(lane: Lane) -> str:
 
 
 def last_use_key(lane: Lane) -> str:
-    """The key of the time when a lane was last used, which outlives the lane."""
+    """Return the key of the time when a lane was last used, which outlives the lane."""
     return f"{lane_key(lane)}:used"
 
 
@@ -51,13 +51,13 @@ def session_key(session: SessionKey) -> str:
 
 
 def name_key(name: str) -> str:
-    """The key of the index of sessions of a name. The name may come from anybody who has the token of the admin page,
-    so it is hashed."""
+    """Return the key of the index of sessions of a name. The name may come from anybody who has the token of the admin
+    page, so it is hashed."""
     return f"{PREFIX}name:{_digest(name)}"
 
 
 def finding_key(finding_id: str) -> str:
-    """The key of a finding. The id is hashed as the name of `name_key` is."""
+    """Return the key of a finding. The id is hashed as the name of `name_key` is."""
     return f"{PREFIX}finding:{_digest(finding_id)}"
 
 

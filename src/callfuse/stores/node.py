@@ -107,7 +107,7 @@ class Node:
 
 
 def _packed(arguments: Sequence[Argument]) -> bytes:
-    """A command as it is sent."""
+    """Return a command as it is sent."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         text = argument if isinstance(argument, bytes) else str(argument).encode()

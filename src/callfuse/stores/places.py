@@ -30,14 +30,14 @@ class Elsewhere(NamedTuple):
 
 
 def hash_tag(key: str) -> str:
-    """The part of a key that decides about its slot."""
+    """Return the part of a key that decides about its slot."""
     _, mark, rest = key.partition("{")
     tag, end, _ = rest.partition("}")
     return tag if mark and end and tag else key
 
 
 def slot_of(key: str) -> int:
-    """The slot of a key."""
+    """Return the slot of a key."""
     return crc_hqx(hash_tag(key).encode(), 0) % SLOTS
 
 
@@ -59,7 +59,7 @@ class SlotMap:
         return [*dict.fromkeys([*self.nodes, *self._seeds])]
 
     def owner(self, key: str) -> str:
-        """The node that has a key; empty if that is not known."""
+        """Return the node that has a key; empty if that is not known."""
         return self._owners[slot_of(key)]
 
     def learn(self, reply: Any, asked: str) -> None:
@@ -109,7 +109,7 @@ class MasterMap:
         return [*self._seeds]
 
     def owner(self, key: str) -> str:
-        """The master; empty if it is not known."""
+        """Return the master; empty if it is not known."""
         return self._master
 
     def learn(self, reply: Any, asked: str) -> None:
@@ -129,7 +129,7 @@ class MasterMap:
 
 
 def elsewhere(error: Exception, asked: str) -> Elsewhere | None:
-    """Where the node that was `asked` sends a client with its error; None for any other error."""
+    """Return where the node that was `asked` sends a client with its error; None for any other error."""
     code, _, rest = str(error).partition(" ")
     known = next((name for kind, name in _CODES if isinstance(error, kind)), "")
     if known and code != known:
@@ -144,6 +144,6 @@ def elsewhere(error: Exception, asked: str) -> Elsewhere | None:
 
 
 def _node(host: str, port: int, asked: str) -> str:
-    """The name of a node, empty if it is unknown. One that does not know its own host names none: then it is the host
-    of that which was `asked`."""
+    """Return the name of a node, empty if it is unknown. One that does not know its own host names none: then it is the
+    host of that which was `asked`."""
     return "" if host == "?" else f"{host or asked.rpartition(':')[0]}:{port}"

@@ -110,7 +110,7 @@ class RedisLedger:
         )
 
     def __len__(self) -> int:
-        """The number of lanes in the local copy."""
+        """Return the number of lanes in the local copy."""
         return len(self._local)
 
     def __bool__(self) -> bool:
@@ -299,7 +299,7 @@ class RedisLedger:
         self._connection.send(partial(self._connection.ask, "finding", WRITE, [key], arguments, moved_of(0)), key)
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
-        """What a process has sent of a finding; None if the server does not know it. Raises StoreUnavailable."""
+        """Return what a process has sent of a finding; None if the server does not know it. Raises StoreUnavailable."""
         if self._connection.running_loop() is None:
             return None
         return await self._connection.demand("finding", GET, [finding_key(finding_id)], (), read_value)
@@ -365,8 +365,8 @@ class RedisLedger:
         lasting: Mapping[str, bytes] | None = None,
         ttl_ms: int | None = None,
     ) -> Arguments:
-        """The arguments of `WRITE`: values by key, what was read under the keys that are to be checked, values that
-        stay longer, and how long the others stay."""
+        """Return the arguments of `WRITE`: values by key, what was read under the keys that are to be checked, values
+        that stay longer, and how long the others stay."""
         checks, lasting = checks or {}, lasting or {}
         revisions = [one.revision for one in checks.values()]
         values_set = [*found.values(), *lasting.values()]
@@ -401,7 +401,7 @@ class RedisLedger:
 
     @staticmethod
     def _or_known(there: Kept | None, value: Value, known: Kept) -> Kept:
-        """What is there; where that is nothing or unreadable, what is known, as if it were that."""
+        """Return what is there; where that is nothing or unreadable, what is known, as if it were that."""
         return there or (known if value is None else replace(known, revision=values.revision_of(value)))
 
 

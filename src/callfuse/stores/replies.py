@@ -49,7 +49,7 @@ def states_of(count: int) -> Reader[list[tuple[Value, int]]]:
 
 
 def read_scores(reply: Any) -> list[tuple[bytes, float]]:
-    """The members of a sorted set, each with its score. Raises ValueError for a score that is not a number."""
+    """Return the members of a sorted set, each with its score. Raises ValueError for a score that is not a number."""
     items = _list(reply)
     if len(items) % 2 or not all(isinstance(item, bytes) for item in items):
         raise UnexpectedReplyError("not members with their scores")
@@ -57,7 +57,7 @@ def read_scores(reply: Any) -> list[tuple[bytes, float]]:
 
 
 def read_entries(reply: Any) -> list[tuple[str, bytes]]:
-    """The entries of a stream: the id and the value of each, which is empty where it has not one field. Raises
+    """Return the entries of a stream: the id and the value of each, which is empty where it has not one field. Raises
     ValueError for an id that is not a text."""
     entries = []
     for item in _list(reply):

@@ -55,7 +55,7 @@ class RedisServer:
         self._is_old = True
 
     def place_of(self, key: str) -> str:
-        """The place of a key, as far as it is known."""
+        """Return the place of a key, as far as it is known."""
         return self._map.owner(key) if isinstance(self._map, SlotMap) else ANY
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
@@ -161,7 +161,7 @@ class RedisServer:
 
 
 def _map_of(address: Address) -> SlotMap | MasterMap | None:
-    """What is known of where keys are; None where there is one server."""
+    """Return what is known of where keys are; None where there is one server."""
     seeds = [f"{host.name}:{host.port}" for host in address.hosts]
     if address.cluster:
         return SlotMap(seeds)
@@ -169,7 +169,8 @@ def _map_of(address: Address) -> SlotMap | MasterMap | None:
 
 
 def _pools(address: Address) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
-    """What makes the connections to a place, and to one that is asked where keys are. Raises what redis-py raises."""
+    """Return what makes the connections to a place, and to one that is asked where keys are. Raises what redis-py
+    raises."""
     # The ledger has a time limit of its own; with retries of redis-py an exchange would wait longer.
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),

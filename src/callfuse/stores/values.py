@@ -192,7 +192,7 @@ def _split(value: bytes) -> tuple[str, str, bytes]:
 
 
 def version_of(value: bytes | None) -> int:
-    """The version of a value that need not be readable; 0 if it has none."""
+    """Return the version of a value that need not be readable; 0 if it has none."""
     found = _FRAME.match(value or b"")
     return int(found[1]) if found else 0
 
@@ -204,7 +204,7 @@ def is_foreign(value: bytes | None, *, readable: bool) -> bool:
 
 
 def _known_items(text: bytes, items: int) -> Any:
-    """The shape of a value; of a newer one as many items as this version has, as if it were its own."""
+    """Return the shape of a value; of a newer one as many items as this version has, as if it were its own."""
     shape = loads(text)
     if isinstance(shape, list) and shape and type(shape[0]) is int and shape[0] > VERSION:
         return [VERSION, *shape[1:items]]

@@ -182,7 +182,7 @@ def looping_model(
     conclusion: str = "I could not find it, so here is what I know without it.",
     stubborn: bool = False,
 ) -> Callable[[VendorRequest], Answer]:
-    """A script for a model in a loop: it makes the same call again and again, whatever the result.
+    """Return a script for a model in a loop: it makes the same call again and again, whatever the result.
 
     If the last results contain a text of callfuse, it gives `after_guidance` (default: the same tool with other
     arguments). After the result of another call than the looping one, it ends with `conclusion`. A `stubborn` model

@@ -37,7 +37,7 @@ def _payload(record: Any) -> Any:
 
 
 def _body(record: dict[str, Any]) -> dict[str, Any]:
-    """The request's body. BadRecord if the log does not have it."""
+    """Return the request's body. BadRecord if the log does not have it."""
     sent = _value(record.get("proxy_server_request"))
     if isinstance(sent, dict):
         sent = sent.get("body", sent)
@@ -54,14 +54,14 @@ def _body(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tools(record: dict[str, Any]) -> dict[str, Any]:
-    """The `tools` of the request's body; empty if the log does not have them."""
+    """Return the `tools` of the request's body; empty if the log does not have them."""
     parameters = _value(record.get("model_parameters"))
     tools = parameters.get("tools") if isinstance(parameters, dict) else None
     return {"tools": tools} if isinstance(tools, list) else {}
 
 
 def _value(field: Any) -> Any:
-    """The value of a field, parsed if it is JSON text."""
+    """Return the value of a field, parsed if it is JSON text."""
     if isinstance(field, str):
         try:
             return loads(field)

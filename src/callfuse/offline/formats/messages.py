@@ -50,7 +50,7 @@ def has_history(body: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def request_of(body: dict[str, Any], text: bytes) -> Request:
-    """The request in a body, read by its dialect. `text`: the body's JSON. Raises BadRecord."""
+    """Return the request in a body, read by its dialect. `text`: the body's JSON. Raises BadRecord."""
     found = recognise_request(body)
     if found is None:
         raise BadRecord("is not a request of a known API")
@@ -62,14 +62,14 @@ def request_of(body: dict[str, Any], text: bytes) -> Request:
 
 
 def answer_of(answer: Any) -> tuple[ToolCall, ...]:
-    """The complete calls of the first choice of a whole answer; empty if no dialect knows it."""
+    """Return the complete calls of the first choice of a whole answer; empty if no dialect knows it."""
     found = recognise_answer(answer)
     choices = found[0].read_whole(found[1]) if found else []
     return choices[0].complete() if choices else ()
 
 
 def texts_of(answer: Any) -> tuple[FoundText, ...]:
-    """What runs away in a whole answer, and is not a call; empty if no dialect knows it."""
+    """Return what runs away in a whole answer, and is not a call; empty if no dialect knows it."""
     found = recognise_answer(answer)
     if found is None:
         return ()
@@ -80,18 +80,18 @@ def texts_of(answer: Any) -> tuple[FoundText, ...]:
 
 
 def tokens_of(answer: Any) -> Tokens | None:
-    """The tokens that a whole answer names; None if it names none."""
+    """Return the tokens that a whole answer names; None if it names none."""
     found = recognise_answer(answer)
     return found[0].counts.read([found[1]]) if found else None
 
 
 def _body_of(record: dict[str, Any]) -> dict[str, Any]:
-    """The request's body: the value under `request`, or the record itself."""
+    """Return the request's body: the value under `request`, or the record itself."""
     request = record.get("request")
     return request if has_history(request) else record
 
 
 def key_of(messages: Sequence[Any]) -> str:
-    """The key that a bare list of messages would have in a body."""
+    """Return the key that a bare list of messages would have in a body."""
     found = recognise_request(messages)
     return next((key for key, value in found[1].items() if value is messages), "messages") if found else "messages"

@@ -84,7 +84,7 @@ def _conversation(attributes: Payload, service: str, trace_id: str) -> RecordedC
 
 
 def _tools(attributes: Payload) -> list[Payload]:
-    """The tools as OpenAI chat completions declare them; empty if the export has no complete list."""
+    """Return the tools as OpenAI chat completions declare them; empty if the export has no complete list."""
     try:
         listed = _messages_at(attributes, TOOLS)
     except BadRecord:
@@ -93,14 +93,14 @@ def _tools(attributes: Payload) -> list[Payload]:
 
 
 def _answer(attributes: Payload) -> tuple[ToolCall, ...]:
-    """The calls of the first choice. Each message of the output is a choice."""
+    """Return the calls of the first choice. Each message of the output is a choice."""
     choices = _messages_at(attributes, OUTPUT)[:1]
     messages = [message for choice in choices for message in _as_chat(choice) if message["role"] == "assistant"]
     return answer_of({"choices": [{"message": message} for message in messages]})
 
 
 def _messages_at(attributes: Payload, key: str) -> list[Any]:
-    """The messages of an attribute, parsed if they are JSON text. Raises BadRecord."""
+    """Return the messages of an attribute, parsed if they are JSON text. Raises BadRecord."""
     value = attributes.get(key) or []
     if isinstance(value, str):
         try:
@@ -151,7 +151,7 @@ def _plain(attributes: Any) -> Payload:
 
 
 def _plain_value(value: Any) -> Any:
-    """The plain value of an OTLP typed value."""
+    """Return the plain value of an OTLP typed value."""
     if not isinstance(value, dict):
         return None
     for key in _SCALARS:

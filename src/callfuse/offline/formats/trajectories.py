@@ -66,7 +66,8 @@ def read(record: Any, text: bytes) -> Iterator[RecordedRun]:
 
 
 def _tools(listed: Any) -> frozenset[str] | None:
-    """The names of all tools; None if the record does not list them all. BadRecord for a value of another shape."""
+    """Return the names of all tools; None if the record does not list them all. BadRecord for a value of another
+    shape."""
     if not isinstance(listed, list | None):
         raise BadRecord(f"tools is {kind_of(listed)}; use a list of names or of declarations")
     for at, one in enumerate(listed or ()):
@@ -76,7 +77,7 @@ def _tools(listed: Any) -> frozenset[str] | None:
 
 
 def _names_of(tool: str | dict[str, Any]) -> Iterator[Any]:
-    """The names in an entry of a list of tools, declared in the way of any vendor; None if it names none."""
+    """Yield the names in an entry of a list of tools, declared in the way of any vendor; None if it names none."""
     if isinstance(tool, str):
         yield tool
     elif isinstance(declarations := tool.get("functionDeclarations"), list):
@@ -103,7 +104,7 @@ def _check(at: int, call: Any) -> None:
 
 
 def _call(call: dict[str, Any], number: int) -> PastCall:
-    """A call with its result. Without an id it is named by its number in the run."""
+    """Return a call with its result. Without an id it is named by its number in the run."""
     id_ = str(call.get("id") or f"#{number}")
     made = ToolCall(id_, call["name"], call.get("arguments", ""))
     content = call.get("result")
