@@ -1,8 +1,8 @@
-"""Write one line for each exchange: who asked which model, whether callfuse looked, what it found, how long it took.
+"""Write one line for each exchange: the client, the model, whether callfuse read it, what it found, how long it took.
 
-The lines go to the logger `callfuse.access` at INFO, and only where that logger has been given a level of its own:
-`callfuse serve` does so, and a host does it with `logging.getLogger("callfuse.access").setLevel("INFO")`. An INFO level
-of the root logger alone switches nothing on, for a host has access lines already.
+The lines go to the logger `callfuse.access` at INFO, and only if that logger has a level of its own: `callfuse serve`
+sets one, and a host does so with `logging.getLogger("callfuse.access").setLevel("INFO")`. An INFO level of the root
+logger alone does not enable them, because a host has its own access lines.
 """
 
 import logging
@@ -69,7 +69,7 @@ def access(event: ExchangeEnded) -> None:
 
 
 def _guard(event: ExchangeEnded) -> str:
-    """Return what callfuse did, or why it did nothing, and how the exchange ended if not well."""
+    """Return what callfuse did, or why it did nothing, and how the exchange ended unless it was complete."""
     if event.guarded and event.ending == "complete":
         return event.mode
     wanted = "guarded" if event.mode == "passed" else event.mode

@@ -1,17 +1,17 @@
 """Keeps what the live page shows: the newest calls of each session, lane by lane, and counts over time.
 
-    sessions (bounded; the one unused for longest goes first) -> lanes -> beads, one for each call
+    sessions (bounded; the least recently used is dropped first) -> lanes -> beads, one for each call
 
-A bead gathers what is told of its call: arguments, hold, finding, what was done, what the model was told, what came
-back, what the model did then. All of it is in the fields of events (`observe/fields.py`, `observe/content.py`), so that
-it may be this process that tells it, another one through a shared store, or the feed of a server:
+A bead collects what events report about its call: arguments, hold, finding, action, the text for the model, the result,
+and how the model reacted. All of it is in the fields of events (`observe/fields.py`, `observe/content.py`), so the
+events may come from this process, from another one through a shared store, or from the feed of a server:
 
     activity = Activity()
     activity.take_fields(kept.fields(), number)               # an event of this process (`observe/kept.py`)
-    activity.take_fields(json.loads(data), number, is_finished=True)   # one of another, as its feed tells it
+    activity.take_fields(json.loads(data), number, is_finished=True)   # an event of another one, from its feed
 
-What is kept of names, arguments and results is a setting (`admin.content`). Secrets are starred where a text is shown,
-because to look for them takes longer than all the rest; in what another process has told they are.
+What is kept of names, arguments and results is a setting (`admin.content`). Secrets are masked when a text is shown,
+because searching for them takes longer than everything else. In events of other processes they are masked already.
 """
 
 import secrets
@@ -44,24 +44,24 @@ Content = Literal["none", "names", "short", "full"]
 
 MAX_SESSIONS: Final = 5000
 MAX_LANES: Final = 16
-"""Lanes of a session."""
+"""The most lanes of a session."""
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of all sessions together, about."""
+"""Bytes of all sessions together, approximately."""
 MAX_TOOLS: Final = 50
-"""Tools of a session by which it is found."""
+"""The most tools of a session by which a search can find it."""
 LATE_S: Final = 2.0
-"""How much later than its consequence an event may arrive: each process sends its own in turns."""
+"""How much later than its consequence an event may arrive: processes send their events in batches."""
 MOST_EARLY: Final = 100
-"""Facts that arrived before the call or finding that they belong to."""
+"""The most facts that are kept because they arrived before their call or finding."""
 UNNAMED: Final = "a tool"
-"""What stands for a tool where no names are shown."""
+"""The name of a tool if names are not shown."""
 SKEW_S: Final = 60
 """How far the clock of another process may be ahead."""
 
 
 class Told(NamedTuple):
-    """The fields of one event, as they are taken. `id`: its number, if it has one in a feed. `version`: of all that it
-    changes. `now`: when it happened, in Unix seconds. `is_finished`: secrets in it are starred."""
+    """The fields of one event. `id`: its number in a feed; 0 if it has none. `version`: the version that its changes
+    get. `now`: when it happened, in Unix seconds. `is_finished`: its secrets are masked already."""
 
     fields: Mapping[str, Any]
     id: int
@@ -84,7 +84,7 @@ class Told(NamedTuple):
         return list(self.fields.get(name, ()))
 
     def place(self) -> Place:
-        """Return where its exchange belongs."""
+        """Return the session, model and dialect of its exchange."""
         return Place(
             self.text(names.SESSION) or "-",
             self.text(names.SOURCE),
@@ -95,11 +95,11 @@ class Told(NamedTuple):
 
 
 class Activity:
-    """The sessions and rates, computed from events. To be read from any thread.
+    """The sessions and rates, computed from events. Any thread may read them.
 
-    `content`: what is kept of arguments and results. `clock`: Unix seconds. `server`: which activity it is, for readers
-    that say what they have of it; None for one that there is once. Others of the same name were told the same. `rates`:
-    reads those that somebody else counts; None for those of the events that it takes.
+    `content`: what is kept of arguments and results. `clock`: Unix seconds. `server`: names this activity for readers
+    that ask for changes; None for a random name. Activities of the same name got the same events. `rates`: reads rates
+    that are counted elsewhere; None to count the events taken here.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class Activity:
 
     @property
     def version(self) -> int:
-        """The version of its last change: the number of the event, or where events have none, how many there were."""
+        """The version of its last change: the number of the event, or the count of events if they have no numbers."""
         return self._version
 
     def take_fields(self, fields: Mapping[str, Any], id_: int = 0, *, is_finished: bool = False) -> None:
-        """Keep what the fields of an event tell, events of other kinds left out.
+        """Keep the fields of an event. Events that are not shown are ignored.
 
-        `id_`: its number in a feed (`ring.number_of`), by which beads and versions are the same wherever it is taken; 0
-        if it has none. `is_finished`: they are as another process tells them; else as they are kept here.
+        `id_`: its number in a feed (`ring.number_of`), which makes beads and versions equal in all processes; 0 if it
+        has none. `is_finished`: the fields come from another process, with secrets masked.
         """
         told = Told(fields, id_, id_ or self._version + 1, 0, is_finished)
         take = _TAKE.get(told.text(names.EVENT))
@@ -145,11 +145,12 @@ class Activity:
         self, page: int, size: int, *, search: str = "", found: bool = False, since: int = 0, lanes: int, beads: int
     ) -> dict[str, Any]:
         """Return a page of sessions, from 0, the last used one first. `search`: words that a session must have;
-        `found`: only sessions with findings. A session that has not changed after the version `since` is only named."""
+        `found`: only sessions with findings. Of a session that has not changed since the version `since`, only the name
+        is returned."""
         words = search.lower().split()
         with self._lock:
             kept = list(reversed(self._sessions.values()))
-        # Without the lock: to look through long names takes longer than an exchange may wait.
+        # Without the lock: searching long names takes longer than an exchange may wait.
         matching = [one for one in kept if self._matches(one, words, found=found)]
         shown = matching[page * size : (page + 1) * size]
         with self._lock:
@@ -165,8 +166,8 @@ class Activity:
             }
 
     def session(self, name: str, bead: int | None = None) -> dict[str, Any] | None:
-        """Return one session with all of its lanes, and all that is known of their beads, or of one of these; None if
-        it is unknown. Looks for secrets in each text: of long ones that takes a while, and nobody else waits for it."""
+        """Return one session with all of its lanes, and all details of their beads, or of one `bead`; None if it is
+        unknown. Searches each text for secrets, which takes a while for long texts, but does not hold the lock."""
 
         def show(one: Bead) -> dict[str, Any]:
             return one.full() if bead in (None, one.id) else one.named()
@@ -179,7 +180,7 @@ class Activity:
         return shown
 
     def place_of(self, finding_id: str) -> tuple[str, int] | None:
-        """Return the session and the bead of a finding; None if it is not kept here."""
+        """Return the session and the bead of a finding; None if it is not kept."""
         with self._lock:
             bead = self._found.get(finding_id)
             return None if bead is None or bead.session not in self._sessions else (bead.session, bead.id)
@@ -221,7 +222,7 @@ class Activity:
         session, lane = self._place(told)
         id_ = told.text(names.FINDING_ID)
         bead = self._found.get(id_) or lane.of_call(told.text(names.CALL_ID), told.text(names.SIGNATURE))
-        if bead is None:  # of a call that came before
+        if bead is None:  # of an earlier call
             bead = self._add_call(told, session, lane)
         bead.action = told.text(names.ACTION)
         self._found[id_] = bead
@@ -249,7 +250,7 @@ class Activity:
         came = {"kind": told.text(names.CALL_OUTCOME), "text": self._quote(told, names.RESULT)}
         if bead is not None and not ("outcome" in bead.more and bead.call_id):
             self._note(bead, outcome=came)
-        else:  # of a call with this id that is told later
+        else:  # the event of its call comes later
             self._keep_early(told, _call_of(told), outcome=came)
 
     def _mended(self, told: Told) -> None:
@@ -300,13 +301,13 @@ class Activity:
 
     def _settings(self, told: Told) -> None:
         by = told.text(names.BY)
-        if told.text(names.SESSION) in self._sessions or by == "command":  # which may come before anything else
+        if told.text(names.SESSION) in self._sessions or by == "command":  # may come before all other events
             is_off = bool(told.fields.get(names.IS_OFF))
             change = {"time": told.now, "what": told.text(names.WHAT), "by": by, "is_off": is_off}
             self._session(told).changes.append(change)
 
     def _session(self, told: Told) -> SessionActivity:
-        """Return the session of an event, new if unknown; it is the last used one now."""
+        """Return the session of an event, new if unknown, and mark it as the most recently used."""
         where = told.place()
         session = self._sessions.get(where.session)
         if session is None:
@@ -319,7 +320,7 @@ class Activity:
         return session
 
     def _place(self, told: Told) -> tuple[SessionActivity, LaneBeads]:
-        """Return the session and lane of an exchange, new if unknown; they are the last used ones now."""
+        """Return the session and lane of an exchange, new if unknown, and mark them as the most recently used."""
         session = self._session(told)
         name = told.text(names.LANE)
         lane = session.lanes.get(name)
@@ -364,7 +365,7 @@ class Activity:
         self._resize(session, bead.size - gone)
 
     def _note(self, bead: Bead, **values: Any) -> None:
-        """Keep values of a bead; None is left out."""
+        """Keep values of a bead, except None."""
         known = {name: value for name, value in values.items() if value is not None}
         replaced = [bead.more[name] for name in known if name in bead.more]
         grown = sum(map(size_of, known.values())) - sum(map(size_of, replaced))
@@ -428,7 +429,7 @@ class Activity:
         }
 
     def _quote(self, told: Told, name: str) -> Quoted | str | None:
-        """Return a text that quotes what comes from outside, as far as the setting permits; None if it permits none."""
+        """Return a quoted foreign text, cut as the setting requires; None if there is none."""
         found = told.text(name)
         if not found:
             return None
@@ -467,4 +468,4 @@ _TAKE: Final[Mapping[str, Callable[[Activity, Told], None]]] = {
     "not_guarded": _counts("not_guarded"),
     "not_watched": _counts("not_watched"),
 }
-"""How each event is taken, by its name."""
+"""The handler of each event, by the event's name."""

@@ -1,10 +1,10 @@
-"""Run the work of a sink in a task of its own, so that the exchange in which an event happens waits for nothing.
+"""Run the work of a sink in a task of its own, so that no exchange waits for it.
 
     task = Background(work)  # async def work() -> None, which returns when there is nothing left to do
     task.wake()              # there is something to do: starts it, or ends its `pause`; from any thread
 
-The task lives in the event loop in which `wake` is first called, a lifespan's or an exchange's. It is started again
-when it has ended, and anew in another loop when its own is closed. Without an asyncio loop nothing runs.
+The task lives in the event loop in which `wake` is first called, a lifespan's or an exchange's. It starts again after
+it has ended, in another loop if its own is closed. Without an asyncio loop nothing runs.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Background:
         return self._loop.time() if self._loop is not None else 0.0
 
     async def stop(self, seconds: float = 0) -> None:
-        """Wait for the task's end, then cancel it. Nothing is done in another loop than its own."""
+        """Wait for the task's end, then cancel it. Does nothing in a loop other than its own."""
         task = self._task
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
             return
@@ -68,9 +68,9 @@ class Background:
     def _start(self) -> None:
         self._news.set()
         if self._loop is not None and (self._task is None or self._task.done()):
-            # A context of its own: that of an exchange would be kept alive.
+            # An empty context: the task would keep an exchange's context alive.
             self._task = self._loop.create_task(self._run(), context=Context())
 
     async def _run(self) -> None:
-        with Boundary():  # what goes wrong is told where it happens; the next event tries again
+        with Boundary():  # errors are reported where they happen; the next event tries again
             await self._work()

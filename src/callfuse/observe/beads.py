@@ -1,6 +1,6 @@
 """The values that the live page shows: sessions, their lanes, and a bead for each call.
 
-`observe/activity.py` keeps them by what events tell, and bounds them.
+`observe/activity.py` fills them from events, and bounds them.
 """
 
 from collections import OrderedDict, deque
@@ -12,15 +12,15 @@ from typing import Any, Final, NamedTuple
 from callfuse.observe.content import finish
 
 MAX_BEADS: Final = 64
-"""Beads of a lane."""
+"""The most beads of a lane."""
 CHANGES_KEPT: Final = 5
 """Changes of a session's settings that are shown."""
 LETTERS: Final = 26
-"""Signatures of a lane that are told apart by a letter; then the letters begin again."""
+"""Signatures of a lane that get different letters; then the letters begin again."""
 BEAD: Final = 900
 LANE: Final = 1500
 SESSION: Final = 3000
-"""Bytes of a bead, a lane and a session without their texts."""
+"""Estimated bytes of a bead, a lane and a session without their texts."""
 
 
 class Quoted(NamedTuple):
@@ -36,7 +36,7 @@ class Quoted(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an exchange belongs, as its events say. `source`: what named the session."""
+    """The session, model and dialect of an exchange, from its events. `source`: where the session id was found."""
 
     session: str
     source: str
@@ -49,8 +49,8 @@ class Place(NamedTuple):
 class Bead:
     """One call, or (`tool` is empty) an answer of a blown fuse. `sign`: the number of its signature in the lane.
 
-    `held`: seconds, and how the hold ended. `more`: what is shown on demand, by name: texts, numbers, lists, objects,
-    and `Quoted` among them. `size`: bytes.
+    `held`: seconds, and how the hold ended. `more`: details that are shown on demand, by name; texts may be `Quoted`.
+    `size`: bytes.
     """
 
     id: int
@@ -79,19 +79,20 @@ class Bead:
         }
 
     def named(self) -> dict[str, Any]:
-        """Return the same with the id by which findings name its call."""
+        """Return the same with the call's id, by which findings refer to it."""
         return {**self.brief(), "call_id": self.call_id}
 
     def full(self) -> dict[str, Any]:
-        """Return everything known about the call, with texts that are still `Quoted`."""
+        """Return everything known about the call. Texts may still be `Quoted`."""
         return {**self.named(), "signature": self.signature, "hold": self.held and self.held[1], **self.more}
 
 
 @dataclass(slots=True, eq=False)
 class LaneBeads:
-    """One conversation of a session. `signs`: numbers of its signatures. `holding`: bytes wait since this moment.
+    """One conversation of a session. `signs`: numbers of its signatures. `holding`: since when bytes wait.
 
-    `held_from`: the first bead that a hold is of. `unplaced`: a hold that was over before its call was told.
+    `held_from`: the first bead that the current hold may belong to. `unplaced`: a hold that ended before the event of
+    its call.
     """
 
     name: str
@@ -128,7 +129,8 @@ class LaneBeads:
 
 @dataclass(slots=True, eq=False)
 class SessionActivity:
-    """One session. `where`: of its last exchange. `version`: of its last change. `changes`: of its settings."""
+    """One session. `where`: that of its last exchange. `version`: that of its last change. `changes`: changes of its
+    settings."""
 
     name: str
     where: Place

@@ -4,8 +4,8 @@
     bus.add(my_sink)
     bus.emit(FuseBlown(where, blocks=5))
 
-A sink is called in the thread, and in the turn of the event loop, in which the event happens: one that takes time puts
-its work elsewhere. What a sink raises is logged once and goes no further.
+A sink is called synchronously, in the thread in which the event happens. A slow sink must do its work elsewhere. An
+error that a sink raises is logged once and not raised again.
 """
 
 import logging
@@ -22,7 +22,7 @@ class Sink(Protocol):
     """An observer of events, such as the log or the metrics."""
 
     def take(self, event: Event) -> None:
-        """Take an event, also one of a kind that the sink does not know. Called from any thread. Must not wait."""
+        """Take an event, which may be of an unknown kind. Called from any thread. Must not wait."""
         ...
 
 
@@ -40,22 +40,23 @@ class Bus:
             self.add(sink)
 
     def add(self, sink: Sink) -> None:
-        """Give a sink all events from now on, except for those on demand; only those of its `kinds` (a collection of
-        classes), if it has such."""
+        """Give a sink all events from now on, except events on demand. A sink with `kinds`, a collection of classes,
+        gets these only."""
         kinds = frozenset[type[Event]](getattr(sink, "kinds", ()))
         with self._lock:
             self._sinks = (*self._sinks, (sink, kinds))
             self._of_kind = {}
 
     def remove(self, sink: Sink) -> None:
-        """Give a sink no further events; nothing happens if it gets none."""
+        """Give a sink no further events. Does nothing if the sink is unknown."""
         with self._lock:
             self._sinks = tuple(one for one in self._sinks if one[0] is not sink)
             self._failed = tuple(one for one in self._failed if one is not sink)
             self._of_kind = {}
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether any sink takes events of this kind, so that what is costly to make need not be made in vain."""
+        """Whether any sink takes events of this kind, so that callers need not build costly events that nobody
+        takes."""
         return bool(self._taking(kind))
 
     def emit(self, event: Event) -> None:
@@ -63,7 +64,7 @@ class Bus:
         taking = self._taking(type(event))
         sinks = iter(taking)
         while taking:
-            with Boundary() as boundary:  # one for all, as it costs as much as a short sink
+            with Boundary() as boundary:  # one boundary for all sinks: it costs as much as a short sink
                 for sink in sinks:
                     sink.take(event)
             if boundary.error is None:
@@ -71,7 +72,7 @@ class Bus:
             self._report(sink, event, boundary.error)
 
     def emit_finding(self, event: FindingSeen) -> None:
-        """Emit a finding, and the loop that begins with it, if one does."""
+        """Emit a finding, and `LoopBegan` if a loop begins with it."""
         self.emit(event)
         verdict = event.verdict
         if verdict.begins and not event.again:
@@ -87,12 +88,12 @@ class Bus:
         return found
 
     def _report(self, sink: Sink, event: Event, error: Exception) -> None:
-        """Log the first error of a sink, without its message, which may quote what the event is about."""
+        """Log the first error of a sink, without its message, which may quote the event."""
         with self._lock:
             if any(one is sink for one in self._failed):
                 return
-            if any(one is sink for one, _ in self._sinks):  # one that was removed meanwhile is not kept
+            if any(one is sink for one, _ in self._sinks):  # do not keep a sink that was removed meanwhile
                 self._failed = (*self._failed, sink)
-        with Boundary():  # the log itself may be what fails
+        with Boundary():  # the failing sink may be the log itself
             what = f"{type(error).__name__} of {type(sink).__name__} at {event.name!r}"
             _logger.error("an observer of callfuse failed; its further errors are not logged: %s", what)

@@ -2,8 +2,8 @@
 
     shown(event, "short")  # fields_of(event), with "gen_ai.tool.call.arguments": '{"query": "weather"}', ...
 
-Whatever is shown is bounded and printable, and known shapes of secrets are starred. `callfuse.cut` names the texts of
-which there is more.
+Everything shown is bounded and printable, and secrets of known forms are masked. `callfuse.cut` names the texts that
+were cut.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,8 @@ from callfuse.policy.ladder import Verdict
 LENGTHS: Final[Mapping[str, int]] = {"none": 0, "names": 0, "short": 200, "full": 4000}
 """Characters of each text that quotes arguments or results, by the setting's value."""
 LONGEST_TOLD: Final = 1000
-"""Characters of a text for the model, which quotes a few hundred of arguments and results, where these are shown."""
+"""Characters of a text for the model, if arguments and results are shown: it quotes a few hundred characters of
+them."""
 QUOTING: Final = (ARGUMENTS, RESULT, TOLD)
 """The fields that quote arguments or results."""
 NAMING: Final = (TOOL, CALL_ID, PATTERN, RESTS_ON, DESCRIPTION)
@@ -52,13 +53,13 @@ def length_of(name: str, content: str) -> int:
 
 
 def shown(event: Event, content: str) -> dict[str, Value]:
-    """Return the fields of an event with what may be shown of its call: `content` is the value of the setting."""
+    """Return the fields of an event, with as much of its call as the setting's value `content` permits."""
     return finished(collected(event, content), content)
 
 
 def collected(event: Event, content: str) -> dict[str, Value]:
-    """Return the same, but texts that quote are cut only: to look for secrets takes as long as all else, and is left to
-    `finished`, when the event is read."""
+    """Return the same, but with quoted texts only cut. Masking secrets takes as long as all the rest, so `finished`
+    does it when the event is read."""
     fields = fields_of(event)
     if isinstance(event, FindingSeen):
         fields |= _of_finding(event.verdict)
@@ -78,7 +79,7 @@ def collected(event: Event, content: str) -> dict[str, Value]:
 
 
 def finished(fields: dict[str, Value], content: str) -> dict[str, Value]:
-    """Finish the fields that `collected` has made, so that they may be shown."""
+    """Mask secrets in the fields that `collected` returned, and make them printable."""
     for name in (*QUOTING, DESCRIPTION):
         if name in fields:
             fields = {**fields, name: finish(str(fields[name]), length_of(name, content))}
@@ -86,7 +87,7 @@ def finished(fields: dict[str, Value], content: str) -> dict[str, Value]:
 
 
 def finish(quoted: str, length: int) -> str:
-    """Finish a text that `collected` has cut, so that it may be shown."""
+    """Mask secrets in a text that `collected` has cut, and make it printable."""
     return printable(star_secrets(quoted, length))
 
 

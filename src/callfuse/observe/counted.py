@@ -1,7 +1,7 @@
-"""What is counted of each event: one table for the counts of a process, for metrics and for the page's rates.
+"""Define how each event is counted: one table for the counts of a process, for metrics and for the page's rates.
 
-`Counts` (`observe/counts.py`) counts each event once, under a key that has all that any reader tells apart. A column
-for each reader turns the key into what that one shows: a label of any text, the series of a metric, whose labels are
+`Counts` (`observe/counts.py`) counts each event once, under a key with every distinction that a reader makes. For each
+reader, a column turns the key into what it shows: a label with any text, the series of a metric, whose labels are
 closed sets (`observe/labels.py`), or the name of a rate.
 """
 
@@ -14,12 +14,12 @@ from callfuse.observe.events import Event, FindingSeen, TokensSpent
 from callfuse.policy.holdout import HOLDOUT
 
 Key = tuple[str, ...]
-"""What tells events of one kind apart."""
+"""Distinguishes events of one kind."""
 Series = tuple[str, ...]
 """The name of a counter among the metrics, and a value for each of its labels."""
 
 _OF_RUNG: Final = {"warn": "warned", "block": "blocked"}
-"""The rate of a rung; those that ask the model again are `steered`."""
+"""The rates of rungs; rungs that ask the model again count as `steered`."""
 
 
 def rate_of_rung(rung: str) -> str:
@@ -33,7 +33,7 @@ def rate_of_course(result: str) -> str:
 
 
 def rates_of(event: TokensSpent) -> dict[str, float]:
-    """Return what an answer has cost, by the names of the rates, without zeros."""
+    """Return the tokens and cost of an answer, by the names of the rates, without zeros."""
     amounts = {
         "tokens": event.input_tokens + event.output_tokens,
         "estimated_tokens": event.estimated_tokens,
@@ -53,8 +53,9 @@ def _first(key: Key) -> str:
 class Row(NamedTuple):
     """How events of one kind are counted.
 
-    `key`: that of an event; the other functions take the key. `name`, `label`: in `Counts`; the name is empty if it
-    is not shown there. `series`: among the metrics; None if it is none. `rate`: among the rates; empty if it is none.
+    `key` returns an event's key, which the other functions take. `name`, `label`: in `Counts`; an empty name is not
+    shown. `series`: the metric's series; None if there is no metric. `rate`: the rate's name; empty if there is no
+    rate.
     """
 
     key: Callable[[Any], Key] = lambda _: ()
@@ -145,4 +146,4 @@ TABLE: Final[Mapping[type[Event], Row]] = {
     events.StoreSkipped: Row(lambda event: (event.operation,), "store_skipped", _first),
     events.WorkerReplaced: Row(name="workers_replaced", series=lambda _: ("workers_replaced",)),
 }
-"""Events of other kinds are not counted."""
+"""The row of each kind of event. Other kinds are not counted."""

@@ -13,7 +13,7 @@ from callfuse.observe.rates import BUCKET_S, Rates
 from callfuse.observe.saved import Saved, amounts_of
 
 MAX_KEYS: Final = 1000
-"""Keys of one kind of event that are counted apart, so that labels from outside cannot fill the memory."""
+"""Keys of one kind of event that are counted separately. The limit keeps foreign labels from filling the memory."""
 LONGEST_LABEL = 100
 """Characters of a label; the rest is cut."""
 
@@ -25,7 +25,7 @@ NAMES: Final = frozenset([row.name for row in TABLE.values() if row.name])
 class Counts:
     """The counts of one process, by name and label. `print(counts)` shows all; `docs/settings.md` says what each is.
 
-    May be used from any thread: work on long bodies counts what goes wrong with it from threads of its own.
+    May be used from any thread: threads that work on long bodies count their failures here, too.
 
     counts.of("findings")           # all of a name
     counts.of("findings", "block")  # those with a label
@@ -67,7 +67,7 @@ class Counts:
                     self._rates.add(name, now, amount)
 
     def rates(self) -> Rates:
-        """Return the rates that the page shows, up to now."""
+        """Return the rates that the page shows, up to date."""
         with self._lock:
             self._rate(self._clock())
         return self._rates
@@ -100,7 +100,8 @@ class Counts:
         return found
 
     def _rate(self, now: float) -> None:
-        """Add what was counted since the last time to the rates of the bucket then, and begin that of `now`."""
+        """Add the events counted since the last call to the rates of the previous bucket, and begin the bucket of
+        `now`."""
         counted: Counter[str] = Counter()
         for kind, counts in self._counts.items():
             for key, count in counts.items():
@@ -113,7 +114,7 @@ class Counts:
 
 
 def bounded(key: Key, known: Collection[Key], most: int) -> Key:
-    """Return a key as it may be kept: its labels cut; one of `other` labels if it is new and `most` are known."""
+    """Return a key with its labels cut, or a key of `other` labels if it is new and `most` keys are known."""
     key = tuple([label[:LONGEST_LABEL] for label in key])
     return key if key in known or len(known) < most else (OTHER,) * len(key)
 

@@ -1,7 +1,7 @@
-"""What happens, as values: the events behind logs, counts, metrics, traces, feed and callbacks.
+"""Define the events behind logs, counts, metrics, traces, feed and callbacks.
 
-Each is emitted once, at the place where it happens, to a `Bus` (`observe/bus.py`), which gives it to every sink. Texts
-are as they came from outside: a sink bounds, escapes and stars what it shows (`observe/fields.py` does so for all).
+Each is emitted once, at the place where it happens, to a `Bus` (`observe/bus.py`), which gives it to every sink.
+Foreign texts are unchanged: a sink must bound, escape and mask what it shows (`observe/fields.py` does this for all).
 Times are in seconds.
 """
 
@@ -54,21 +54,22 @@ __all__ = [
 ]
 
 MODES: Final = ("guarded", "watched", "answered", "passed")
-"""What callfuse did with an exchange: it could withhold calls of the answer; it read an answer without a call that
-could be a loop; it answered by itself; the exchange passed it."""
+"""What callfuse did with an exchange. `guarded`: it could withhold calls of the answer. `watched`: it only read the
+answer, because no call in it could be a loop. `answered`: it answered by itself. `passed`: it did nothing."""
 ENDINGS: Final = ("complete", "broke off", "client gone", "error")
-"""How exchanges end. `error`: the app, or the server's `send`, has raised. An answer that was not held is `complete`
-wherever its app has returned."""
+"""How exchanges end. `error`: the app, or the server's `send`, raised. An answer that was not held is `complete` once
+its app has returned."""
 
 UPSTREAM_ERROR: Final = "upstream_error"
-"""Of an exchange: the upstream answered with a status of 400 or more, so there were no calls to look at."""
+"""The outcome of an exchange whose upstream answered with a status of 400 or more, so there were no calls."""
 FAILED: Final = 400
 OUTCOMES: Final = {one: one.replace(" ", "_") for one in (*MODES, *ENDINGS) if one != "complete"}
-"""Of an exchange: what callfuse did with it, or how it ended if not well; each as one word."""
+"""The outcomes of exchanges: what callfuse did, or how the exchange ended unless it was complete; each as one word."""
 
 
 class Where(NamedTuple):
-    """Where an exchange belongs, as logs and callbacks name it. `source`: what named the session."""
+    """The session, lane, model and dialect of an exchange, as logs and callbacks show them. `source`: where the session
+    id was found."""
 
     session: str
     source: str
@@ -79,13 +80,13 @@ class Where(NamedTuple):
 
 
 FEEDBACK: Final = ("false_positive", "true_positive", "too_late")
-"""What a finding can be said to have been: no loop; a loop; a loop that should have been found earlier."""
+"""The ratings of a finding: no loop; a loop; a loop that should have been found earlier."""
 NOWHERE: Final = Where("-", "", "", "", "", "")
-"""Where things happen before the session is known."""
+"""The place of events before the session is known."""
 
 
 def new_finding_id() -> str:
-    """Return the id of one finding: 16 characters that nobody can guess, so that feedback comes from who has seen
+    """Return a new id for a finding: 16 characters that cannot be guessed, so only readers of the finding can rate
     it."""
     return secrets.token_hex(8)
 
@@ -98,7 +99,7 @@ def action_of(verdict: Verdict) -> str:
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that has happened. `name`: the kind, in one or two words joined by `_`. `on_demand`: only sinks that
-    name the kind among their `kinds` get it; without one it is not even made."""
+    list the kind in `kinds` get it; without such a sink it is not even built."""
 
     name: ClassVar[str] = "event"
     on_demand: ClassVar[bool] = False
@@ -106,15 +107,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeEnded(Event):
-    """One POST to a path of a dialect is over, whatever became of it.
+    """One POST to a path of a dialect is over, with any result.
 
     `mode`: one of `MODES`, `ending`: one of `ENDINGS`. `cause`: why callfuse did not guard or watch it; empty if it
-    did. `status`: of the client's answer; 0 if none began, or if nobody looked. `calls`: complete calls of the model,
-    those that were withheld included. `action`: the last rung, `allow` for a callback's, `blown` or `command` for
-    callfuse's own answers; empty if nothing was found. `seconds`: since the request came; `held_seconds`: of which
-    bytes of the answer were held; `asked_seconds`: of these, while the model was asked again. `before_seconds`: from
-    the end of the request's body to the call of the app. `first_byte_seconds`: from the start to the first bytes of the
-    app's answer; 0 if there were none, or if nobody looked. `route`: the path of `serve.routes`, `/` for every other.
+    did. `status`: of the client's answer; 0 if no answer began, or if it was not read. `calls`: complete calls of the
+    model, including withheld ones. `action`: the last rung, `allow` for a callback's, `blown` or `command` for
+    callfuse's own answers; empty if nothing was found. `seconds`: since the request came; `held_seconds`: how long
+    bytes of the answer were held; `asked_seconds`: the part of it in which the model was asked again. `before_seconds`:
+    from the end of the request's body to the call of the app. `first_byte_seconds`: from the start to the first bytes
+    of the app's answer; 0 if there were none, or if it was not read. `route`: the path in `serve.routes`, or `/`
+    without a route.
     """
 
     name: ClassVar[str] = "exchange"
@@ -134,12 +136,12 @@ class ExchangeEnded(Event):
 
     @property
     def guarded(self) -> bool:
-        """Whether callfuse has looked for loops in it."""
+        """Whether callfuse looked for loops in the exchange."""
         return not self.cause
 
     @property
     def outcome(self) -> str:
-        """What became of it, in one word of `OUTCOMES`: its mode, or its ending if that is not well."""
+        """Its outcome, one of `OUTCOMES`: its ending, or its mode if it is complete."""
         if self.ending != "complete":
             return OUTCOMES.get(self.ending, "other")
         if self.status >= FAILED and self.mode in ("guarded", "watched", "passed"):
@@ -149,8 +151,8 @@ class ExchangeEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class TokensSpent(Event):
-    """An answer of the model is over, and has cost so many tokens; only where tokens are counted. `estimated_tokens`:
-    those of them of which the vendor has told nothing. `cost`: in the currency of the settings; 0 without a price."""
+    """The token counts of a finished answer of the model; only if tokens are counted. `estimated_tokens`: the part that
+    the vendor did not report. `cost`: in the currency of the settings; 0 without a price."""
 
     name: ClassVar[str] = "spent"
     where: Where
@@ -196,8 +198,8 @@ class HoldEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class Decided(Event):
-    """The calls of a guarded answer were judged, and what is to be done about them begun, after `seconds` seconds; a
-    callback's time is among them."""
+    """The calls of a guarded answer were judged, and the action was begun, within `seconds`; the time of a callback is
+    included."""
 
     name: ClassVar[str] = "decided"
     where: Where
@@ -206,13 +208,14 @@ class Decided(Event):
 
 @dataclass(frozen=True, slots=True)
 class FindingSeen(Event):
-    """A call, or the results of a round, were found looping, and this is what was done about it.
+    """A call, or the results of a round, were found looping, with the action that followed.
 
-    Once for each verdict: where a rung has failed and the next is taken, the same finding comes again (`again`).
-    `blocks`: how often the lane was blocked, this time included, if the call is. `tokens`: of a withheld call, those of
-    a request like its own and the answer (`observe/saved.py`), and their `price`; 0 if not known. `arm`: where a share
-    of sessions is only observed, to measure what acting on findings does, `holdout` for those, `guarded` for others.
-    `would`: the rung that it would have led to, where it was only observed (`observe/would.py`); else empty.
+    Emitted once for each verdict: if a rung fails and the next one follows, the same finding is emitted again
+    (`again`). `blocks`: how often the lane was blocked, including this time if the call is blocked. `tokens`: for a
+    withheld call, the tokens of a request like its own and of the answer (`observe/saved.py`), and their `price`; 0 if
+    not known. `arm`: `holdout` for the share of sessions that is only observed, to measure the effect of acting on
+    findings; `guarded` for the others. `would`: the rung that the finding would have led to if it was only observed
+    (`observe/would.py`); else empty.
     """
 
     name: ClassVar[str] = "finding"
@@ -238,8 +241,8 @@ class FindingSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopBegan(Event):
-    """A finding is the first of a streak: the rounds with a finding that follow it, each one after another, are one
-    loop. `finding_id`: that finding, `found` its kind, `tool` its tool; `arm` as in `FindingSeen`."""
+    """A finding is the first of a streak: consecutive rounds with a finding are one loop. `finding_id`: that finding,
+    `found`: its kind, `tool`: its tool; `arm` as in `FindingSeen`."""
 
     name: ClassVar[str] = "loop"
     where: Where
@@ -251,9 +254,9 @@ class LoopBegan(Event):
 
 @dataclass(frozen=True, slots=True)
 class ActionTaken(Event):
-    """A rung that does more than observe was taken. `first`: for the first time in the streak. `arm`: as in
-    `FindingSeen`, never `holdout`. `told`: the text for the model, or for the client in place of the call; it may quote
-    arguments and results, so `fields_of` leaves it out."""
+    """callfuse acted on a finding, by a rung other than `observe`. `first`: for the first time in the streak. `arm`: as
+    in `FindingSeen`, never `holdout`. `told`: the text for the model, or for the client in place of the call; it may
+    quote arguments and results, so `fields_of` leaves it out."""
 
     name: ClassVar[str] = "action"
     where: Where
@@ -291,7 +294,7 @@ class CourseMended(Event):
 
 @dataclass(frozen=True, slots=True)
 class FailedOpen(Event):
-    """Calls passed unjudged. `cause`: why; up to its first colon one of few texts."""
+    """Calls passed unjudged. `cause`: why; the part before its first colon is from a fixed set."""
 
     name: ClassVar[str] = "fail_open"
     cause: str
@@ -299,7 +302,7 @@ class FailedOpen(Event):
 
     @property
     def kind(self) -> str:
-        """The cause without what is particular to this time."""
+        """The cause up to its first colon."""
         return self.cause.partition(":")[0]
 
 
@@ -314,7 +317,7 @@ class NotGuarded(Event):
 
 @dataclass(frozen=True, slots=True)
 class NotWatched(Event):
-    """A healthy answer was not read, so that its calls are not known."""
+    """A healthy answer was not read, so its calls are not known."""
 
     name: ClassVar[str] = "not_watched"
     cause: str
@@ -332,8 +335,8 @@ class NotAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class AskedAgain(Event):
-    """The model is asked again: its answer has lost its calls, or was cut off. `model`: the one that is asked; empty if
-    it is the client's own."""
+    """The model is asked again because its answer lost its calls, or was cut off. `model`: the model that is asked;
+    empty for the client's own."""
 
     name: ClassVar[str] = "asked"
     where: Where
@@ -342,7 +345,7 @@ class AskedAgain(Event):
 
 @dataclass(frozen=True, slots=True)
 class AskFailed(Event):
-    """The model was asked again in vain, and the next rung is taken."""
+    """Asking the model again failed, so the next rung follows."""
 
     name: ClassVar[str] = "ask_failed"
     cause: str
@@ -376,7 +379,7 @@ class FuseReset(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommandsRun(Event):
-    """The commands of a message were run. `refused`: one of them is wrong, so none was."""
+    """The commands of a message were handled. `refused`: one of them is wrong, so none was run."""
 
     name: ClassVar[str] = "commands"
     session: str
@@ -385,8 +388,8 @@ class CommandsRun(Event):
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged(Event):
-    """A session's settings have changed. `what`: the new values in words. `is_off`: no call of it is withheld or warned
-    of now. `by`: `command`, `page` or `code`."""
+    """A session's settings have changed. `what`: the new values in words. `is_off`: no calls of the session are
+    withheld or warned about from now on. `by`: `command`, `page` or `code`."""
 
     name: ClassVar[str] = "settings"
     session: str
@@ -415,8 +418,7 @@ class CallbackFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class FeedbackGiven(Event):
-    """Somebody says of a finding what it was. `kind`: one of `FEEDBACK`. `found`: the kind of the finding, `tool` its
-    tool."""
+    """Somebody rated a finding. `kind`: one of `FEEDBACK`. `found`: the kind of the finding, `tool` its tool."""
 
     name: ClassVar[str] = "feedback"
     finding_id: str
@@ -427,7 +429,7 @@ class FeedbackGiven(Event):
 
 @dataclass(frozen=True, slots=True)
 class LedgerDropped(Event):
-    """A lane or a session was forgotten before its time. `limit`: which limit was reached."""
+    """A lane or a session was dropped before it expired. `limit`: which limit was reached."""
 
     name: ClassVar[str] = "ledger_dropped"
     limit: str
@@ -435,7 +437,8 @@ class LedgerDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFailed(Event):
-    """An event could not be sent to the webhook, and waits. `cause`: the status, `timeout`, or what failed."""
+    """An event could not be sent to the webhook, and waits for another try. `cause`: the status, `timeout`, or what
+    failed."""
 
     name: ClassVar[str] = "webhook_failed"
     cause: str
@@ -451,7 +454,7 @@ class DeliveryDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class StoreDown(Event):
-    """The shared store is left alone from now on. `store`: its address without credentials."""
+    """The shared store is down: it is not used from now on. `store`: its address without credentials."""
 
     name: ClassVar[str] = "store_down"
     store: str
@@ -469,7 +472,7 @@ class StoreUp(Event):
 @dataclass(frozen=True, slots=True)
 class StoreFailed(Event):
     """An operation of the shared store has failed: `read`, `write`, `probe`, `finding`; `value` for an unreadable
-    value, `newer` for one of a newer version of callfuse."""
+    value, `newer` for a value of a newer version of callfuse."""
 
     name: ClassVar[str] = "store_failed"
     NEWER: ClassVar[str] = "newer"
@@ -496,6 +499,6 @@ class StoreSkipped(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerReplaced(Event):
-    """This worker of `callfuse serve` stands in for one that has died."""
+    """This worker of `callfuse serve` replaces one that died."""
 
     name: ClassVar[str] = "worker_replaced"

@@ -7,7 +7,7 @@
     exchange.close()
 
 Off unless `admin.keep_exchanges` is set and there is an admin page. No request is kept, and of an answer's headers only
-what tells how to read its body. An exchange without a finding is dropped at its end.
+those needed to read its body. An exchange without a finding is dropped at its end.
 
 References to the chunks that pass anyway are kept, not copies. Each side of an exchange (all answers of the vendor, or
 the one that the client got) keeps its first and its last bytes, and counts the bytes that are left out between them.
@@ -20,15 +20,16 @@ from threading import Lock
 from typing import Final, Protocol
 
 CHUNK_COST: Final = 120
-"""Bytes that a chunk counts besides its own: its object, its tuple and its place in a list."""
+"""Bytes counted for each chunk in addition to its data: its object, its tuple and its place in a list."""
 EXCHANGE_COST: Final = 2048
-"""Bytes that an exchange counts besides its chunks."""
+"""Bytes counted for each exchange in addition to its chunks."""
 RUNNING_PART: Final = 2
-"""Exchanges without a finding so far take at most one in so many parts of the room: most of them will be dropped."""
+"""Exchanges without a finding so far get at most the limit divided by this number, because most of them will be
+dropped."""
 
 
 class ExchangeLimits(Protocol):
-    """The settings of the admin page that bound the exchanges that are kept."""
+    """The settings of the admin page that limit the kept exchanges."""
 
     keep_exchanges: bool
     keep_exchanges_s: float
@@ -39,7 +40,7 @@ class ExchangeLimits(Protocol):
 class KeptAnswer:
     """One answer: status, form and first bytes of its body. Its last bytes are in its `side`.
 
-    `size`: all bytes of its body; `left_out`: those that are not kept. `ended`: the body has come to its end.
+    `size`: all bytes of its body; `left_out`: those that are not kept. `ended`: the body is complete.
     """
 
     __slots__ = ("coding", "ended", "first", "left_out", "media_type", "side", "size", "status")
@@ -65,7 +66,7 @@ class KeptAnswer:
 class KeptSide:
     """One side of an exchange: its `answers`, and their `last` chunks, each with its answer.
 
-    `limit`: the bytes that it may keep, half of them at each end. `grow` asks for room for so many bytes more.
+    `limit`: the bytes that it may keep, half of them at each end. `grow` asks for room for more bytes.
     """
 
     __slots__ = ("_first_size", "_grow", "_is_full", "_last_size", "_limit", "answers", "last")
@@ -85,8 +86,7 @@ class KeptSide:
         return answer
 
     def add(self, answer: KeptAnswer, chunk: bytes) -> None:
-        """Keep a chunk with the first ones while they have room, then with the last ones, where the oldest is
-        dropped."""
+        """Keep a chunk with the first ones if there is room, else with the last ones, whose oldest are dropped."""
         first = b"" if self._is_full else self._fitting(chunk)
         if first and self._grow(len(first) + CHUNK_COST):
             self._first_size += len(first) + CHUNK_COST
@@ -98,15 +98,15 @@ class KeptSide:
             self._add_last(answer, chunk, len(first))
 
     def _fitting(self, chunk: bytes) -> bytes:
-        """Return as much of a chunk as fits with the first bytes. A chunk is cut only if it does not fit with the last
-        bytes either."""
+        """Return the part of a chunk that fits among the first bytes. A chunk is cut only if it does not fit among the
+        last bytes either."""
         room = max(0, self._limit - self._first_size - CHUNK_COST)
         if len(chunk) <= room:
             return chunk
         return chunk[:room] if len(chunk) + CHUNK_COST > self._limit else b""
 
     def _add_last(self, answer: KeptAnswer, chunk: bytes, begin: int) -> None:
-        """Keep a chunk, from `begin` on, with the last ones."""
+        """Keep a chunk, from byte `begin` on, with the last ones."""
         start = max(begin, len(chunk) - self._limit + CHUNK_COST)
         answer.left_out += start - begin
         kept = chunk[start:] if start else chunk
@@ -128,7 +128,7 @@ class KeptSide:
         self._grow(-len(chunk) - CHUNK_COST)
 
     def clear(self) -> None:
-        """Drop all answers. Chunks that still come are left out."""
+        """Drop all answers. Later chunks are not kept."""
         self._is_full = True
         self.last.clear()
         self.answers.clear()
@@ -138,7 +138,7 @@ class KeptExchange:
     """One exchange: its two sides, and the ids of its `findings`.
 
     `began`, `noted`: when it began, and when its first finding was noted, in seconds since the epoch. `is_over`: it has
-    ended; `is_dropped`: nothing more is kept of it. `size`: the bytes that it counts.
+    ended; `is_dropped`: no more of it is kept. `size`: the bytes counted for it.
     """
 
     __slots__ = ("_exchanges", "began", "client", "findings", "is_dropped", "is_over", "noted", "size", "vendor")
@@ -153,22 +153,22 @@ class KeptExchange:
         self.client = KeptSide(limit // 2, self.grow)
 
     def grow(self, size: int) -> bool:
-        """Count so many bytes more, or less. False if there is no room for them."""
+        """Count `size` more bytes, or fewer if it is negative. Returns False if there is no room for them."""
         return self._exchanges.grow(self, size)
 
     def note(self, finding_id: str) -> None:
-        """Keep this exchange, because something was found in it, and let it be found by the id of the finding."""
+        """Keep this exchange, and make it available by the id of its finding."""
         self._exchanges.note(self, finding_id)
 
     def close(self) -> None:
-        """The exchange is over. It is dropped if nothing was found in it."""
+        """End the exchange. It is dropped if nothing was found in it."""
         self._exchanges.close(self)
 
 
 class KeptExchanges:
     """The exchanges of one middleware that are kept, by the ids of their findings. May be used from any thread.
 
-    `is_on`: whether exchanges are to be opened. `clock` returns seconds since the epoch.
+    `is_on`: whether exchanges are kept. `clock` returns seconds since the epoch.
     """
 
     __slots__ = ("_by_finding", "_clock", "_has_reader", "_limits", "_lock", "_running", "_size", "is_on")
@@ -178,12 +178,12 @@ class KeptExchanges:
         self._lock = Lock()
         self._limits: ExchangeLimits | None = None
         self._has_reader = self.is_on = False
-        self._by_finding: dict[str, KeptExchange] = {}  # the one that was noted last comes last
+        self._by_finding: dict[str, KeptExchange] = {}  # the most recently noted one is last
         self._size = self._running = 0
 
     @property
     def size(self) -> int:
-        """The bytes that all exchanges count, including those that still run."""
+        """The bytes counted for all exchanges, including those in progress."""
         return self._size
 
     def bound(self, limits: ExchangeLimits) -> None:
@@ -193,7 +193,7 @@ class KeptExchanges:
             self._switch()
 
     def attach_reader(self) -> None:
-        """Say that there is an admin page, which shows what is kept."""
+        """Note that an admin page exists, which shows the kept exchanges."""
         with self._lock:
             self._has_reader = True
             self._switch()
@@ -217,8 +217,8 @@ class KeptExchanges:
         return self._by_finding.get(finding_id)
 
     def grow(self, exchange: KeptExchange, size: int) -> bool:
-        """Count so many bytes more, or less, for an exchange; the oldest others are dropped to make room. False if that
-        does not help."""
+        """Count `size` more bytes for an exchange, or fewer if it is negative. The oldest others are dropped to make
+        room. Returns False if that is not enough."""
         with self._lock:
             if exchange.is_dropped or not self._has_room(exchange, size):
                 return False

@@ -1,20 +1,19 @@
-"""The feed: every event as it happens, for readers that come and go, as the frames of an event stream.
+"""The feed: every event as it happens, as frames of an event stream, for readers that connect and disconnect.
 
     feed = Feed()                # a sink: bus.add(feed)
     reader = await feed.open(Choice(kinds=frozenset({"finding"})), after=read_id("1767225600123-0"))
     async for chunk in reader.chunks():
         ...                      # b'id: 1767225600140-0\\nevent: finding\\ndata: {...}\\n\\n'
 
-An event is kept in a `Ring` as it is (`observe/kept.py`), and written once, when somebody first reads it. A task hands
-what is new to all readers together, ten times a second at most, so that fifty readers cost little more than one. A
-reader that does not read has a queue of its own, which is bounded; over that it is told so, and ends.
+An event is kept in a `Ring` as it is (`observe/kept.py`), and serialized once, when it is first read. A task gives new
+events to all readers at once, at most ten times a second, so fifty readers cost little more than one. Each reader has a
+bounded queue. If a slow reader's queue is full, the reader gets a last message that says so, and ends.
 
-Where processes share a store, events go through it (`Relay`), and each process reads those of all from there. While the
-store is down each feeds its own, and says so.
+If processes share a store, events go through it (`Relay`), and each process reads the events of all from there. While
+the store is down, each process feeds its own events, and its readers get a message about it.
 
-What the live page shows (`observe/activity.py`) is made of the same events when somebody looks: without a store, of
-those that wait for it here; with one by a `Follower`, which is given those of all processes meanwhile
-(`observe/view.py`).
+The live page (`observe/activity.py`) is built from the same events when somebody opens it: without a store, from events
+that wait here; with a store, by a `Follower`, which gets the events of all processes (`observe/view.py`).
 """
 
 import asyncio
@@ -32,23 +31,24 @@ from callfuse.observe.naming import CLASSES
 from callfuse.observe.ring import MOST_EVENTS, Choice, EventId, FeedEvent, Ring, WrittenEvent, read_id, write
 
 PAUSE_S: Final = 0.1
-"""Between two hand-outs: what comes meanwhile goes in one chunk."""
+"""The pause between two deliveries. Events of this time go into one chunk."""
 MOST_WAITING: Final = 1024 * 1024
-"""Bytes that wait for one reader. A second of a thousand events has a third of that."""
+"""The most bytes that wait for one reader. A thousand events have a third of that."""
 MOST_SENT: Final = 64 * 1024
 """Bytes of old events in one chunk."""
 BATCH: Final = 500
-"""Events that are exchanged with the store at a time."""
+"""The most events that are exchanged with the store at a time."""
 LINGER_S: Final = 30.0
-"""How long a connection to the store is kept while nothing happens and nobody reads."""
+"""How long a connection to the store is kept without events and readers."""
 TURN: Final = 32 * 1024
-"""Characters of arguments and results that are looked through for secrets, and bytes that are sent to the store, in one
-turn of the event loop: 10 ms at most. One answer of a model may have thousands of calls."""
+"""Characters of arguments and results that are searched for secrets, and bytes that are sent to the store, before the
+event loop gets control again: 10 ms at most. One answer of a model may have thousands of calls."""
 LEAST: Final = 128
-"""What an event counts there at least, so that a turn has 256 of them."""
+"""The least that an event counts there, so that a turn has at most 256 of them."""
 MOST_UNSEEN: Final = 50_000
 MOST_UNSEEN_BYTES: Final = 32 * 1024 * 1024
-"""Events that wait until somebody looks at the live page, and their bytes, about; the oldest are dropped."""
+"""The most events, and approximately the most bytes, that wait until somebody opens the live page; the oldest are
+dropped."""
 MOST_UNSENT: Final = 5000
 """Events that wait for the store; the oldest are dropped."""
 
@@ -63,11 +63,11 @@ ALONE: Final = (
     b'process"}\n\n'
 )
 SHARED: Final = b'event: shared\ndata: {"callfuse.event":"shared","callfuse.cause":"the store is up again"}\n\n'
-"""A message about the feed itself. Without an id, so that a reader that comes back goes on behind the last event."""
+"""Messages about the feed itself. They have no id, so that a reader that reconnects continues after the last event."""
 
 
 class FullError(Exception):
-    """Raised where there are as many readers as there may be."""
+    """Raised if the feed has the most readers that it may have."""
 
 
 class Relay(Protocol):
@@ -76,8 +76,8 @@ class Relay(Protocol):
     async def exchange(
         self, data: Sequence[bytes], after: EventId | None, most: int
     ) -> Sequence[tuple[str, bytes]] | None:
-        """Add events, and return at most `most` (0: none) that stand behind `after`, or the last ones (None), each with
-        its id. None where the store is down."""
+        """Add events. Return at most `most` events after `after`, or the last ones if that is None, each with its id;
+        None if the store is down."""
         ...
 
     async def aclose(self) -> None:
@@ -102,11 +102,11 @@ class Follower(Protocol):
         ...
 
     def tell(self, *, alone: bool) -> None:
-        """Take the news that the store is down, or up again."""
+        """Handle the store going down, or coming up again."""
         ...
 
     def end(self) -> None:
-        """Take the news that no more events come."""
+        """Handle the end of events."""
         ...
 
 
@@ -129,13 +129,13 @@ class Reader:
         return self._ended
 
     def begin(self, old: Sequence[FeedEvent], missed: bool) -> None:
-        """Give the reader the events that it has not had; `missed`: some before these are lost."""
+        """Give the reader the events that it has not read yet; `missed`: some before these are lost."""
         self._old = old
         if missed:
             self._chunks.appendleft(MISSED)
 
     def put(self, chunk: bytes) -> None:
-        """Queue a chunk. If the queue is too long, it is dropped, and the reader is told so and ended."""
+        """Queue a chunk. If the queue is too long, it is dropped, and the reader ends with a message that says so."""
         if not chunk or self._ended:
             return
         self._size += len(chunk)
@@ -148,8 +148,8 @@ class Reader:
         self._signal.set()
 
     def hand(self, new: Sequence[FeedEvent], written: dict[Choice, bytes]) -> None:
-        """Queue those of these events that the reader wants. `written`: their text, as it was written for readers
-        before."""
+        """Queue the events that the reader wants. `written`: their text by choice, so that it is written once for all
+        readers."""
         if self.choice not in written:
             written[self.choice] = write(new, self.choice)
         self.put(written[self.choice])
@@ -166,7 +166,7 @@ class Reader:
         self._signal.set()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield what the reader is sent until it is ended: whether events are missing, old events, new events."""
+        """Yield chunks until the reader is ended: a message if events are missing, old events, new events."""
         if self._chunks and self._chunks[0] is MISSED:
             yield self._chunks.popleft()
         while self._old:
@@ -190,7 +190,7 @@ class Reader:
 
 
 async def _written_in_turns(events: Sequence[KeptEvent]) -> list[bytes]:
-    """Write the data of events, in steps between which other tasks run."""
+    """Serialize events, in steps between which other tasks run."""
     data: list[bytes] = []
     size = 0
     for kept in events:
@@ -205,8 +205,8 @@ async def _written_in_turns(events: Sequence[KeptEvent]) -> list[bytes]:
 class Feed:
     """A sink of events (`observe/bus.py`) with readers, `most_readers` at a time.
 
-    `content`: what is shown of calls (`observe/content.py`). `relay`: where the processes share a store. `clock`
-    returns seconds since the epoch.
+    `content`: what is shown of calls (`observe/content.py`). `relay`: the connection to a store that processes share;
+    None without one. `clock` returns seconds since the epoch.
     """
 
     kinds: Final = frozenset(CLASSES.values())
@@ -245,14 +245,14 @@ class Feed:
         return self._relay is not None
 
     def take_unseen(self) -> list[KeptEvent]:
-        """Return the events of this process since the last call, oldest first; the newest, if there were too many. They
-        are kept for this only after a first call."""
+        """Return the events of this process since the last call, oldest first; only the newest if there were too many.
+        The first call starts keeping them."""
         with self._lock:
             unseen, self._unseen = self._unseen, Ring((0, 0), MOST_UNSEEN, MOST_UNSEEN_BYTES)
         return list(unseen or ())
 
     def take(self, event: Event) -> None:
-        """Keep an event for the readers of now and later."""
+        """Keep an event for present and future readers."""
         kept = self._keeper.keep(event)
         with self._lock:
             if self._relay is None:
@@ -266,15 +266,14 @@ class Feed:
             self._task.wake()
 
     async def open(self, choice: Choice, after: EventId | None = None) -> Reader:
-        """Let somebody read what happens from now on, and what has happened since the event of that id. Raises
-        FullError."""
+        """Add a reader of new events, and of kept events after the id `after`. Raises FullError."""
         await self._prepare()
         if self.readers >= self._most_readers:
             raise FullError(f"there are {self._most_readers} readers already (admin.max_readers)")
         reader = Reader(choice)
         if self._alone:
             reader.put(ALONE)
-        with self._lock:  # so that no event is both old and new
+        with self._lock:  # so that the reader gets no event twice
             if after is not None:
                 reader.begin(*self._ring.after(after))
             self._readers.add(reader)
@@ -284,7 +283,7 @@ class Feed:
         return reader
 
     def end(self) -> None:
-        """End all readers, and those that come later, after they have read what is queued."""
+        """End all readers, present and future ones, after they have read what is queued."""
         self._over = True
         for reader in self._readers:
             if isinstance(reader, Reader):
@@ -301,7 +300,7 @@ class Feed:
         self._task.wake()
 
     async def refresh(self) -> None:
-        """Read the events of other processes at once, because the caller knows that there are new ones."""
+        """Read the events of other processes now. For callers that know of new ones."""
         if self._relay is not None and self._readers:
             await self._share(self._relay)
             self._hand_out(self._take_new())
@@ -316,13 +315,13 @@ class Feed:
             self._task.wake()
 
     async def _prepare(self) -> None:
-        """Bring the ring up to date for a new reader."""
+        """Update the ring for a new reader."""
         if self._relay is not None and not self._readers:
             await self._catch_up(self._relay)
         self._hand_out(self._take_new())
 
     async def _work(self) -> None:
-        """Hand out new events while there are readers."""
+        """Give new events to the readers while there are any."""
         if self._relay is not None:
             await self._work_with(self._relay)
             return
@@ -333,7 +332,7 @@ class Feed:
                 await self._task.pause()
 
     async def _work_with(self, relay: Relay) -> None:
-        """Send events to the store, and hand out new ones from there while there are readers."""
+        """Send events to the store, and give new ones from there to the readers while there are any."""
         try:
             while self._readers or self._unsent or await self._task.pause(LINGER_S):
                 more = await self._share(relay)
@@ -367,9 +366,9 @@ class Feed:
         return bool(self._unsent) or len(found) >= most > 0
 
     async def _catch_up(self, relay: Relay) -> None:
-        """Read the last events of all processes, for a ring that nobody has kept up to date."""
+        """Read the last events of all processes into a ring that has not been updated."""
         async with self._exchanging:
-            if self._readers and self._read is not None:  # somebody else was here first
+            if self._readers and self._read is not None:  # another task has done it
                 return
             found = await relay.exchange((), None, MOST_EVENTS)
             self._tell(alone=found is None)
@@ -395,7 +394,7 @@ class Feed:
             self._new.append(entry)
 
     def _take_new(self, most: float = inf) -> list[FeedEvent]:
-        """Take the new events, or the first of them, up to about this many characters of arguments and results."""
+        """Return the new events, or the first of them, with about `most` characters of arguments and results."""
         new: list[FeedEvent] = []
         with self._lock:
             while self._new and most > 0:
@@ -411,7 +410,7 @@ class Feed:
                 await asyncio.sleep(0)
 
     def _tell(self, *, alone: bool) -> None:
-        """Tell the readers if the store is down, or up again."""
+        """Tell the readers if the store went down, or is up again."""
         if alone != self._alone:
             self._alone = alone
             for reader in self._readers:

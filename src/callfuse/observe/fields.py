@@ -1,12 +1,11 @@
-"""The names of event fields outside callfuse: in JSON log lines, traces, the feed and webhooks.
+"""Name the fields of events for JSON log lines, traces, the feed and webhooks.
 
-They are those of OpenTelemetry's GenAI conventions where these have one, and `callfuse.*` elsewhere. All names stand
-here, because the conventions are in development.
+Names are those of OpenTelemetry's GenAI conventions where they exist, else `callfuse.*`. All names are defined here,
+because the conventions are in development.
 
     fields_of(event)  # {"callfuse.event": "hold", "gen_ai.conversation.id": "abc", ..., "callfuse.seconds": 0.4}
 
-Texts are shown as in log lines: bounded, printable, secrets starred. Arguments and results of calls are never among the
-fields.
+Texts are shown as in log lines: bounded, printable, secrets masked. Arguments and results of calls are never included.
 """
 
 import re
@@ -24,23 +23,23 @@ from callfuse.observe.printable import plain
 from callfuse.policy.ladder import Verdict
 
 Value = str | int | float | bool | tuple[str, ...]
-"""What a field may hold."""
+"""The values of fields."""
 
 LONGEST: Final = 200
 """Characters of a text."""
 MOST: Final = 20
 """Texts of a list."""
 KEPT: Final = 1000
-"""Texts, and places of exchanges, that are kept as they may be shown: to look for secrets in a model's name takes 5 us,
-and the same few come again and again."""
+"""The most texts, and places of exchanges, that are cached in their shown form: searching a model's name for secrets
+takes 5 us, and few different names occur."""
 
 LONGEST_WHERE: Final = 1000
-"""Characters of all that names a place; ids are kept shorter than that."""
+"""Characters of all names of a place; ids are kept shorter than that."""
 
 _NUMBERS: Final = frozenset({bool, int, float})
 _UNKNOWN: Final = ("", "-", ())
 _OWN_ID: Final = re.compile("[0-9a-f]{16}")
-"""The id of a finding. Each is new, so that none would be found among the texts that are kept; no secret looks so."""
+"""The id of a finding. It is not cached, because each is new. No known secret has this form."""
 
 SESSION: Final = "gen_ai.conversation.id"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -133,9 +132,9 @@ _OF_EVENT: Final = {
     "cause": CAUSE,
     "error": "error.type",
 }
-"""The names of an event's own values, where they are not `callfuse.` and the value's."""
+"""The names of an event's own values, unless they are `callfuse.` and the value's name."""
 OF_SAVED: Final = {"saved_calls": SAVED_CALLS, "saved_tokens": SAVED_TOKENS, "saved_cost": SAVED_COST}
-"""The names of what a finding has saved, by the names of the rates."""
+"""The fields of a finding's savings, by the names of the rates."""
 _LEFT_OUT: Final = frozenset({"told"})
 """Values of events that quote arguments and results."""
 OF_LOG: Final[Mapping[str, str]] = {
@@ -171,7 +170,7 @@ OF_LOG: Final[Mapping[str, str]] = {
     "signature": "callfuse.call",
     "url": URL,
 }
-"""The names of what stands beside log lines (`extra`), in order. `callfuse.call`: the beginning of tool and arguments,
+"""The fields of the values in a log record's `extra`, in order. `callfuse.call`: the beginning of tool and arguments,
 as in the line."""
 
 
@@ -196,13 +195,13 @@ def fields_of(event: Event) -> dict[str, Value]:
             found[SESSIONS] = tuple(map(plain, value[:MOST]))
         else:
             found |= _known({name: _shown(value)})
-    if isinstance(event, FailedOpen):  # an error's message may quote what callfuse could not read; the log has it
+    if isinstance(event, FailedOpen):  # without the error's message, which may quote a body; the log has it
         found[CAUSE] = text(event.kind)
     return found
 
 
 _names: Final[dict[type[Event], tuple[tuple[str, str], ...]]] = {}
-"""By kind, the attributes of events that are shown, each with its name."""
+"""The shown attributes of each kind of event, each with its field's name."""
 
 
 def _note_names(kind: type[Event]) -> tuple[tuple[str, str], ...]:
@@ -233,7 +232,7 @@ def of_call(call: ToolCall) -> dict[str, Value]:
 
 
 _TEXTS: Final[Mapping[str, Callable[[str], str]]] = {"session": plain}
-"""How texts are shown that are not foreign: the name of a session is the same wherever it stands."""
+"""How texts are shown that are not foreign: a session's name must be the same everywhere."""
 
 
 @remembered(entries=KEPT, longest=LONGEST_WHERE)

@@ -1,6 +1,6 @@
-"""Keeps the newest findings for a while, so that people can rate them by their ids. A sink of events.
+"""Keep the newest findings for a while, so that people can rate them by their ids.
 
-Processes that share a store find each other's. Nothing of a call's arguments is kept.
+Processes that share a store find each other's findings. Arguments of calls are not kept.
 """
 
 import time
@@ -17,18 +17,18 @@ from callfuse.observe.events import Event, FeedbackGiven, FindingSeen
 from callfuse.observe.fields import text
 
 LATEST: Final = 1e11
-"""A time beyond, in seconds since the epoch, has no date in the calendar."""
+"""Later times, in seconds since the epoch, cannot be converted to dates."""
 LONGEST_NAME: Final = 1000
 """Characters of a tool's name as it came."""
 MOST: Final = 5000
-"""Findings that a process keeps, the newest ones: about 3 MB."""
+"""The most findings that a process keeps: about 3 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFinding:
-    """A finding as it is kept. Texts are as in log lines: short, printable, secrets starred. `time`: seconds since the
-    epoch; `action`: a rung, or `allow`; else as in `Finding` and `FindingSeen`. `call`: by which the call is found
-    again: the tool's name as it came, and bounded, the signature in hex, and the lane."""
+    """A kept finding. Texts are as in log lines: short, printable, secrets masked. `time`: seconds since the epoch;
+    `action`: a rung, or `allow`. `call` identifies the call: the tool's original name, which may be cut, the signature
+    in hex, and the lane. All others are as in `Finding` and `FindingSeen`."""
 
     finding_id: str
     time: float
@@ -46,7 +46,8 @@ class KeptFinding:
 
 
 class RecentFindings:
-    """The newest findings, by id, and their ratings. `store`: where processes share them; None: nowhere."""
+    """The newest findings, by id, and their ratings. `store`: shares them between processes; None if they are not
+    shared."""
 
     kinds: Final = frozenset({FindingSeen})
 
@@ -58,7 +59,7 @@ class RecentFindings:
         self._lock = Lock()
 
     def take(self, event: Event) -> None:
-        """Keep a finding. If it is told again with another action, it replaces itself."""
+        """Keep a finding. If it comes again with another action, the new one replaces it."""
         if isinstance(event, FindingSeen):
             found = _kept(event, self._clock())
             with self._lock:
@@ -67,8 +68,8 @@ class RecentFindings:
                 self._store.share_finding(found.finding_id, orjson.dumps(found))
 
     async def find(self, finding_id: str) -> KeptFinding | None:
-        """Return the finding of an id; None if it is unknown, or too long ago. Raises StoreUnavailable where only the
-        store may know it."""
+        """Return the finding of an id; None if it is unknown or too old. Raises StoreUnavailable if it is not in this
+        process and the store fails."""
         found = self._kept.get(finding_id)
         if found is None and self._store is not None:
             found = _read(await self._store.shared_finding(finding_id))
@@ -111,7 +112,7 @@ def _kept(event: FindingSeen, now: float) -> KeptFinding:
 
 
 def _read(value: bytes | None) -> KeptFinding | None:
-    """Read a finding that another process has kept; None if there is none, or if it is of another version."""
+    """Read a finding that another process kept; None if there is none, or if another version of callfuse wrote it."""
     try:
         given = orjson.loads(value or b"null")
         found = KeptFinding(**{**given, "call": tuple(given["call"])})

@@ -1,4 +1,4 @@
-"""Log lines as JSON: an object a record, with what stands beside the line under the names of `observe/fields.py`.
+"""Write log records as JSON lines. Values in `extra` get the names of `observe/fields.py`.
 
 {"time": "2026-03-01T12:00:00.123Z", "level": "WARNING", "logger": "callfuse", "message": "Tool call loop detected ...",
 "gen_ai.conversation.id": "abc", "gen_ai.tool.name": "search", "callfuse.finding.id": "5f0c...", ...}
@@ -18,7 +18,8 @@ from callfuse.model.secrets import star_secrets
 from callfuse.observe.fields import OF_LOG
 
 LONGEST: Final = 20_000
-"""Characters of a message, and of a traceback; each in one line of ASCII, as JSON escapes the rest."""
+"""The most characters of a message, and of a traceback. A record is one line of ASCII, because JSON escapes the
+rest."""
 _ENCODER: Final = json.JSONEncoder(default=str)
 _NAMES: Final = tuple(OF_LOG.items())
 _UNKNOWN: Final = ("", "-")
@@ -27,11 +28,11 @@ OWN: Final = "callfuse"
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one line of JSON. Secrets of known shapes are starred in what other packages log, too."""
+    """Formats a record as one line of JSON. Secrets of known forms are masked in what other packages log, too."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record, without a newline."""
-        if record.name.partition(".")[0] == OWN:  # whose lines are starred where they are made
+        if record.name.partition(".")[0] == OWN:  # callfuse masks secrets before it logs
             line = _head(record.created, record.levelname, record.name, record.getMessage()[:LONGEST])
             given = record.__dict__
             line |= {name: value for key, name in _NAMES if (value := given.get(key, "")) not in _UNKNOWN}
@@ -51,8 +52,8 @@ class JsonHandler(logging.StreamHandler[TextIO]):
         self.setFormatter(JsonFormatter())
 
     def write(self, logger: str, level: int, message: str, fields: Mapping[str, object]) -> None:
-        """Write the line of a record that would have these fields, in the order of `OF_LOG`. Raises OSError where the
-        stream cannot be written to."""
+        """Write the line that a record with these fields would have. The fields are in the order of `OF_LOG`. Raises
+        OSError if writing to the stream fails."""
         line = _head(time.time(), logging.getLevelName(level), logger, message[:LONGEST])
         for key, value in fields.items():
             if key in OF_LOG and value not in _UNKNOWN:
@@ -67,8 +68,7 @@ class JsonHandler(logging.StreamHandler[TextIO]):
 
 
 def only_handler(logger: logging.Logger, level: int) -> JsonHandler | None:
-    """Return the `JsonHandler` that gets all of a record of this level, where nobody else sees or changes it; else
-    None."""
+    """Return the `JsonHandler` if it is the only one that handles records of this level, unchanged; else None."""
     only: logging.Handler | None = None
     at: logging.Logger | None = logger
     while at is not None:

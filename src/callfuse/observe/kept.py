@@ -1,13 +1,13 @@
 """Keeps events as they are until somebody reads them.
 
     keeper = EventKeeper("short")
-    kept = keeper.keep(event)   # where it happens: a few microseconds
-    kept.unfinished()           # where it is read: the fields of `collected`, with its time and what it saved
-    kept.data                   # the same as JSON in one line, secrets starred
+    kept = keeper.keep(event)   # when it happens: a few microseconds
+    kept.unfinished()           # when it is read: the fields of `collected`, with its time and what it saved
+    kept.data                   # the same as JSON in one line, secrets masked
 
-Most events are never read, and their fields take longer to make than all else that happens to them. What a kept
-event holds is bounded: arguments, results and texts for the model are cut to what the setting `admin.content` shows. An
-event with another text that is long is kept as its fields, which are cut, too.
+Most events are never read, and making their fields is the slowest step. Kept events are bounded: arguments, results and
+texts for the model are cut to the length that the setting `admin.content` shows. An event with any other long text is
+kept as its fields, which are cut, too.
 """
 
 import time
@@ -27,22 +27,22 @@ from callfuse.observe.saved import Saved, amounts_of
 from callfuse.wire.jsontext import dumps
 
 WEIGHT: Final = 600
-"""Bytes that an event takes in memory without its texts."""
+"""Estimated bytes of an event in memory without its texts."""
 MOST_NAMES: Final = 4000
-"""Bytes of texts with which an event is kept as it is, without arguments and text for the model: those are cut."""
+"""An event with more bytes of texts than this is kept as its fields. Arguments and texts for the model do not count:
+they are cut."""
 Light = tuple[Event, int]
-"""An event as it is kept, and its bytes."""
+"""A kept event, and its bytes."""
 
 
 class KeptEvent(FeedEvent):
-    """An event, or the fields of one with long texts. `size`: the bytes that it takes in memory, about. `time`: when it
-    happened, in Unix seconds. `content`: the setting. `saved`: what it saved, by the estimate of
-    `observe/saved.py`."""
+    """An event, or its fields if it has long texts. `size`: approximate bytes in memory. `time`: when it happened, in
+    Unix seconds. `content`: the setting. `saved`: what it saved, by the estimate of `observe/saved.py`."""
 
     __slots__ = ("_data", "content", "event", "saved", "time")
 
     def __init__(self, event: Event | dict[str, Value], size: int, time: float, content: str) -> None:
-        super().__init__((0, 0), size)  # its id comes when it is in a ring
+        super().__init__((0, 0), size)  # a ring sets its id
         self._data: bytes | None = None
         self.event = event
         self.time = time
@@ -57,14 +57,14 @@ class KeptEvent(FeedEvent):
 
     @property
     def data(self) -> bytes:
-        """The fields of the event as JSON, written when somebody first reads them."""
+        """The fields of the event as JSON, serialized when they are first read."""
         if self._data is None:
             self._data = dumps(finished(self.unfinished(), self.content))
         return self._data
 
 
 class EventKeeper:
-    """Keeps one event after another, from any thread. `content`: the setting. `now`: the time, as `clock` tells it."""
+    """Keeps one event after another, from any thread. `content`: the setting. `now` returns the time of `clock`."""
 
     def __init__(self, content: str, clock: Callable[[], float] = time.time) -> None:
         self.now = clock
@@ -73,7 +73,7 @@ class EventKeeper:
         self._lock = Lock()
 
     def keep(self, event: Event) -> KeptEvent:
-        """Keep an event that happens now."""
+        """Return an event that happens now in its kept form."""
         lighten = _LIGHTEN.get(type(event))
         light = lighten(event, self._content) if lighten is not None else None
         what, size = light or _fields_of(event, self._content)
@@ -166,5 +166,5 @@ _LIGHTEN: Final[Mapping[type[Event], Callable[[Any, str], Light | None]]] = {
     events.Decided: _light_placed,
     events.CourseMended: _light_placed,
 }
-"""What is kept of the events of ordinary exchanges, by the setting `admin.content`; None: their fields. Those of other
-events are made at once: they are rare."""
+"""Functions that shorten the events of ordinary exchanges, by the setting `admin.content`. If one returns None, the
+event is kept as its fields, as are all other kinds, which are rare."""

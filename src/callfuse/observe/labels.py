@@ -1,7 +1,7 @@
-"""The values that labels of metrics may have. Each is from a set that is known at the start; all else is `other`.
+"""Define the values that labels of metrics may have. Each set is fixed at the start; any other value becomes `other`.
 
-Nothing that a client, a model or a vendor writes is ever a label: neither tools, models and sessions nor the texts of
-errors. So the number of series does not depend on the traffic.
+Texts of clients, models and vendors are never labels: no tools, models, sessions or error messages. So the number of
+series does not depend on the traffic.
 """
 
 from collections.abc import Collection
@@ -18,22 +18,22 @@ from callfuse.policy.rungs import Rung
 
 OTHER: Final = "other"
 MCP: Final = "mcp"
-"""What stands in place of a dialect for calls of an MCP server's tools."""
+"""The dialect label for calls of an MCP server's tools."""
 DIALECTS: Final = frozenset(one.name for one in ALL_DIALECTS) | {MCP}
 KINDS: Final = frozenset(KINDS_OF_LOOPS)
 ACTIONS: Final = frozenset({*map(str, Rung), ALLOW, "none"})
 """What was done about a call: a rung, `allow` of a callback, `none` without a finding."""
 OUTCOMES: Final = frozenset({*events.OUTCOMES.values(), UPSTREAM_ERROR})
-"""Of an exchange: what callfuse did with it, or how it ended if not well."""
+"""The outcomes of exchanges: what callfuse did, or how the exchange ended unless it was complete."""
 STATUSES: Final = frozenset({*(str(one.value) for one in HTTPStatus), "499", *map(str, range(520, 531))})
-"""Of answers: those that HTTP names, and those of nginx, Cloudflare and Anthropic beside them."""
+"""Statuses of answers: those of HTTP, and further ones of nginx, Cloudflare and Anthropic."""
 PARTS: Final = frozenset({"before", "held", "asked"})
 """Where callfuse adds time: before the app is called, in holds, and where the model is asked again."""
 VERDICTS: Final = frozenset({"soft", "hard"})
-"""By which of its limits a finding was made."""
+"""Which of its limits a finding has reached."""
 TOKEN_TYPES: Final = ("input", "cached", "output")
 TOKEN_SOURCES: Final = frozenset({"vendor", "estimate"})
-"""Who says how many tokens an answer took."""
+"""The source of an answer's token count."""
 HOW: Final = frozenset({"released", "withheld", "failed", "cut"})
 """The ends of holds."""
 
@@ -78,9 +78,9 @@ FAIL_OPEN: Final = LIMITS | BROKEN | {ERROR} | {f"{ERROR} {stage}" for stage in 
 """Why calls pass unjudged."""
 
 OPERATIONS: Final = frozenset({"read", "write", "probe", "value", "finding", "feed", "findings", "index"})
-"""What is asked of a store; `value` for one that cannot be read."""
+"""Operations of a store; `value` for a value that cannot be read."""
 RESULTS: Final = frozenset({"changed", "same", "ended", "user"})
-"""What a model did after it had read of a finding."""
+"""How a model reacted after it had read about a finding."""
 ARMS: Final = frozenset({"guarded", "holdout"})
 """Whether findings were acted on, or only observed to measure the benefit of acting."""
 FALSE_POSITIVE: Final = "false_positive"

@@ -1,8 +1,8 @@
-"""Write log lines: a structured one for each finding, one for each cause of failing open. Never a credential.
+"""Write log lines: a structured one for each finding, one for each cause of failing open. Credentials are never logged.
 
-A finding is a WARNING the first time its streak takes a rung, and each time it is blocked; else INFO. DEBUG adds a
-transcript: each call with its signature and verdict, each verdict with its evidence and arguments, what is pruned from
-the ledger, and the steps of the guard, frame by frame.
+A finding is logged as a WARNING the first time that its streak reaches a rung, and each time that it is blocked; else
+at INFO. DEBUG adds a transcript: each call with its signature and verdict, each verdict with its evidence and
+arguments, rounds pruned from the ledger, and the steps of the guard, frame by frame.
 """
 
 import logging
@@ -25,7 +25,7 @@ from callfuse.policy.ladder import OnLoopError, Verdict
 
 logger: Final = logging.getLogger("callfuse")
 Args = tuple[object, ...] | dict[str, object]
-"""What stands in a line: by place, which is three times as fast, or by name."""
+"""The arguments of a line: by position, which is three times as fast, or by name."""
 
 SHORT_LANE: Final = 8
 """Characters of a conversation's digest in a line; fields have all of it."""
@@ -62,16 +62,17 @@ _BLOWN: Final = (
 
 
 def short_lane(session: str, lane: str) -> str:
-    """Return a lane as lines name it, with a short digest; empty if the session is named by it, and has no other."""
+    """Return a lane's name for log lines, with a short digest; empty if the lane gave its session the name, because the
+    session then has no other."""
     agent, dot, digest = lane.rpartition(".")
     return "" if session.endswith(lane) else f"{agent}{dot}{digest[:SHORT_LANE]}"
 
 
 def write(to: logging.Logger, level: int, line: str, args: Args, fields: dict[str, object]) -> None:
-    """Write a line of these arguments, beside which the fields stand, to a logger that takes the level.
+    """Write a line with these arguments, and the fields as `extra`, to a logger that is enabled for the level.
 
-    Fast path: where only a `JsonHandler` gets the line, it is written without a record (7 us). Else the record is made
-    here (12 us): `logger.log` (25 us) also looks for its caller, and checks each field against the record's own.
+    Fast path: if only a `JsonHandler` gets the line, it is written without a record (7 us). Else the record is made
+    here (12 us): `logger.log` (25 us) would also find the caller, and check each field against the record's attributes.
     """
     handler = only_handler(to, level)
     if handler is not None:
@@ -97,9 +98,8 @@ def finding(
     arm: str = "",
     would: str = "",
 ) -> None:
-    """Log a finding and what was done about it, or would have been. `source`: where the session id was found.
-
-    `blocks`: how often the lane was blocked, this time included, if the call is.
+    """Log a finding and what was done about it, or would have been. `source`: where the session id was found. `blocks`:
+    how often the lane was blocked, including this time if the call is blocked.
     """
     level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
     if not logger.isEnabledFor(level):
@@ -155,7 +155,7 @@ def call(seen: ToolCall, action: str, *, session: str) -> None:
 
 
 def pruned(rounds: int, *, kept: int, session: str) -> None:
-    """Log, at DEBUG, how many rounds of a lane no longer count: a person has spoken, or there were too many."""
+    """Log, at DEBUG, how many rounds were pruned from a lane, because the user wrote or there were too many."""
     if rounds > 0:
         logger.debug("Pruned in session %s: %d rounds, %d kept", session, rounds, kept)
 
@@ -208,7 +208,7 @@ def session_changed(event: SettingsChanged) -> None:
 
 
 def steer_failure(cause: str) -> None:
-    """Log that the model could not be asked again, so that the next rung is taken."""
+    """Log that the model could not be asked again, so the next rung follows."""
     logger.warning("The model could not be asked again: %s", _quoted(cause))
 
 
@@ -220,7 +220,7 @@ def heartbeat_failure(error: Exception) -> None:
 def feedback(event: FeedbackGiven) -> None:
     """Log a rating of a finding."""
     said = {"finding_id": event.finding_id, "kind": event.found, "tool": event.tool, "feedback": event.kind}
-    if logger.isEnabledFor(logging.INFO):  # texts perhaps as another process has kept them
+    if logger.isEnabledFor(logging.INFO):  # its texts may come from another process
         quoted: dict[str, object] = {name: _quoted(text) for name, text in said.items()}
         write(logger, logging.INFO, _FEEDBACK, quoted, quoted)
 
@@ -232,7 +232,7 @@ def mended(event: CourseMended) -> None:
 
 
 def tracer(session: str) -> Callable[[str], None] | None:
-    """Make a function that logs the steps of a guard; None unless DEBUG is enabled, so that no line is built."""
+    """Return a function that logs the steps of a guard; None unless DEBUG is enabled, so that no lines are built."""
     if not logger.isEnabledFor(logging.DEBUG):
         return None
 
@@ -260,7 +260,7 @@ def store_up(store: str) -> None:
 
 
 def store_failed(store: str, operation: str) -> None:
-    """Log that values of the shared store are of a newer version; other failures have lines of their own."""
+    """Log that values of the shared store come from a newer version. Other failures have their own lines."""
     if operation == events.StoreFailed.NEWER:
         what = "callfuse leaves those alone, and continues with the requests' histories and this process's memory"
         logger.warning("the store %s has values of a newer version of callfuse: %s", shown(store), what)
@@ -272,7 +272,7 @@ def store_without_asyncio(store: str) -> None:
 
 
 def _quoted(cause: str) -> str:
-    """Return a text for people as it may be logged: an error's message may quote what a client or a model wrote."""
+    """Return a cause that is safe to log: an error's message may quote what a client or a model wrote."""
     return plain(star_secrets(cause, MAX_CAUSE), MAX_CAUSE)
 
 
@@ -317,7 +317,7 @@ class LogSink:
             line(event)
 
     def _is_first(self, event: Event) -> bool:
-        """Whether no event that is counted with this one has come before."""
+        """Whether this is the first event with its label."""
         known = self._known[type(event)]
         with self._lock:
             key = bounded(TABLE[type(event)].key(event), known, MAX_CAUSES)

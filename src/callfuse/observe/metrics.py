@@ -1,7 +1,7 @@
 """The metrics of callfuse for every exporter: names, labels, and what each event adds.
 
-`observe/prometheus.py` and `observe/otel.py` make these with their libraries' instruments, and change none. A label's
-values are from closed sets (`observe/labels.py`); all else is `other`.
+`observe/prometheus.py` and `observe/otel.py` implement them with the instruments of their libraries. The values of
+labels are from closed sets (`observe/labels.py`); any other value becomes `other`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -17,12 +17,12 @@ from callfuse.observe.events import Event, FindingSeen
 from callfuse.observe.saved import Saved, amounts_of
 
 Change = Callable[[float], None]
-"""Adds to a series, measures one time, or sets a figure."""
+"""Adds to a counter's series, records a time, or sets a gauge."""
 
 
 class Label(NamedTuple):
     """A label: its name for Prometheus, its attribute for OpenTelemetry, and the values that it may have. `values`:
-    None for those of the settings, of which there are as many as somebody has written there."""
+    None if the settings define them."""
 
     name: str
     attribute: str
@@ -34,7 +34,7 @@ class Label(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What a counter counts: in words, as a unit of OpenTelemetry, and by which labels."""
+    """A counter: its description, its OpenTelemetry unit, and its labels."""
 
     text: str
     unit: str
@@ -42,8 +42,8 @@ class Counted(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What a histogram measures in seconds: in words, the upper bounds of its buckets, and by which labels.
-    `convention`: its name among OpenTelemetry's GenAI conventions, if they have one."""
+    """A histogram of seconds: its description, the upper bounds of its buckets, and its labels. `convention`: its name
+    among OpenTelemetry's GenAI conventions, if they have one."""
 
     text: str
     bounds: tuple[float, ...]
@@ -52,7 +52,7 @@ class Timed(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a gauge shows: in words, as a unit of OpenTelemetry, and how those of several processes become one."""
+    """A gauge: its description, its OpenTelemetry unit, and how the values of several processes are combined."""
 
     text: str
     unit: str
@@ -153,7 +153,7 @@ COUNTERS: Final[Mapping[str, Counted]] = {
 """By name: `callfuse_exchanges_total` for Prometheus, `callfuse.exchanges` for OpenTelemetry."""
 
 _CONVENTION: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-"""The bounds that the conventions recommend for a request; answers of agents' models may take longer."""
+"""The bounds that the conventions recommend for a request; answers to agents may take longer."""
 _FIRST_TOKEN: Final = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The same for a first token, from 10 ms on."""
 
@@ -204,7 +204,7 @@ _COUNTED: Final = {kind: (row.key, row.series) for kind, row in TABLE.items() if
 
 
 class Watched(Protocol):
-    """What metrics are of: a `CallFuseMiddleware`."""
+    """The object that metrics describe: a `CallFuseMiddleware`."""
 
     @property
     def bus(self) -> Bus:
@@ -213,7 +213,7 @@ class Watched(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that its exchanges keep at present."""
+        """The bytes that its exchanges hold at present."""
         ...
 
     @property
@@ -232,7 +232,7 @@ FIGURES: Final[Mapping[str, Callable[[Watched], int]]] = {
     "sessions": lambda guard: guard.lanes,
     "in_flight": lambda guard: guard.in_flight,
 }
-"""The gauges that no event reports, and where they are read."""
+"""The gauges that no event reports, each with a function that reads it."""
 
 
 class Instruments(Protocol):
@@ -252,7 +252,7 @@ class Instruments(Protocol):
 
 
 Add = Callable[[Series, float], None]
-"""Adds to a series of a counter, or measures a time for one of a histogram."""
+"""Adds to a series of a counter, or records a time in a series of a histogram."""
 
 
 def _take_exchange(add: Add, event: events.ExchangeEnded) -> None:
@@ -295,7 +295,7 @@ _MEASURED: Final[Mapping[type[Event], Callable[[Add, Any], None]]] = {
     events.TokensSpent: _take_tokens,
     events.FeedbackGiven: _take_feedback,
 }
-"""What an event changes beside the counter of its kind."""
+"""What an event changes in addition to the counter of its kind."""
 
 
 class MetricSink:
@@ -329,7 +329,7 @@ class MetricSink:
                 self._set_store(not self._down)
 
     def _add(self, series: Series, amount: float = 1) -> None:
-        """Count or measure; a value that a label may not have is `other`."""
+        """Count or measure. A value that its label does not allow becomes `other`."""
         change = self._series.get(series)
         if change is None:
             name, *given = series
@@ -337,13 +337,13 @@ class MetricSink:
             known = HISTOGRAMS[name].labels if is_timed else COUNTERS[name].labels
             values = {label: label.bound(value) for label, value in zip(known, given, strict=True)}
             change = (self._instruments.timing if is_timed else self._instruments.adding)(name, values)
-            if list(values.values()) == given:  # what is from elsewhere must not fill the memory
+            if list(values.values()) == given:  # foreign values must not fill the memory
                 self._series[series] = change
         change(amount)
 
 
 def version_of_callfuse() -> str:
-    """Return the version that is installed, as build info has it."""
+    """Return the installed version, for build info."""
     with suppress(PackageNotFoundError):
         return version("callfuse")
     return "unknown"

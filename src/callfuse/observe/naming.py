@@ -1,4 +1,4 @@
-"""The names by which operators choose events: those of events, and those of the kinds of findings."""
+"""Choose events by name: operators may name events, and kinds of findings."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
@@ -41,8 +41,8 @@ def is_chosen(fields: Mapping[str, Any], names: Collection[str]) -> bool:
 
 
 def texts_of(fields: Mapping[str, Any], name: str) -> Iterable[str]:
-    """Return the text of a field, or the texts of its list; none if another program has written something else
-    there."""
+    """Return the text of a field, or the texts of its list; nothing if the field has another type, which another
+    program may write."""
     value = fields.get(name)
     if isinstance(value, str):
         return (value,)

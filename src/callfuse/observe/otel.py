@@ -1,9 +1,9 @@
-"""Traces and metrics over OpenTelemetry's API. No other file imports it; SDK and exporters are the host's.
+"""Export traces and metrics over OpenTelemetry's API. No other file imports it. The host sets up SDK and exporters.
 
-A span stands for an exchange in which something was found, and there is none otherwise. It begins, in hindsight, when
-the exchange began, once the first finding is told: a span for each exchange that is thrown away would cost all of them,
-and name a parent upstream that nobody ever sees. So the first request to the model goes on with the trace headers that
-it came with, and only one that asks again names the span as its parent.
+Only an exchange with a finding gets a span. It is created at the first finding, with the exchange's begin as its start
+time. A span for each exchange, dropped if nothing is found, would cost every exchange, and the vendor would get a
+parent span that is never exported. So the first request to the model keeps the trace headers of the client, and only a
+request that asks again names the span as its parent.
 """
 
 import time
@@ -39,13 +39,13 @@ from callfuse.observe.printable import plain
 __all__ = ["OtelMetrics"]
 
 SCOPE: Final = "callfuse"
-"""The name of the instrumentation."""
+"""The instrumentation scope."""
 NAME: Final = f"{SCOPE}."
 """How the name of every metric begins."""
 LONGEST: Final[Mapping[str, int]] = {"none": 0, "short": fields.LONGEST, "full": 16_384}
 """Characters of arguments or of a result that a span holds, by the setting `otel.content`."""
 MOST_WAITING: Final = 20
-"""Events of an exchange without a finding that are kept, in case there will be one."""
+"""The most events of an exchange that are kept until its first finding."""
 
 Attributes = dict[str, Value]
 
@@ -60,16 +60,16 @@ _OF_PLACE: Final = frozenset(
         fields.DIALECT,
     }
 )
-"""What an event on a span need not repeat: the span has it."""
+"""Fields that the span has, so its events need not repeat them."""
 _OF_SPAN: Final = frozenset(
     {*_OF_PLACE, fields.TOOL, fields.CALL_ID, fields.FINDING_ID, fields.KIND, fields.ACTION}
 ) - {fields.EVENT}
-"""What a span has of its first finding; the rest stands on the event."""
+"""Fields of the first finding that the span has; the rest is on the span's event."""
 
 
 class _Exchange:
-    """One exchange in progress. `owner`: its sink; None once it is over. `outer`: the exchange within which it runs, as
-    where one guard stands before another. `waiting`: what happened before the span, with its time."""
+    """One exchange in progress. `owner`: its sink; None once it is over. `outer`: the exchange in which it runs, if one
+    guard is behind another. `waiting`: events before the span, with their times."""
 
     __slots__ = ("began", "carrier", "context", "outer", "owner", "span", "waiting")
 
@@ -83,20 +83,21 @@ class _Exchange:
         self.waiting: list[tuple[int, Event]] = []
 
     def close(self) -> None:
-        """Drop everything but `outer`: tasks of the app that still run have this in their context."""
+        """Drop everything but `outer`, because tasks of the app that still run keep this object in their context."""
         self.owner = self.context = self.span = None
         self.carrier, self.waiting = {}, []
 
 
 _exchange: Final[ContextVar[_Exchange | None]] = ContextVar("callfuse_exchange", default=None)
-"""The exchange of this context. Events do not name theirs; tasks and threads of an exchange inherit its context."""
+"""The exchange of this context. Events do not name their exchange; tasks and threads of an exchange inherit its
+context."""
 
 
 class OtelTraces:
-    """A sink that makes the spans (`observe/bus.py`), and the place of exchanges in traces (`observe/telemetry.py`).
+    """A sink (`observe/bus.py`) that makes spans. Implements `Traces` (`observe/telemetry.py`).
 
-    `content`: how much of arguments and results spans hold. `provider`: makes the tracer; None for the global one,
-    which may still be set later.
+    `content`: how much of arguments and results spans hold. `provider`: makes the tracer; None for the global provider,
+    which may be set later.
     """
 
     kinds: Final = frozenset(
@@ -122,9 +123,9 @@ class OtelTraces:
         self._names: tuple[bytes, ...] = ()
 
     def begin(self, headers: Mapping[bytes, bytes]) -> None:
-        """An exchange begins in this context."""
+        """Begin an exchange in this context."""
         propagator = propagate.get_global_textmap()
-        if propagator is not self._propagator:  # the host may set another one at any time
+        if propagator is not self._propagator:  # the host may change the propagator at any time
             self._names = tuple(name.lower().encode() for name in propagator.fields)
             self._propagator = propagator
         carrier = {name.decode(): headers[name].decode("latin-1") for name in self._names if name in headers}
@@ -136,7 +137,7 @@ class OtelTraces:
         if exchange is None or exchange.span is None:
             return list(headers)
         carrier: dict[str, str] = {}
-        # An empty context, so that baggage goes on as it came.
+        # An empty context, so that baggage stays as it came.
         propagate.inject(carrier, trace.set_span_in_context(exchange.span, Context()))
         named = {name.lower().encode(): value.encode("latin-1") for name, value in carrier.items()}
         stale = {b"tracestate"} if b"traceparent" in named else set[bytes]()
@@ -170,7 +171,7 @@ class OtelTraces:
         return exchange
 
     def _open(self, exchange: _Exchange, event: FindingSeen | FuseBlown) -> None:
-        """Begin the span: a child of the host's current one, or else of the one that the request's headers name."""
+        """Begin the span as a child of the host's current span, else of the span that the request's headers name."""
         context = exchange.context
         if not trace.get_current_span(context).get_span_context().is_valid:
             context = propagate.extract(exchange.carrier, context)
@@ -187,7 +188,7 @@ class OtelTraces:
 
     def _tell(self, span: trace.Span, event: Event, at: int) -> None:
         """Add an event to a span, without the fields that the span has."""
-        if isinstance(event, events.FailedOpen):  # the rest of its cause may quote what could not be read
+        if isinstance(event, events.FailedOpen):  # the rest of its cause may quote a body
             found: Attributes = {fields.CAUSE: plain(event.kind)}
         else:
             found = {name: value for name, value in fields_of(event).items() if name not in _OF_PLACE}
@@ -208,7 +209,7 @@ class OtelTraces:
 
 
 def _end(span: trace.Span, event: ExchangeEnded, at: int) -> None:
-    """End a span at a time (nanoseconds since the epoch), with what became of its exchange."""
+    """End a span at a time (nanoseconds since the epoch), with the outcome of its exchange."""
     of_place = {*_OF_PLACE, fields.SECONDS}
     span.set_attributes({name: value for name, value in fields_of(event).items() if name not in of_place})
     if event.ending in ("error", "broke off"):
@@ -217,7 +218,7 @@ def _end(span: trace.Span, event: ExchangeEnded, at: int) -> None:
 
 
 class _Gauges:
-    """The gauges of a process at one provider. They are read when the metrics are exported, and keep no guard alive."""
+    """The gauges of a process at one provider. They are read on export, and hold only weak references to guards."""
 
     def __init__(self, meter: Meter) -> None:
         self._guards: tuple[ref[Watched], ...] = ()
@@ -232,7 +233,7 @@ class _Gauges:
         self._guards = (*[one for one in self._guards if one() is not None], ref(guard))
 
     def set(self, name: str, value: float) -> None:
-        """Set a gauge whose value events tell."""
+        """Set a gauge whose value comes from events."""
         self._values[name] = value
 
     def _observe(self, name: str, _: CallbackOptions) -> Iterator[Observation]:
@@ -294,10 +295,10 @@ class _Instruments:
 
 
 class OtelMetrics(MetricSink):
-    """A sink that counts events over OpenTelemetry: an exporter to Prometheus makes `callfuse_exchanges_total` of
-    `callfuse.exchanges`. Attributes have values of closed sets (`observe/labels.py`), never a user's texts.
+    """A sink that counts events over OpenTelemetry: a Prometheus exporter turns `callfuse.exchanges` into
+    `callfuse_exchanges_total`. Attributes have values from closed sets (`observe/labels.py`), never texts of users.
 
-    `provider`: makes the meter; None for the global one, which may still be set later.
+    `provider`: makes the meter; None for the global provider, which may be set later.
     """
 
     def __init__(self, provider: MeterProvider | None = None) -> None:

@@ -1,9 +1,9 @@
-"""Makes the addresses of the pages that describe kinds of findings."""
+"""Make the URLs of the pages that describe kinds of findings."""
 
 from typing import Final
 
 DOCUMENTATION: Final = "https://github.com/callfuse/callfuse/tree/main/docs"
-"""The address that the package's metadata names."""
+"""The URL in the package's metadata."""
 
 
 def page_of(kind: str) -> str:

@@ -2,7 +2,7 @@
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which could steer a terminal: white space by blanks, others by U+FFFD."""
+    """Replace control characters, which could control a terminal: white space by blanks, others by U+FFFD."""
     return "".join(
         char if char.isprintable() else " " if char.isspace() else "\N{REPLACEMENT CHARACTER}" for char in text
     )

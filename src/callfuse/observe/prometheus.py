@@ -1,11 +1,11 @@
-"""Metrics for Prometheus, of the same events as logs and counts. The only file that imports prometheus-client.
+"""Export metrics to Prometheus, from the same events as logs and counts. Only this file imports prometheus-client.
 
     metrics = Metrics()                      # in a registry of its own: callfuse's metrics and no others
     metrics = Metrics(registry=REGISTRY)     # in the host's, beside its own
     metrics.watch(middleware)
 
-In several processes that share a folder (`PROMETHEUS_MULTIPROC_DIR`) any of them shows the sum. `callfuse serve` gives
-each worker a place in its folder (`take_place`); the next worker in the place of a dead one counts on where that ended.
+If several processes share a folder (`PROMETHEUS_MULTIPROC_DIR`), each of them shows the sum. `callfuse serve` gives
+each worker a place in its folder (`take_place`). A worker that takes the place of a dead one continues its counts.
 """
 
 import gzip
@@ -49,17 +49,17 @@ from callfuse.observe.metrics import (
 __all__ = ["Metrics"]
 
 _metrics: Any = prometheus_client.metrics
-_multiprocess: Any = prometheus_client.multiprocess  # neither this nor the next two have types
+_multiprocess: Any = prometheus_client.multiprocess  # this and the next two have no types
 _utils: Any = prometheus_client.utils
 _values: Any = prometheus_client.values
 
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable that names the folder of several processes: prometheus-client's."""
+"""The environment variable of prometheus-client that names the folder of several processes."""
 PREFIX: Final = "callfuse_"
 """How the name of every metric begins."""
 
 _UNITS: Final = {"By": "_bytes"}
-"""How the names of gauges of a unit end."""
+"""The ends of names of gauges, by unit."""
 _MODES: Final[Mapping[str, Literal["livesum", "livemin"]]] = {"sum": "livesum", "min": "livemin"}
 _METRICS: Final[Mapping[str, Counted | Timed]] = {**COUNTERS, **HISTOGRAMS}
 _BEGUN: Final = [
@@ -71,11 +71,11 @@ _BEGUN: Final = [
         for value in (*(one.labels[0].values or ()), labels.OTHER)
     ),
 ]
-"""Series that are there from the start, so that the first event is an increase."""
+"""Series that exist from the start, so that the first event is an increase."""
 
 
 def _full(name: str) -> str:
-    """Return the name of a counter or histogram as Prometheus has it."""
+    """Return the Prometheus name of a counter or histogram."""
     return f"{PREFIX}{name}_seconds" if name in HISTOGRAMS else PREFIX + name
 
 
@@ -84,7 +84,7 @@ def _names(one: Counted | Timed) -> list[str]:
 
 
 class _GaugeSet:
-    """The gauges by name, and build info beside them."""
+    """The gauges by name, and build info."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self.gauges = {
@@ -111,7 +111,7 @@ class _GaugeSet:
 
 
 class _InFiles(_GaugeSet):
-    """The metrics as prometheus-client makes them: their values live in files that processes share."""
+    """The metrics as objects of prometheus-client, whose values are in files that processes share."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         super().__init__(registry)
@@ -125,12 +125,12 @@ class _InFiles(_GaugeSet):
             self._child(name, *values)
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """Return what adds to a series of a counter."""
+        """Return a function that adds to a series of a counter."""
         change: Change = self._child(name, *values.values()).inc
         return change
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """Return what measures a time for a series of a histogram, in seconds."""
+        """Return a function that records a time, in seconds, in a series of a histogram."""
         change: Change = self._child(name, *values.values()).observe
         return change
 
@@ -139,7 +139,7 @@ class _InFiles(_GaugeSet):
 
 
 class _Series:
-    """One series: the sum of what was added, and of a histogram how many times are in each bucket."""
+    """One series: its sum, and for a histogram the number of times in each bucket."""
 
     __slots__ = ("_bounds", "_buckets", "_created", "_sum")
 
@@ -154,12 +154,12 @@ class _Series:
         self._sum += amount
 
     def observe(self, seconds: float) -> None:
-        """Measure a time."""
+        """Record a time in a histogram."""
         self._buckets[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Yield the end of the name, the label beside those of the series, and the value of each sample."""
+        """Yield each sample: the suffix of its name, its labels in addition to the series' own, and its value."""
         if self._bounds:
             counts = [*accumulate(self._buckets)]
             for bound, count in zip((*self._bounds, inf), counts, strict=True):
@@ -171,8 +171,8 @@ class _Series:
 
 
 class _InMemory(_GaugeSet, Collector):
-    """The metrics as plain numbers, which become samples when somebody reads them: prometheus-client takes a lock and
-    five calls for each time that it measures."""
+    """The metrics as plain numbers, which become samples when they are read: prometheus-client needs a lock and five
+    calls for each time that it records."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry)
@@ -182,11 +182,11 @@ class _InMemory(_GaugeSet, Collector):
         registry.register(self)
 
     def adding(self, name: str, values: Mapping[Label, str]) -> Change:
-        """Return what adds to a series of a counter."""
+        """Return a function that adds to a series of a counter."""
         return self._series(name, *values.values()).add
 
     def timing(self, name: str, values: Mapping[Label, str]) -> Change:
-        """Return what measures a time for a series of a histogram, in seconds."""
+        """Return a function that records a time, in seconds, in a series of a histogram."""
         return self._series(name, *values.values()).observe
 
     def collect(self) -> Iterable[Metric]:
@@ -199,7 +199,7 @@ class _InMemory(_GaugeSet, Collector):
                     metric.add_sample(metric.name + end, labels | more, value)
             yield metric
 
-    describe = collect  # so that a registry takes them once
+    describe = collect  # so that a registry rejects a second set
 
     def _series(self, name: str, *values: str) -> _Series:
         one = _METRICS[name]
@@ -208,15 +208,16 @@ class _InMemory(_GaugeSet, Collector):
 
 @lru_cache(1)
 def _in_files() -> _InFiles:
-    """Return the metrics of this process in a shared folder: a second set would overwrite the values of the first."""
+    """Return the metrics of this process in a shared folder. They exist once: a second set would overwrite the values
+    of the first."""
     return _InFiles()
 
 
 class Metrics(MetricSink):
     """callfuse's metrics, a sink of events (`observe/bus.py`). May be used from any thread.
 
-    `registry`: where they are registered, such as the host's `prometheus_client.REGISTRY`; None makes one. A registry
-    takes them once: raises ValueError for a second time. With `PROMETHEUS_MULTIPROC_DIR` they live in files of that
+    `registry`: where they are registered, such as the host's `prometheus_client.REGISTRY`; None for a new one. Raises
+    ValueError if the registry has them already. With `PROMETHEUS_MULTIPROC_DIR` their values are in files of that
     folder, which the host's own `MultiProcessCollector` reads, too.
     """
 
@@ -238,20 +239,20 @@ class Metrics(MetricSink):
         self.refresh()
 
     def refresh(self) -> None:
-        """Write the figures that no event tells to the shared folder. Does nothing without a shared folder."""
+        """Write the gauges that no event reports to the shared folder. Does nothing without a shared folder."""
         if self._folder:
             for name in FIGURES:
                 self._gauges[name].set(self._figure(name))
 
     def leave(self) -> None:
-        """Forget the guards of this process, because it ends. What it has counted stays in the shared folder."""
+        """Forget the guards of this process, because it ends. Its counts stay in the shared folder."""
         self._guards.clear()
         self._gauges[STORE_UP].set(1)
         self.refresh()
 
     def render(self, accept: str = "", accept_encoding: str = "") -> tuple[bytes, dict[str, str]]:
-        """Return the metrics as text, and the headers of that: in the format and coding that these headers of a request
-        ask for, as prometheus-client offers them."""
+        """Return the metrics as text, and the response headers. `accept`, `accept_encoding`: request headers, which
+        select a format and coding that prometheus-client offers."""
         self.refresh()
         source: Collector = self._registry
         if self._folder:
@@ -268,7 +269,7 @@ class Metrics(MetricSink):
 
 
 class _Own(Collector):
-    """callfuse's metrics without the times at which series began, which would double their number."""
+    """callfuse's metrics without `_created` series, which would double their number."""
 
     def __init__(self, source: Collector) -> None:
         self._source = source
@@ -288,29 +289,28 @@ def _folder() -> str | None:
 
 
 def keep_in_memory() -> None:
-    """Keep values in the memory of this process, whatever the environment says. To be called before any metric is
-    made."""
+    """Keep values in memory even if the environment names a folder. Call this before any metric is made."""
     _values.ValueClass = _values.MutexValue
 
 
 class WorkerPlace(NamedTuple):
-    """The place of a process in the shared folder. `replaces`: the process that had the place before has died."""
+    """The place of a process in the shared folder. `replaces`: its previous process died."""
 
     name: str
     replaces: bool
 
 
 def take_place(folder: str) -> WorkerPlace:
-    """Keep values in files of a folder, in a place of it that no living process has. To be called before any metric is
-    made, in a process whose environment names the folder."""
+    """Keep values in a folder, in a place that no living process has. Call this before any metric is made, in a process
+    whose environment names the folder."""
     name = _free_place(Path(folder))
     _values.ValueClass = _values.MultiProcessValue(lambda: name)
     return WorkerPlace(name, replaces=any(Path(folder).glob(f"*_{name}.db")))
 
 
 def _free_place(folder: Path) -> str:
-    """Return the first place whose file is not locked. The system releases the lock when the process ends, however it
-    ends."""
+    """Return the first place whose file is not locked. The system releases the lock when the process ends, even if it
+    crashes."""
     if sys.platform == "win32":
         return str(os.getpid())
     import fcntl

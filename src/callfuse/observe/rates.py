@@ -1,4 +1,4 @@
-"""Counts events in buckets of time, for counters and sparklines: the newest buckets, and a total since the start."""
+"""Count events in buckets of time, for counters and sparklines: the newest buckets, and a total since the start."""
 
 from collections import defaultdict, deque
 from threading import Lock
@@ -11,7 +11,7 @@ BUCKETS: Final = 90
 
 
 class Rates:
-    """Amounts by name, in total and for each of the last `BUCKETS` buckets. `now` is in Unix seconds. To be used from
+    """Amounts by name, in total and for each of the last `BUCKETS` buckets. `now` is in Unix seconds. May be used from
     any thread."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from callfuse.wire.jsontext import NotJSON, loads
 LONGEST: Final = 10_000
 """Characters of a text, more than any that callfuse writes."""
 LARGEST: Final = 1e15
-"""Any number that callfuse writes is smaller."""
+"""Larger than any number that callfuse writes."""
 NUMBERS: Final = frozenset(
     {
         *(names.TIME, names.SECONDS, names.COUNT, names.THRESHOLD, names.WINDOW, names.CONFIDENCE, names.STEP),
@@ -23,9 +23,8 @@ LISTS: Final = frozenset({names.KINDS, names.RESTS_ON, names.PATTERN, names.SESS
 
 
 def read_fields(data: bytes) -> dict[str, Any]:
-    """Return what an activity (`observe/activity.py`) takes of an event in JSON, texts bounded and printable; none if
-    it is not JSON. What is of another type than callfuse writes is left out: who can write into the store can write
-    anything."""
+    """Return the fields of an event in JSON that an activity (`observe/activity.py`) uses, texts bounded and printable;
+    none if it is not JSON. Values of unexpected types are left out, because other programs may write to the store."""
     try:
         found = loads(data)
     except NotJSON:
@@ -46,7 +45,7 @@ def _fits(name: str, value: Any) -> bool:
 
 
 def _text_of(value: Any) -> Any:
-    """Return a value whose texts may be shown."""
+    """Return a value with its texts bounded and printable."""
     if type(value) is list:
         return [_text_of(one) for one in value]
     if type(value) is not str or (value.isprintable() and len(value) <= LONGEST):

@@ -1,7 +1,7 @@
-"""The last events of a feed, for readers that reconnect.
+"""Keep the last events of a feed, for readers that reconnect.
 
-An id is the time in milliseconds with a number behind, as in `1767225600123-0`: the ids of Redis streams. So it says
-what is older and newer across workers and restarts, too.
+An id is a time in milliseconds and a number, as in `1767225600123-0`: the format of Redis streams. So ids are ordered
+across workers and restarts, too.
 """
 
 import re
@@ -18,16 +18,16 @@ from callfuse.wire.jsontext import NotJSON, loads
 
 MOST_EVENTS: Final = 5000
 MOST_BYTES: Final = 8 * 1024 * 1024
-"""The newest events that a reader is given when it comes, and their bytes, about."""
+"""The most events, and approximately the most bytes, that a new reader gets."""
 
 EventId = tuple[int, int]
 ID_HINT: Final = "use an id of this feed, as in 1767225600123-0"
 _DATA: Final = re.compile(rb'\{"callfuse\.event":"[a-z_]{1,40}"[^\r\n]*\}')
-_ID: Final = re.compile(r"(\d{1,20})-(\d{1,20})", re.ASCII)  # whatever Redis takes: 64 bits
+_ID: Final = re.compile(r"(\d{1,20})-(\d{1,20})", re.ASCII)  # as Redis accepts: 64 bits
 
 
 def read_id(text: str) -> EventId:
-    """Read an id. Raises ValueError, which says what would be right."""
+    """Parse an id. Raises ValueError, which describes the format."""
     found = _ID.fullmatch(text)
     if found is None:
         raise ValueError(ID_HINT)
@@ -35,13 +35,12 @@ def read_id(text: str) -> EventId:
 
 
 def number_of(id_: EventId) -> int:
-    """Return an id as one number, which JavaScript holds exactly, too: of two events the later one has the greater
-    one."""
+    """Return an id as one number, which JavaScript can represent exactly. Later events have greater numbers."""
     return (id_[0] << 12) + min(id_[1], 4095)
 
 
 class FeedEvent(ABC):
-    """An event of the feed. `size`: what it counts in a ring. `is_own`: no other process has it, although they share a
+    """An event of the feed. `size`: its bytes in a ring. `is_own`: no other process has it, although they share a
     store."""
 
     __slots__ = ("_fields", "id", "is_own", "size")
@@ -71,7 +70,7 @@ class FeedEvent(ABC):
 
 
 class WrittenEvent(FeedEvent):
-    """An event that came as JSON."""
+    """An event that arrived as JSON."""
 
     __slots__ = ("_data",)
 
@@ -81,13 +80,13 @@ class WrittenEvent(FeedEvent):
 
     @property
     def data(self) -> bytes:
-        """The data as they came."""
+        """The data as they arrived."""
         return self._data
 
     @classmethod
     def read(cls, id_: str, data: bytes) -> "WrittenEvent | None":
-        """Read an event that another process has written; None if it is not an event: its data stand in a stream of
-        lines."""
+        """Read an event that another process has written; None if it is invalid, because its data become part of a
+        stream of lines."""
         return cls(read_id(id_), data) if _ID.fullmatch(id_) and _DATA.fullmatch(data) else None
 
 
@@ -104,8 +103,8 @@ def _read(data: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a reader wants: of some sessions, by their names in logs, and by names of events or kinds of findings; of
-    all, where there are none."""
+    """What a reader wants: events of some sessions, by their names in logs, and of some kinds, by names of events or of
+    kinds of findings. An empty choice means all."""
 
     sessions: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
@@ -126,7 +125,8 @@ def write(entries: Iterable[FeedEvent], choice: Choice) -> bytes:
 
 
 class Ring(Generic[E]):
-    """The last events, at most `most_events` with `most_bytes` of data. `floor`: what is older may be missing."""
+    """The last events, at most `most_events` with `most_bytes` of data. `floor`: events up to this id may be
+    missing."""
 
     __slots__ = ("_entries", "_last", "_most_bytes", "_most_events", "_size", "floor")
 
@@ -151,7 +151,7 @@ class Ring(Generic[E]):
         return self._size
 
     def next_id(self, time: float) -> EventId:
-        """Return the id of an event that happens now (seconds since the epoch), greater than all before."""
+        """Return the id of an event at `time` (seconds since the epoch), greater than all earlier ids."""
         now, (last, number) = int(1000 * time), self._last
         return (now, 0) if now > last else (last, number + 1)
 

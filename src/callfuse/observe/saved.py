@@ -1,15 +1,14 @@
-"""Estimates what was saved: withheld calls, calls that the loop would still have made, tokens, and money.
+"""Estimate savings: withheld calls, calls that the loop would still have made, tokens, and money.
 
-A withheld call is one that was not run: that is counted. What the model would have done without callfuse nobody knows;
-what others did is measured: in 3,487 recorded runs that nobody stopped (tau-bench, tau2, MCPMark, BFCL, OpenClaw,
-terminal-bench), how many calls with a finding still followed a finding at that count, on average
-(`python -m benchmarks.continuation`). So a loop saves the calls of it that were withheld, or the first of them and the
-calls that follow on average, whichever is more. Warnings save nothing here, although they do.
+A withheld call was not run, so it is counted. What the model would have done without callfuse is not known, but
+measured for others: in 3,487 recorded runs that nobody stopped (tau-bench, tau2, MCPMark, BFCL, OpenClaw,
+terminal-bench), how many calls with a finding followed a finding at that count, on average (`python -m
+benchmarks.continuation`). So a loop saves its withheld calls, or the first of them and the average number of following
+calls, whichever is more. Warnings count as no savings.
 
-Tokens are saved because requests are not made: each saved call spares one, with its answer. It would have cost at least
-what the request with the withheld call has cost: as the vendor has told by then, else a token for four characters. If
-the model has a price, these tokens have one, too. Text that is cut off saves the rest of its answer, of which nobody
-knows the length: it counts as nothing.
+Each saved call also saves a request and its answer. These would have cost at least as many tokens as the request with
+the withheld call: the vendor's count if known, else a token for four characters. If the model has a price, these tokens
+have one, too. Text that is cut off saves the rest of its answer. Its length is unknown, so it counts as nothing.
 """
 
 from collections import OrderedDict
@@ -23,10 +22,10 @@ FOLLOW: Final[Mapping[str, tuple[float, ...]]] = {
     "no_news": (1.9, 1.8, 1.8),
     "cycle": (1.5,),
 }
-"""By kind, and by how far the count is above the soft limit (the last for all beyond): the findings that follow. Kinds
-without a measurement save what is withheld alone."""
+"""By kind, and by how far the count is above the soft limit (the last value for all higher counts): the findings that
+follow on average. For other kinds only withheld calls count."""
 MOST_LOOPS: Final = 1000
-"""Loops whose number of calls counted in advance is remembered; beyond, the one unseen for longest is forgotten."""
+"""The most loops whose calls counted in advance are remembered; the least recently seen is forgotten first."""
 
 
 def following(kind: str, above: int) -> float:
@@ -36,8 +35,8 @@ def following(kind: str, above: int) -> float:
 
 
 def amounts_of(event: FindingSeen, calls: float) -> dict[str, float]:
-    """Return what so many calls like this one would have cost, with their requests and answers, by the names of the
-    rates; nothing if no call is saved, and no money without a price."""
+    """Return what `calls` calls like this one would have cost, with their requests and answers, by the names of the
+    rates; empty if no call is saved, and without a cost if the model has no price."""
     if not calls:
         return {}
     amounts: dict[str, float] = {"saved_calls": round(calls, 3), "saved_tokens": round(calls * event.tokens)}
@@ -45,7 +44,7 @@ def amounts_of(event: FindingSeen, calls: float) -> dict[str, float]:
 
 
 class Saved:
-    """Estimates the saved calls of findings, one after another. Not to be used by two threads at once."""
+    """Estimates the saved calls of findings, one after another. Not thread-safe."""
 
     def __init__(self) -> None:
         self._ahead: OrderedDict[tuple[str, str, str], float] = OrderedDict()
@@ -53,9 +52,9 @@ class Saved:
     def by(self, event: FindingSeen) -> float:
         """Return how many calls this finding adds to the saved ones.
 
-        A lane's loops of one kind share what was counted in advance, so that the estimate is rather too low."""
+        A lane's loops of one kind share the calls counted in advance, so the estimate is rather too low."""
         finding = event.verdict.finding
-        if event.again or finding.stretch.part or not event.verdict.withholds:  # what is cut off of a text is no call
+        if event.again or finding.stretch.part or not event.verdict.withholds:  # text that is cut off is not a call
             return 0.0
         loop = event.where.session, event.where.lane, finding.kind
         ahead = self._ahead.pop(loop, None)

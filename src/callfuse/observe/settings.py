@@ -15,7 +15,7 @@ WEBHOOK_HINT: Final = "use http:// or https:// with a host, as in https://alerts
 
 
 def _webhook(value: str) -> str:
-    """Check the URL of a webhook. Raises ValueError, whose text does not quote it: its path may be a secret."""
+    """Check the URL of a webhook. Raises ValueError, which does not quote the URL, because its path may be a secret."""
     try:
         parts = urlsplit(value)
         port = parts.port

@@ -1,4 +1,4 @@
-"""The setting `otel`, and what an exchange asks of traces. All of OpenTelemetry is in `observe/otel.py`."""
+"""Define the setting `otel`, and the interface of traces. All code for OpenTelemetry is in `observe/otel.py`."""
 
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
@@ -23,20 +23,21 @@ class OtelSettings(Strict):
 
 
 class Traces(Protocol):
-    """Where exchanges stand in traces. What a method raises must not reach the exchange."""
+    """The place of exchanges in traces. Callers must keep its errors from the exchange."""
 
     def begin(self, headers: Mapping[bytes, bytes]) -> None:
-        """An exchange begins in this context, with these headers (lower-case names) of its request."""
+        """Begin an exchange in this context. `headers`: those of its request, with lower-case names."""
         ...
 
     def continue_in(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Make the exchange's span the current one of this task, which asks the model again; returns the headers of
-        that request. Without a span all stays as it is."""
+        """Make the exchange's span the current one of this task, which asks the model again. Returns the headers for
+        that request. Without a span, nothing changes."""
         ...
 
 
 def open_traces(settings: OtelSettings, bus: Bus) -> Traces | None:
-    """Make traces of events from now on; None unless the settings say so. Raises ConfigError without OpenTelemetry."""
+    """Make traces of events from now on; None unless the settings enable them. Raises ConfigError without
+    OpenTelemetry."""
     if not settings.enabled:
         return None
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:
@@ -49,7 +50,7 @@ def open_traces(settings: OtelSettings, bus: Bus) -> Traces | None:
 
 
 def open_metrics(settings: OtelSettings, guard: Watched) -> None:
-    """Make metrics of a middleware, over OpenTelemetry, from now on, if the settings say so."""
+    """Export metrics of a middleware over OpenTelemetry from now on, if the settings enable them."""
     if settings.enabled:
         from callfuse.observe.otel import OtelMetrics
 

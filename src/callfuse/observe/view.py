@@ -1,12 +1,12 @@
-"""Brings the activity for the live page up to date: that of this process, or of all processes that share a store.
+"""Update the activity for the live page: that of this process, or of all processes that share a store.
 
     view = View(feed, counts)
     activity = await view.look()     # for each request of a page
 
-Without a store the events of this process wait as they are until somebody looks; only counts are kept up to date. With
-one, an activity that nobody looks at is not kept: it is made of the last events of all processes when somebody comes,
-and goes on with what the feed reads while somebody looks, and for a while after. Each process then shows the same under
-the same name, with the same ids: they were told the same events. While the store is down each shows its own.
+Without a store, the events of this process wait until somebody opens the page; only counts are updated at once. With a
+store, the activity is built from the last events of all processes when somebody opens the page. The feed then updates
+it while the page is open, and for a while after. Each process shows the same activity, with the same name and ids,
+because all get the same events. While the store is down, each process shows its own activity.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from callfuse.observe.reading import read_fields
 from callfuse.observe.ring import Choice, FeedEvent, number_of
 
 LOOKS_S: Final = 30.0
-"""How long an activity is kept up to date after somebody has looked at it."""
+"""How long an activity is updated after the page was last read."""
 MOST_WAITING: Final = 20_000
-"""Events that wait until somebody looks; beyond, it is made anew then."""
+"""The most events that wait for the next look; if there are more, the activity is rebuilt then."""
 NOBODY: Final = "nobody yet"
 """The name of an activity without events."""
 
 
 class View:
     """The activity of a feed. `counts`: those of this process. `content`: the setting of the feed. `clock`: Unix
-    seconds; `passed`: seconds from any start. `alone`: other processes have events, too, but the store is down."""
+    seconds; `passed`: seconds from any start. `alone`: the store is down, so events of other processes are missing."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class View:
             feed.take_unseen()
 
     async def look(self, server: str = "", since: int = 0) -> Activity:
-        """Return the activity, up to date. `server`, `since`: its name and version as somebody knows it, perhaps from
-        another process, which may have read on."""
+        """Return the activity, up to date. `server`, `since`: the name and version that the caller has, perhaps from
+        another process, which may have read more."""
         if not self._feed.is_shared:
             await to_thread.run_sync(self._take_own)  # under any event loop
             return self._activity
@@ -74,8 +74,8 @@ class View:
             return activity
 
     def _take_own(self) -> None:
-        """Take the events of this process since the last look. A few thousand events take a while."""
-        with self._taking:  # so that of two threads none takes what is newer first
+        """Take the events of this process since the last look. Slow for thousands of events."""
+        with self._taking:  # so that two threads take events in order
             for kept in self._feed.take_unseen():
                 self._activity.take_fields(kept.unfinished(), number_of(kept.id))
 
@@ -87,12 +87,12 @@ class View:
 
     @property
     def ended(self) -> bool:
-        """Whether nobody looks at the page any more."""
+        """Whether the page has not been read for a while, or the activity must be rebuilt."""
         is_left = self._passed() - self._looked > LOOKS_S
         return is_left or self._is_stale or len(self._waiting) > MOST_WAITING
 
     def begin(self, old: Sequence[FeedEvent], *, alone: bool) -> None:
-        """Build the activity anew."""
+        """Start a new activity with these events."""
         self.alone, self._is_stale = alone, False
         self._waiting = deque(old)
         self._activity = Activity(self._content, self._clock, None if alone else NOBODY)
@@ -102,7 +102,7 @@ class View:
         self._waiting.extend(new)
 
     def tell(self, *, alone: bool) -> None:
-        """The store is down: from now on no other process shows the same. It is up again: make the activity anew."""
+        """Handle the store going down or coming up again: the activity must be rebuilt."""
         self.alone, self._is_stale = alone, True
 
     def end(self) -> None:
@@ -112,7 +112,7 @@ class View:
 
 
 def _take(activity: Activity, waiting: deque[FeedEvent]) -> None:
-    """Take what has come since somebody looked; some thousand events take a while."""
+    """Take the waiting events. Slow for thousands of events."""
     while waiting:
         entry = waiting.popleft()
         if activity.server == NOBODY:

@@ -1,12 +1,12 @@
-"""Send events to a webhook: each in a POST of its own, signed, in order, again until it has been taken.
+"""Send events to a webhook: each in a POST of its own, signed, in order, with retries.
 
     webhook = Webhook(settings, bus)   # a sink: bus.add(webhook)
-    webhook.attach()                   # in the event loop that is to send; else the first event in a loop does so
-    await webhook.drain()              # at the end: a last chance for what waits
+    webhook.attach()                   # in the event loop that shall send; else the loop of the first event sends
+    await webhook.drain()              # at shutdown: try to send the waiting events
 
-What waits is bounded; over that the oldest is dropped, and counted. A receiver that is down, slow, or answers with 408,
-429 or 5xx gets the same event again, after ever longer pauses; one that refuses it with another status gets it
-`MOST_REFUSALS` times. Arguments and results of calls are never sent.
+The queue is bounded; if it is full, the oldest event is dropped and counted. A receiver that is down, slow, or answers
+with 408, 429 or 5xx gets the same event again, after increasing pauses. If it answers with another error status, it
+gets the event `MOST_REFUSALS` times. Arguments and results of calls are never sent.
 """
 
 import asyncio
@@ -48,24 +48,24 @@ from callfuse.observe.settings import EventsSettings
 from callfuse.wire.jsontext import dumps
 
 MOST_WAITING: Final = 1000
-"""Events that wait; with the 200 characters that a text has at most, some MB."""
+"""The most events that wait. Texts have at most 200 characters, so this takes a few MB."""
 TIMEOUT_S: Final = 10.0
 """How long one POST may take."""
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 LONGEST_RETRY_AFTER_S: Final = 300.0
-"""A receiver that asks for a longer pause is asked again after this."""
+"""The longest pause that a receiver can ask for."""
 MOST_READ: Final = 64 * 1024
-"""Bytes of an answer."""
+"""The most bytes that are read of an answer."""
 MOST_REFUSALS: Final = 5
 DRAIN_S: Final = 5.0
-"""How long the end of a server waits for what has not been sent."""
+"""How long a server's shutdown waits for unsent events."""
 DRAIN_PAUSE_S: Final = 0.25
 IDLE_S: Final = 30.0
-"""How long the connection is kept while nothing happens."""
+"""How long an idle connection is kept."""
 RETRIED: Final = frozenset({408, 425, 429})
 OWN: Final = frozenset({DeliveryDropped, DeliveryFailed})
-"""What is never sent, for each failure would make a further event."""
+"""Events that are never sent, because each failure would create another one."""
 
 _logger: Final = logging.getLogger("callfuse")
 
@@ -89,7 +89,7 @@ class Answer:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the receiver has taken the event."""
+        """Whether the receiver accepted the event."""
         return 200 <= self.status < 300
 
     @property
@@ -99,7 +99,7 @@ class Answer:
 
 
 class Webhook:
-    """A sink that sends what the settings choose. `bus` gets what goes wrong. `chance` returns a number from 0 to 1,
+    """A sink that sends the chosen events. Failures are emitted to `bus`. `chance` returns a number from 0 to 1,
     `clock` seconds since the epoch."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Webhook:
 
     @property
     def waiting(self) -> int:
-        """The number of events that have not been taken."""
+        """The number of events that are not delivered yet."""
         return len(self._waiting) + (self._current is not None)
 
     def take(self, event: Event) -> None:
@@ -139,7 +139,7 @@ class Webhook:
         self._task.wake()
 
     def attach(self) -> None:
-        """Send from the running event loop from now on, also what happens in threads."""
+        """Send from the running event loop from now on, including events of other threads."""
         self._task.wake()
 
     async def drain(self, seconds: float = DRAIN_S) -> None:
@@ -159,7 +159,7 @@ class Webhook:
 
     async def _work(self) -> None:
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        # trust_env: a proxy of the environment is used, as towards an upstream.
+        # trust_env: use a proxy from the environment, as for upstreams.
         cookies = aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(timeout=timeout, trust_env=True, cookie_jar=cookies) as session:
             while True:
@@ -171,7 +171,7 @@ class Webhook:
                     return
 
     async def _deliver(self, session: aiohttp.ClientSession, delivery: Delivery) -> None:
-        """Send an event until it has been taken, or refused too often."""
+        """Send an event until it is accepted, or refused too often."""
         tries = refusals = 0
         while True:
             answer = await self._post(session, delivery)
@@ -195,7 +195,7 @@ class Webhook:
             if self._is_ending:
                 await asyncio.sleep(min(left, DRAIN_PAUSE_S))
                 return
-            await self._task.pause(left)  # further events end it, and it goes on
+            await self._task.pause(left)  # new events end the pause early
 
     async def _post(self, session: aiohttp.ClientSession, delivery: Delivery) -> Answer:
         headers = {
@@ -207,12 +207,12 @@ class Webhook:
         if self._settings.secret is not None:
             headers["x-callfuse-signature"] = sign(self._settings.secret, delivery.body)
         answer = Answer(0, "error")
-        with Boundary() as boundary:  # whatever the client raises, the event is kept
+        with Boundary() as boundary:  # keep the event, whatever the client raises
             try:
                 async with session.post(
                     str(self._settings.webhook), data=delivery.body, headers=headers, allow_redirects=False
                 ) as response:
-                    await response.content.read(MOST_READ)  # unread, its connection would be closed
+                    await response.content.read(MOST_READ)  # an unread body would close the connection
                     wanted = read_retry_after(response.headers.get("retry-after", ""), self._clock())
                     answer = Answer(response.status, str(response.status), wanted)
             except TimeoutError:
@@ -224,13 +224,13 @@ class Webhook:
         return answer
 
     def _drop(self, why: str) -> None:
-        with suppress(IndexError):  # it has just been sent
+        with suppress(IndexError):  # it was sent meanwhile
             self._waiting.popleft()
             self._bus.emit(DeliveryDropped(why))
 
     def _note(self, answer: Answer) -> None:
-        """Log when the receiver fails, and when it takes events again. Its address may be a secret except for the
-        host."""
+        """Log when the receiver fails, and when it accepts events again. Of its URL only the host is logged, because
+        the rest may be a secret."""
         if self._is_down == answer.is_taken:
             self._is_down = not answer.is_taken
             host = urlsplit(str(self._settings.webhook)).hostname
@@ -246,8 +246,7 @@ def sign(secret: str, body: bytes) -> str:
 
 
 def read_retry_after(text: str, now: float) -> float:
-    """Return the seconds that a header `Retry-After` asks for, given as a number or a date; 0 if it says nothing
-    usable."""
+    """Return the seconds in a `Retry-After` header, which is a number or a date; 0 if it cannot be parsed."""
     if text.isascii() and text.isdigit():
         return float(text[:9])
     try:
@@ -258,7 +257,7 @@ def read_retry_after(text: str, now: float) -> float:
 
 
 def text_of(fields: dict[str, Any]) -> str:
-    """Return an event as one line for people, with what Slack takes for markup escaped."""
+    """Return an event as one line for people, with Slack's markup escaped."""
     moment = datetime.fromtimestamp(fields["time"], UTC).isoformat(" ", "seconds")
     said = [f"{_called(name)}={_word(value)}" for name, value in fields.items() if name not in _UNSAID]
     line = f"[callfuse] {fields[EVENT]}: {', '.join(said)} ({moment})"

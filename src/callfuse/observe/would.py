@@ -1,8 +1,8 @@
-"""Finds out what would have been done about a finding that is only observed, if callfuse acted on it.
+"""Determine which rung a finding that is only observed would have led to, if callfuse acted on it.
 
-Under `mode: observe` that is the rung of the default mode, as if the model had gone on all the same: the first finding
-of a loop leads to the first rung, each further count to the next. Caps of its kind hold. In the holdout it is the rung
-of the session's own settings.
+Under `mode: observe` that is the rung of the default mode, on the assumption that the model would have continued
+anyway: the first finding of a loop leads to the first rung, each further count to the next. The cap of its kind
+applies. In the holdout it is the rung of the session's own settings.
 """
 
 from typing import Final
@@ -32,6 +32,6 @@ def _of_default_mode(verdict: Verdict, settings: LoopSettings, *, may_change: bo
     found, own = verdict.finding, settings.for_tool(verdict.call.full_name).settings
     if not own.observes:
         return None
-    rungs = DEFAULT if verdict.step else (Rung.WARN,)  # without a step: found in the results of calls that have run
+    rungs = DEFAULT if verdict.step else (Rung.WARN,)  # no step: found in results, after the calls have run
     ladder = capped(restrict_ladder(rungs, may_change=may_change, may_ask=may_ask), found, own.detectors).now
     return ladder[-1] if found.hard else ladder[min(max(found.count - found.threshold, 0), len(ladder) - 1)]
