@@ -1,8 +1,8 @@
 """Load the configuration: merge file, environment, keyword and command line into one validated `Config`.
 
-Key by key, a keyword wins over the environment, the environment over the file, and an option of the command line over
+For each key, a keyword wins over the environment, the environment over the file, and an option of the command line over
 all. All problems are raised as one `ConfigError` with a line for each: the full path of the key, the value (never a
-credential), its source, and what would be right.
+credential), its source, and what is allowed.
 """
 
 import logging
@@ -62,7 +62,7 @@ def load_config(
 
     `source` is a mapping in the shape of the file, its block `tool_call_loop` as `LoopSettings`, the path of a file
     (then `CALLFUSE_CONFIG` is not read), or a `Config` or `Resolved`, which is used as it is. `env` defaults to
-    `os.environ`. `options` are those of the command line, in the shape of the file; None means not given.
+    `os.environ`. `options` are those of the command line, in the shape of the file; a value of None means not given.
     """
     return source if isinstance(source, Config) else resolve(source, env, options=options).config
 
@@ -99,7 +99,7 @@ def resolve(
 
 @cache
 def _warn_once(text: str) -> None:
-    """Log a warning, in each process once: the configuration is read again and again."""
+    """Log a warning once in each process, because the configuration is read many times."""
     logger.warning(text)
 
 
@@ -115,7 +115,7 @@ def _sources(values: Mapping[KeyPath, SourcedValue]) -> dict[KeyPath, str]:
 
 
 def _preset_sources(values: Mapping[KeyPath, SourcedValue]) -> dict[KeyPath, str]:
-    """Return the source of each value that the server's mode sets, where that is a preset."""
+    """Return the source of each value that the server's mode sets, if the mode is a preset."""
     mode = values.get(("tool_call_loop", "mode"))
     preset = preset_of(mode.value) if mode else None
     if mode is None or preset is None:
@@ -132,7 +132,7 @@ def _keyword(_: KeyPath) -> str:
 
 
 def _layers(source: object, env: Mapping[str, str], options: Mapping[str, object]) -> list[Layer]:
-    """Read every source, the weakest first."""
+    """Read every source, in increasing order of precedence."""
     layers = []
     given_file = source if isinstance(source, str | os.PathLike) else ""
     if given_file:
@@ -172,7 +172,7 @@ def _find_unmatched_globs(config: Config, values: Mapping[KeyPath, SourcedValue]
     """Yield a problem for each glob over models that matches no backend."""
     above = ("tool_call_loop", "models")
     for pattern in config.tool_call_loop.models:
-        plain = re.split(r"[*?[]", pattern.lower(), maxsplit=1)[0]  # the fixed beginning of all models that it matches
+        plain = re.split(r"[*?[]", pattern.lower(), maxsplit=1)[0]  # the common prefix of all models that it matches
         starts = [f"{backend.lower()}:" for backend in config.backends]
         if not any(start.startswith(plain) or plain.startswith(start) for start in starts):
             place = (*above, pattern)
@@ -181,7 +181,7 @@ def _find_unmatched_globs(config: Config, values: Mapping[KeyPath, SourcedValue]
 
 
 def _find_idle_window(config: Config, values: Mapping[KeyPath, SourcedValue]) -> Iterator[str]:
-    """Yield a warning for a window that hardly any conversation would notice."""
+    """Yield a warning for a window below `MIN_WINDOW_CALLS`, which hardly has an effect."""
     path, window = ("tool_call_loop", "window"), config.tool_call_loop.window
     if path in values and window < MIN_WINDOW_CALLS:
         yield (
@@ -192,7 +192,7 @@ def _find_idle_window(config: Config, values: Mapping[KeyPath, SourcedValue]) ->
 
 
 def _find_shadowed_routes(config: Config, values: Mapping[KeyPath, SourcedValue]) -> Iterator[str]:
-    """Yield a problem for each route that lies below the admin path, which would get all of its requests."""
+    """Yield a problem for each route below the admin path, because the admin page would get all of its requests."""
     path = ("admin", "path")
     source = values[path].source if path in values else "default"
     for at, route in enumerate(config.serve.routes) if config.admin.enabled else ():
@@ -203,7 +203,7 @@ def _find_shadowed_routes(config: Config, values: Mapping[KeyPath, SourcedValue]
 
 
 def model_problem(model: str, config: Config) -> str | None:
-    """Describe what is wrong with a `backend:model` text; None if there is such a backend."""
+    """Describe what is wrong with a `backend:model` text; None if the backend exists."""
     if model.partition(":")[0].lower() in map(str.lower, config.backends):
         return None
     return f"there is no such backend; {_suggest_backend(model, config)}"
@@ -229,7 +229,7 @@ def _describe_errors(error: ValidationError, values: Mapping[KeyPath, SourcedVal
             continue
         is_list = item_of(field_at(top).annotation) is not None
         if is_list and wrong["type"] == "extra_forbidden":
-            continue  # already a problem of its layer
+            continue  # already reported by its layer
         path = place if is_list else top
         found = _value_below(values[top].value, path[len(top) :])
         value = masked(found) if is_secret(path) else format_value(found)
@@ -240,13 +240,13 @@ def _describe_errors(error: ValidationError, values: Mapping[KeyPath, SourcedVal
 
 
 def _describe_missing(place: KeyPath, wrong: Mapping[str, Any], values: Mapping[KeyPath, SourcedValue]) -> str:
-    """Describe a key that is missing beside others."""
+    """Describe a required key that is missing."""
     beside = next((one.source for path, one in values.items() if path[: len(place) - 1] == place[:-1]), "default")
     return f"{dotted_name(place)} is missing ({beside}): {describe_fix(wrong, field_at(place), None)}"
 
 
 def _value_below(value: Any, path: KeyPath) -> object:
-    """Return the value at a path below a value; None if it is missing."""
+    """Return the value at a path inside a value; None if it is missing."""
     for name in path:
         if isinstance(value, Mapping):
             value = value.get(name)

@@ -6,9 +6,9 @@ synonym, `TOOL_LOOP_...`; different values in both are a problem. Commas separat
 counts as not set, because compose files and shells produce such variables. Secrets can also stand in files
 (`secret_files.py`).
 
-Unknown variables may belong to other programs. These are problems: a `CALLFUSE_*` name that resembles a known one, a
-known name with a typing error, and a `TOOL_LOOP_*` name that has only words of the synonyms (`TOOL_LOOP_TTL`). These
-get a warning: other `CALLFUSE_*` names, and `TOOL_LOOP_*` names that resemble a synonym.
+Unknown variables may belong to other programs. The following are problems: a `CALLFUSE_*` name that resembles a known
+one, a known name with a typing error, and a `TOOL_LOOP_*` name that has only words of the synonyms (`TOOL_LOOP_TTL`).
+Other `CALLFUSE_*` names, and `TOOL_LOOP_*` names that resemble a synonym, get a warning.
 """
 
 import re
@@ -48,9 +48,9 @@ _SECRETS = (
     "CALLFUSE_EVENTS_SECRET",
 )
 IN_FILES = {name + SUFFIX: name for name in _SECRETS}
-"""Variables that name a file with the value of another variable, because that is a secret or contains one."""
+"""Variables that name a file with the value of another variable, for values that are secrets or contain one."""
 
-# Kubernetes sets variables for every service of a namespace in every pod: services called callfuse and callfuse-serve
+# Kubernetes sets variables for each service of a namespace in every pod: services named callfuse and callfuse-serve
 # appear as CALLFUSE_SERVICE_HOST=10.0.0.1 and CALLFUSE_SERVE_PORT=tcp://10.0.0.1:80.
 _SERVICE_LINK = re.compile(r"CALLFUSE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)_\w+)")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
@@ -58,7 +58,7 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 
 @cache
 def variables() -> dict[str, KeyPath]:
-    """Return all variables by their first names, each with the path of the key that it sets."""
+    """Return all variables without synonyms, each with the path of the key that it sets."""
     return {_name_of(path): path for path, _ in leaves()}
 
 
@@ -84,15 +84,15 @@ def _lists() -> Mapping[KeyPath, tuple[Any, ...]]:
 
 
 def _read_value(path: KeyPath, text: str) -> str | list[Any]:
-    """Parse the text of a variable: a text, or the items of a list. A ladder may be the name of a mode; any other list
-    may have a single item, without a comma."""
+    """Parse the text of a variable: a text, or the items of a list. A ladder may be the name of a mode. For other
+    lists, a text without a comma is a single item."""
     entries = _lists().get(path)
     is_list = entries is not None and ("," in text or entries[0] is str)
     return [part.strip() for part in text.split(",") if part.strip()] if is_list else text.strip()
 
 
 def _tell_unknown(layer: Layer, name: str) -> None:
-    """Report a variable that sets nothing. Its value is left out: it may be a token."""
+    """Report a variable that sets nothing, without its value, which may be a token."""
     if name.startswith(_PREFIX):
         if right := _suggest_variable(name):
             layer.problems.append(f"{name}: unknown environment variable; {right}")
@@ -105,21 +105,20 @@ def _tell_unknown(layer: Layer, name: str) -> None:
 
 
 def admin_token(env: Mapping[str, str]) -> str | None:
-    """Read the token of the admin page; None if none is set. Raises ConfigError for one that cannot be used."""
+    """Read the token of the admin page; None if none is set. Raises ConfigError for an invalid one."""
     token, name = secret_of(env, ADMIN_TOKEN)
     return usable_token(token, f"environment variable {name}") if token else None
 
 
 def guardrail_key(env: Mapping[str, str]) -> str | None:
-    """Read the key with which LiteLLM asks the guardrail; None if none is set. Raises ConfigError for one that cannot
-    be used."""
+    """Read the key that LiteLLM sends to the guardrail; None if none is set. Raises ConfigError for an invalid one."""
     key, name = secret_of(env, GUARDRAIL_KEY)
     return usable_token(key, f"environment variable {name}", "guardrail key") if key else None
 
 
 def usable_token(token: str, source: str, what: str = "admin token") -> str:
-    """Check a token and return it. Raises ConfigError if it is too short, or has a character that no header may have.
-    `what` it is, and its `source`, are for the message."""
+    """Check a token and return it. Raises ConfigError if it is too short, or has a character that is not allowed in
+    headers. `what` names it, and `source` its place, in the message."""
     if not re.fullmatch(r"[!-~]{16,}", token):
         raise ConfigError(
             f"the {what} ({source}) is too short, or has a character that no header may have; {TOKEN_HINT}"
@@ -159,7 +158,7 @@ def _bare_synonyms() -> dict[str, str]:
 
 
 def _find_near(name: str) -> str | None:
-    """Return the `TOOL_LOOP_*` variable that may be meant by an unknown one of this prefix; None if there is none."""
+    """Return the `TOOL_LOOP_*` variable that an unknown name with this prefix probably means; None if there is none."""
     if not name.startswith(_SYNONYM_PREFIX):
         return None
     four = _bare_synonyms()
@@ -168,7 +167,7 @@ def _find_near(name: str) -> str | None:
 
 
 def _find_typo(name: str) -> str | None:
-    """Return the variable that is probably meant by an unknown name with a typing error; None if there is none."""
+    """Return the variable that an unknown name with a typing error probably means; None if there is none."""
     four = _bare_synonyms()
     if not name.startswith(_SYNONYM_PREFIX):
         return nearest(name, (*variables(), *SYNONYMS), typo_only=True)
@@ -181,7 +180,7 @@ def _find_typo(name: str) -> str | None:
 def _suggest_variable(name: str) -> str | None:
     """Suggest the nearest variable; None if none is near."""
     names = (ADMIN_TOKEN, *variables(), CONFIG_FILE, GUARDRAIL_KEY, *IN_FILES)
-    # Compared without the prefix, which would make all of them similar.
+    # Compared without the prefix, because it would make all names similar.
     bare = {variable.removeprefix(_PREFIX): variable for variable in names}
     for path, field in keys():
         if entry_of(field.annotation) and _name_of(path) == name:

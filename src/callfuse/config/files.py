@@ -1,4 +1,4 @@
-"""Read a file of settings, TOML by its suffix or else YAML, into a layer with the line of each value."""
+"""Read a file of settings, TOML if its suffix says so, else YAML, into a layer with the line of each value."""
 
 import os
 import re
@@ -77,11 +77,11 @@ def parse_yaml(text: str, name: str, *, several: bool = False) -> Text:
         root = _all_documents(loader) if several else loader.get_single_node()
         if _repeated(root) > MAX_REPEATED:
             return Text(problems=[f"{name}: its aliases repeat more than {MAX_REPEATED:,} values; write them out"])
-        keys = list(_yaml_keys(root))  # before construct_document, which rewrites nodes with `<<`
+        keys = list(_yaml_keys(root))  # before construct_document, which changes nodes with `<<`
         value = loader.construct_document(root) if root is not None else None
     except yaml.MarkedYAMLError as error:
         return Text(problems=[_yaml_syntax(name, text, error)])
-    except (ValueError, AttributeError, IndexError) as error:  # PyYAML's own, for a date or a number that is none
+    except (ValueError, AttributeError, IndexError) as error:  # PyYAML's own errors, for invalid dates or numbers
         return Text(problems=[f"{name}: this is not valid YAML: {error}"])
     finally:
         loader.dispose()
@@ -103,16 +103,16 @@ def _all_documents(loader: yaml.SafeLoader) -> yaml.Node:
 
 
 def _repeated(root: yaml.Node | None) -> int:
-    """Return how many nodes there would be, beyond those written, if each alias were written out.
+    """Return how many more nodes there would be if each alias were expanded.
 
-    An alias costs some bytes and may stand for ten others, so that ten lines may be worth billions of values. Each node
-    is looked at once.
+    An alias takes a few bytes and may refer to ten others, so ten lines may expand to billions of values. Each node is
+    visited once.
     """
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
         if id(node) not in sizes:
-            sizes[id(node)] = 1  # an alias may point to a node around it
+            sizes[id(node)] = 1  # an alias may refer to a node that contains it
             below = node.value if isinstance(node, yaml.CollectionNode) else ()
             parts = [part for one in below for part in (one if isinstance(one, tuple) else (one,))]
             sizes[id(node)] += sum(map(size, parts))
@@ -124,8 +124,8 @@ def _repeated(root: yaml.Node | None) -> int:
 def _yaml_keys(
     node: yaml.Node | None, path: KeyPath = (), above: Sequence[yaml.Node] = ()
 ) -> Iterator[tuple[KeyPath, int]]:
-    """Yield each plain key below a node with its line; an element of a list goes by its index."""
-    if node in above:  # an alias may point to a node around it: no endless recursion
+    """Yield each plain key below a node with its line. The key of a list's element is its index."""
+    if node in above:  # an alias may refer to a node that contains it: no endless recursion
         return
     if isinstance(node, yaml.SequenceNode):
         for at, item in enumerate(node.value):
@@ -148,7 +148,7 @@ def _yaml_syntax(name: str, text: str, error: yaml.MarkedYAMLError) -> str:
 
 
 def _is_indented_by_tab(text: str, index: int) -> bool:
-    """Whether the character at an index is a tab with nothing but spaces before it in its line."""
+    """Whether the character at an index is a tab with only spaces before it in its line."""
     before = text[:index].replace("\r", "\n").rpartition("\n")[2]
     return text[index : index + 1] == "\t" and not before.strip(" ")
 
@@ -161,8 +161,8 @@ def _yaml_place(name: str, text: str, error: yaml.reader.ReaderError) -> str:
 def parse_toml(text: str, name: str) -> Text:
     """Parse TOML, and find the line of each key.
 
-    `tomllib` has no line numbers. So the text is split into statements, by trying after each line whether `tomllib`
-    parses the statement so far, and each is parsed by itself.
+    `tomllib` has no line numbers. So the text is split into statements, and each is parsed by itself. A statement ends
+    after the first line at which `tomllib` can parse it.
     """
     try:
         value = tomllib.loads(text)
@@ -191,15 +191,15 @@ def _toml_statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
         try:
             content = tomllib.loads(statement)
         except tomllib.TOMLDecodeError:
-            continue  # the value goes on in the next line
+            continue  # the value continues in the next line
         if content:
             yield begin, statement, content
         statement, begin = "", number + 1
 
 
 def _toml_table(header: KeyPath, lists: dict[KeyPath, int], *, another: bool) -> KeyPath:
-    """Return the path of the table that a header opens, with indexes in lists; `another` appends a table to its
-    list."""
+    """Return the path of the table that a header opens, with indexes for lists. `another`: the header appends a table
+    to a list."""
     if another:
         lists[header] = lists.get(header, -1) + 1
     path: KeyPath = ()
@@ -211,7 +211,7 @@ def _toml_table(header: KeyPath, lists: dict[KeyPath, int], *, another: bool) ->
 
 
 def _toml_keys(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield each key below a value; an element of a list goes by its index, and an empty table in a list has none."""
+    """Yield each key below a value. The key of a list's element is its index. An empty table in a list has no key."""
     if isinstance(value, list):
         for at, item in enumerate(value):
             yield from _toml_keys(item, (*path, item_name(at)))

@@ -36,12 +36,13 @@ FOREIGN_KEYS = {
     "tool_loop_detection": "did you mean tool_call_loop?",
     "window_size": "did you mean tool_call_loop.window?",
 }
-"""Keys of other guards, each with a hint what to use here."""
+"""Keys of other products, each with the key to use here."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """An unvalidated value. `source` is its place (`callfuse.yaml, line 4`); `within` returns that of a path inside."""
+    """An unvalidated value. `source` is its place (`callfuse.yaml, line 4`); `within` returns the place of a path
+    inside it."""
 
     value: object
     source: str
@@ -50,16 +51,16 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The values of one source by key path, and a line for each problem with its keys and for each warning."""
+    """The values of one source by key path, with a line for each problem and each warning."""
 
     values: dict[KeyPath, SourcedValue] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     version: int = 0
-    """The version that the source says it has; 0 if it says none."""
+    """The version that the source declares; 0 if it declares none."""
 
     def put(self, path: KeyPath, value: object, source: Callable[[KeyPath], str], at: KeyPath | None = None) -> None:
-        """Set the value of a key. `at` is the path under which it is written, if that differs."""
+        """Set the value of a key. `at`: the path as it is written in the source, if it differs."""
         at = at or path
         if path in self.values and self.values[path].value != value:
             places = f"{self.values[path].source}; {source(at)}"
@@ -91,7 +92,7 @@ def _read(
         if old := renamed(path):
             _read_renamed(old, value, path, source, layer)
         elif not isinstance(key, str) or key not in model.model_fields:
-            # The value is left out: that of an unknown key may be a token.
+            # Without the value: an unknown key may hold a token.
             layer.problems.append(f"{dotted_name(path)} ({source(path)}): unknown key; {_suggest_key(model, path)}")
         elif isinstance(value, Mapping) and key in LONG_FORMS and model in (Detectors, SomeDetectors):
             _read_long_form(key, value, path, source, layer)
@@ -102,7 +103,7 @@ def _read(
 def _read_renamed(
     old: tuple[int, KeyPath], value: object, path: KeyPath, source: Callable[[KeyPath], str], layer: Layer
 ) -> None:
-    """Read the value of a key that is written under its name of an older version, if the source may have that."""
+    """Read the value of a key with a name of an older version, if the source's version allows that name."""
     version, own = old
     written, place = dotted_name(path), source(path)
     if layer.version >= version:
@@ -130,7 +131,7 @@ def _read_value(
         _read(section, value, path, source, layer)
     elif "enabled" in section.model_fields and _is_switch(value):  # `commands: off`
         layer.put((*path, "enabled"), value, source, at=path)
-    elif value is not None:  # a section whose every line is commented out reads as null
+    elif value is not None:  # a section with all lines commented out is null
         below = ", ".join(section.model_fields)
         switch = ", or true or false" if "enabled" in section.model_fields else ""
         place = f"{dotted_name(path)} = {format_value(value)} ({source(path)})"
@@ -140,7 +141,7 @@ def _read_value(
 def _read_long_form(
     kind: str, value: Mapping[object, object], path: KeyPath, source: Callable[[KeyPath], str], layer: Layer
 ) -> None:
-    """Read what is set for a kind of loops, each of its keys for itself: `same_error: {limit: 4, most: warn}`."""
+    """Read the settings of a kind of loop, key by key: `same_error: {limit: 4, most: warn}`."""
     names = LONG_FORMS[kind]
     limited_by = KINDS[kind].limited_by
     hint = f"; the limit of {kind} is {limited_by}" if limited_by else ""
@@ -154,7 +155,8 @@ def _read_long_form(
 
 
 def _is_switch(value: object) -> bool:
-    """Whether a value is on or off, as a text too: TOML and JSON have no such word, and YAML may quote it."""
+    """Whether a value is on or off, also as a text, because TOML and JSON have no such words, and YAML may quote
+    them."""
     return isinstance(value, bool) or (isinstance(value, str) and value.lower() in SWITCHES)
 
 
@@ -191,8 +193,8 @@ def _read_entries(
 
 
 def _suggest_key(model: type[BaseModel], path: KeyPath) -> str:
-    """Suggest a key for an unknown one: of another guard, of the same name in another section, similar in this
-    section, similar anywhere; else list all of this section."""
+    """Suggest a key for an unknown one: one for a key of another product, one of the same name in another section, a
+    similar one in this section or anywhere; else list all keys of this section."""
     if path[-1] in FOREIGN_KEYS:
         return FOREIGN_KEYS[path[-1]]
     places = {leaf[-1]: leaf for leaf, _ in reversed(list(keys()))}

@@ -1,8 +1,8 @@
 """Define the whole configuration as one validated value, and its keys as paths.
 
 A key's path is the tuple of its names from the top: `("tool_call_loop", "max_repeats")`. A *leaf* is a key with a
-value, a *section* one with further keys. Every source names keys by path, so that each new field of a settings class
-is known to all of them.
+value, a *section* one with further keys. Every source names keys by path, so all of them know each new field of a
+settings class.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ KeyPath = tuple[str, ...]
 
 
 def item_name(at: int) -> str:
-    """Return the name of an item of a list in a path."""
+    """Return the name of a list's item in a path."""
     return f"[{at}]"
 
 
@@ -46,13 +46,13 @@ class Config(Strict):
 
     @property
     def backends(self) -> list[str]:
-        """The names that a backend may have: the dialects' vendors', and those that routes give."""
+        """The names of backends: the vendors of the dialects, and names from routes."""
         routed = {route.backend for route in self.serve.routes if route.backend}
         return sorted({dialect.backend for dialect in DIALECTS} | routed)
 
 
 def section_of(annotation: object) -> type[BaseModel] | None:
-    """Return the settings class of a field that is a section (or None); None for a field with a value."""
+    """Return the settings class of a field that is a section, or a section or None; None for a field with a value."""
     for arm in get_args(annotation) if isinstance(annotation, UnionType) else (annotation,):
         if isinstance(arm, type) and issubclass(arm, BaseModel):
             return arm
@@ -60,17 +60,17 @@ def section_of(annotation: object) -> type[BaseModel] | None:
 
 
 def entry_of(annotation: object) -> type[BaseModel] | None:
-    """Return the settings class of the entries of a field whose keys are names that users choose; else None."""
+    """Return the settings class of the entries of a field with user-chosen keys; None for any other field."""
     return section_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
 
 
 def item_of(annotation: object) -> type[BaseModel] | None:
-    """Return the settings class of the items of a field that is a list of mappings; else None."""
+    """Return the settings class of the items of a field that is a list of mappings; None for any other field."""
     return section_of(get_args(annotation)[0]) if get_origin(annotation) is tuple else None
 
 
 def keys(model: type[BaseModel] = Config, above: KeyPath = ()) -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Yield every key below `model`, in the order of the classes; none below names that users choose."""
+    """Yield every key below `model`, in the order of the classes, except keys below user-chosen names."""
     for name, field in model.model_fields.items():
         path = (*above, name)
         yield path, field
@@ -79,14 +79,14 @@ def keys(model: type[BaseModel] = Config, above: KeyPath = ()) -> Iterator[tuple
 
 
 def leaves() -> Iterator[tuple[KeyPath, FieldInfo]]:
-    """Yield every leaf of the configuration, in the order of the classes; none below names that users choose."""
+    """Yield every leaf of the configuration, in the order of the classes, except leaves below user-chosen names."""
     for path, field in keys():
         if not (section_of(field.annotation) or entry_of(field.annotation)):
             yield path, field
 
 
 def differences(one: BaseModel, other: BaseModel, above: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the leaves that differ between two configurations; a section of names that users choose is one leaf."""
+    """Yield the leaves that differ between two configurations. A section with user-chosen names counts as one leaf."""
     for name, field in type(one).model_fields.items():
         mine, own = getattr(one, name), getattr(other, name)
         if section_of(field.annotation):
@@ -96,7 +96,7 @@ def differences(one: BaseModel, other: BaseModel, above: KeyPath = ()) -> Iterat
 
 
 def field_at(path: KeyPath) -> FieldInfo:
-    """Return the field of a leaf; the path may lead through names that users choose and items of lists."""
+    """Return the field of a leaf. The path may contain user-chosen names and items of lists."""
     model: type[BaseModel] = Config
     steps = iter(path)
     for name in steps:
@@ -110,7 +110,7 @@ def field_at(path: KeyPath) -> FieldInfo:
 
 
 def is_secret(path: KeyPath) -> bool:
-    """Whether the value of a leaf is never printed."""
+    """Whether the value of a leaf is secret, so that it is never printed."""
     return field_at(path).json_schema_extra == SECRET
 
 

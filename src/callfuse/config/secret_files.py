@@ -1,5 +1,5 @@
-"""Read secrets from files, as Docker, Kubernetes and systemd hand them over: the variable `NAME_FILE` names a file that
-contains what `NAME` would. A process's environment is seen by more programs than such a file is.
+"""Read secrets from files, as Docker, Kubernetes and systemd provide them: the variable `NAME_FILE` names a file with
+the value of `NAME`. More programs can read a process's environment than such a file.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from callfuse.errors import ConfigError
 
 SUFFIX: Final = "_FILE"
 MOST_BYTES: Final = 65_536
-"""A longer file is taken for another one than was meant. Secrets have some hundred bytes."""
+"""A longer file is probably the wrong one. Secrets have a few hundred bytes."""
 
 
 def secret_of(env: Mapping[str, str], name: str) -> tuple[str, str]:
-    """Return the text of the variable, or of the file that `NAME_FILE` names, without white space around it, and the
-    name of the variable that is set; two empty texts if neither is. Raises ConfigError if both are, or if the file
-    cannot be read or is empty. No message holds a secret."""
+    """Return the text of the variable, or of the file that `NAME_FILE` names, stripped of white space, and the name of
+    the variable that is set; two empty texts if neither is set. Raises ConfigError if both are set, or if the file
+    cannot be read or is empty. Messages contain no secrets."""
     text, path = env.get(name, "").strip(), env.get(name + SUFFIX, "").strip()
     if text and path:
         raise ConfigError(f"{name} and {name}{SUFFIX} are both set; keep one of them")

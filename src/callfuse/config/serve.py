@@ -16,8 +16,8 @@ PATH_HINT: Final = "use / and names without ? # % or white space, as in /anthrop
 ADMIN_PATH_HINT: Final = "use / and names of letters, digits, - . _ and ~, as in /_callfuse or /internal/callfuse"
 BACKEND_HINT: Final = "use a name without : or white space, as in anthropic"
 FAILED_FOR_S: Final = 30.0
-"""How long something counts as down after a failure. A process that is not ready gets no requests, so only time can
-make it ready again; this is three times the pause between two probes of Kubernetes."""
+"""How long an upstream or store counts as down after a failure. A process that is not ready gets no requests, so it
+must become ready again by itself. This is three times the interval of Kubernetes' probes."""
 ANY_HOST: Final = "*"
 UPSTREAM_HINT = "use http:// or https:// with a host, as in https://api.openai.com"
 
@@ -28,7 +28,7 @@ def _upstream(value: str) -> str:
         parts = urlsplit(value)
         port = parts.port
     except ValueError as error:
-        # The text of urlsplit may quote the URL, credentials and all, so only the port's own complaint is kept.
+        # urlsplit's message may quote the URL with credentials, so only its message about the port is used.
         what = "its port is not a number from 1 to 65535" if str(error).startswith("Port") else "it is not a URL"
         raise ValueError(f"{what}; {UPSTREAM_HINT}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
@@ -43,7 +43,7 @@ def _upstream(value: str) -> str:
 
 
 def _path(value: str) -> str:
-    """Check a path prefix; returns it without a slash at its end."""
+    """Check a path prefix, and return it without a slash at its end."""
     path = value.rstrip("/")
     segments = path.split("/")
     if not path or segments[0] or "" in segments[1:] or {".", ".."} & set(segments) or re.search(r"[?#%\\\s]", path):
@@ -52,7 +52,7 @@ def _path(value: str) -> str:
 
 
 def _admin_path(value: str) -> str:
-    """Check a path as `_path` does, with only the characters that the path of a cookie may hold."""
+    """Check a path as `_path` does. It may have only characters that are allowed in a cookie's path."""
     path = value.rstrip("/")
     if not re.fullmatch(r"(/[\w.~-]+)+", path, re.ASCII) or {".", ".."} & set(path.split("/")):
         raise ValueError(ADMIN_PATH_HINT)
@@ -60,7 +60,7 @@ def _admin_path(value: str) -> str:
 
 
 def _is_every_address(host: str) -> bool:
-    """Whether to listen on `host` is to listen on every address."""
+    """Whether listening on `host` means listening on every address."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -79,7 +79,7 @@ def _backend(value: str) -> str:
 
 
 def to_routes(value: Any) -> Any:
-    """Convert routes that are written as texts, as in a variable: `/anthropic=https://api.anthropic.com`."""
+    """Convert routes that are written as texts, for example in a variable: `/anthropic=https://api.anthropic.com`."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | tuple):
@@ -172,7 +172,8 @@ class ServeSettings(Strict):
     """The most simultaneous connections to an upstream, in each worker; 0 is unlimited."""
 
     def route_of(self, path: str) -> Route | None:
-        """Return the route of a path, the longest if several match; None if it goes to `upstream`."""
+        """Return the route of a path, the longest if several match; None if no route matches, so that `upstream` gets
+        it."""
         if not self.routes:
             return None
         return max((one for one in self.routes if one.holds(path)), key=lambda one: len(one.path), default=None)
@@ -186,12 +187,12 @@ class ServeSettings(Strict):
 
     @property
     def scheme(self) -> str:
-        """That of the URLs under which callfuse serves."""
+        """The scheme of callfuse's own URLs."""
         return "http" if self.tls_certificate is None else "https"
 
     @cached_property
     def own_names(self) -> frozenset[str]:
-        """The names of this proxy in the header `Host`, in lower case."""
+        """The names of this proxy in `Host` headers, in lower case."""
         return frozenset((self.host.lower(), *self.hosts)) - {ANY_HOST}
 
     @cached_property

@@ -1,7 +1,7 @@
-"""The version of a settings file: which names it no longer has, and how a file that still has them is read.
+"""Handle versions of settings files: which names a version has removed, and how files that still use them are read.
 
-A file says its version with the key `version`. One without it is older than the first version. Names that a version
-has given up are read in older files, with a warning; in files of that version or a later one they are unknown.
+A file declares its version with the key `version`. A file without it is older than the first version. Names that a
+version has removed are read in older files, with a warning. In files of that version or a later one they are unknown.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ KEY: Final = "version"
 CURRENT: Final = 1
 ABOUT: Final = "The version of the settings file's format. Without it, names of older versions are read, too."
 ANY: Final = "*"
-"""Stands in a path for a name that users choose."""
+"""Stands for a user-chosen name in a path."""
 _OF_MODELS: Final = ("tool_call_loop", "models", ANY)
 RENAMED: Final[Mapping[KeyPath, tuple[int, KeyPath]]] = {
     ("serve", "allowed_hosts"): (1, ("serve", "hosts")),
@@ -25,11 +25,12 @@ RENAMED: Final[Mapping[KeyPath, tuple[int, KeyPath]]] = {
         for key in ("enabled", "max_repeats", "ttl_seconds", "mode")
     },
 }
-"""Old names of keys, each with the version that has given it up and the key's name there."""
+"""Old names of keys, each with the version that removed it and the key's name in that version."""
 
 
 def renamed(path: KeyPath) -> tuple[int, KeyPath] | None:
-    """Return the version that has given up the name of a key, and the key's path there; None for any other name."""
+    """Return the version that removed the name of a key, and the key's path in that version; None for any other
+    name."""
     if path in RENAMED:
         return RENAMED[path]
     of_model = (*path[:2], ANY) == _OF_MODELS and len(path) == len(_OF_MODELS) + 1
@@ -39,7 +40,7 @@ def renamed(path: KeyPath) -> tuple[int, KeyPath] | None:
 
 
 def version_problem(value: object, place: str) -> str:
-    """Return what is wrong with the value of `version`, and what would be right; empty if it can be read."""
+    """Return what is wrong with the value of `version`, and what is allowed; empty if it is valid."""
     if type(value) is int and value == CURRENT:
         return ""
     right = f"use {CURRENT}, or leave it out"

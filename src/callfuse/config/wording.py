@@ -23,19 +23,19 @@ _QUERY = re.compile(r"(^\S+://[^\s?#]*[?#]).+|(://[^\s?#]*[?#])\S+", re.DOTALL)
 
 
 def without_credentials(text: str) -> str:
-    """Mask what may be a credential with `***`: everything between a scheme and the last @, and the query of a URL.
+    """Mask possible credentials with `***`: everything between a scheme and the last @, and the query of a URL.
 
     If that @ may be in the query, everything after the scheme is masked.
     """
     if found := _AT_IN_QUERY.match(text):
         return f"{found[1]}***"
-    # Cut greedily: a password typed into a URL may hold slashes, spaces and @ of its own.
+    # Greedy, because a password in a URL may contain slashes, spaces and @.
     masked = _USER_INFO.sub(lambda found: f"{found[1] or ''}***@", text) if "@" in text else text
     return _QUERY.sub(r"\1\2***", masked)
 
 
 def masked(secret: object) -> str:
-    """Return a secret as it may be shown: of a URL scheme and host, of anything else nothing."""
+    """Return a secret in a form that is safe to show: scheme and host of a URL, and nothing of other secrets."""
     found = _ORIGIN.match(str(secret))
     return f"{found[1]}{found[2]}/***" if found else "***"
 
@@ -64,7 +64,7 @@ def describe_allowed(field: FieldInfo) -> str:
 
 
 def describe_fix(problem: Mapping[str, Any], field: FieldInfo, value: object) -> str:
-    """Describe what would be right in place of a refused value. `problem` is an error of pydantic's."""
+    """Describe what is allowed in place of a refused value. `problem` is an error of pydantic's."""
     own_words = problem.get("ctx", {}).get("error")
     if own_words:
         return str(own_words)
@@ -93,7 +93,7 @@ def _describe_type(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _choices(annotation: Any) -> Sequence[object]:
-    """Return the values of a field that takes only a few; empty for any other."""
+    """Return the values of a field that allows only a few; empty for any other."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return [*annotation]
     return get_args(annotation) if get_origin(annotation) is Literal else ()

@@ -141,7 +141,7 @@ class ExchangeEnded(Event):
 
     @property
     def outcome(self) -> str:
-        """Its outcome, one of `OUTCOMES`: its ending, or its mode if it is complete."""
+        """Its outcome, one of `OUTCOMES` or `UPSTREAM_ERROR`: its ending, or its mode if it is complete."""
         if self.ending != "complete":
             return OUTCOMES.get(self.ending, "other")
         if self.status >= FAILED and self.mode in ("guarded", "watched", "passed"):

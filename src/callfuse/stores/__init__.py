@@ -1,6 +1,7 @@
-"""Stores that processes share: Redis or Valkey behind a circuit breaker, with the memory of the process as fallback.
+"""Share state between processes: Redis or Valkey behind a circuit breaker, with the memory of the process as fallback.
 
-`open_ledger` makes the ledger for the URL of the setting `store`, `open_relay` what shares the event feed.
+`open_ledger` makes the ledger for the URL of the setting `store`. `open_relay` makes the relay that shares the event
+feed.
 """
 
 import asyncio
@@ -28,11 +29,11 @@ def require(store: str) -> None:
 def open_ledger(
     store: str, *, max_lanes: int, ttl_s: float, timeout_s: float, bus: Bus, max_bytes: int = MAX_BYTES
 ) -> Ledger:
-    """Make the ledger for a URL that has been checked; it connects when it is first used.
+    """Make the ledger for a checked URL. It connects when it is first used.
 
     `max_lanes` and `max_bytes` bound the memory of this process, `ttl_s` is how long lanes and sessions are kept after
-    their last use, `timeout_s` how long an exchange waits for the server, both in seconds. `bus` gets what
-    happens to the store. Raises ConfigError if the client library is missing or refuses the URL.
+    their last use, `timeout_s` how long an exchange waits for the server, both in seconds. `bus` gets the events of the
+    store. Raises ConfigError if the client library is missing or refuses the URL.
     """
     local = MemoryLedger(
         max_lanes=max_lanes,
@@ -58,7 +59,7 @@ def open_ledger(
 
 
 def open_relay(store: str, *, timeout_s: float, bus: Bus, stream: StreamPlace = FEED) -> Relay | None:
-    """Make what shares the event feed, or another stream, for the URL of a store whose ledger has been opened; None for
+    """Make the relay of the event feed, or of another stream, for the URL of a store whose ledger is open; None for
     `memory://`."""
     address = address_of(store)
     if address is None:
@@ -69,7 +70,7 @@ def open_relay(store: str, *, timeout_s: float, bus: Bus, stream: StreamPlace = 
 
 
 async def probe(store: str, timeout_s: float) -> float:
-    """Write to a shared store what is gone at once; returns the seconds that a write takes on an open connection.
+    """Write a short-lived value to a shared store. Returns the seconds that a write takes on an open connection.
 
     Raises ConfigError if its URL cannot be used, and OSError with the reason, without credentials, if it fails.
     """

@@ -1,7 +1,7 @@
 """Parse the URL of a store into an address that can be logged without credentials.
 
-`memory://` is the memory of the process; all other URLs are of Redis or Valkey, which speak the same protocol: of one
-server, of nodes of a Cluster, or of Sentinels, which know where the server is.
+`memory://` is the memory of the process; all other URLs are for Redis or Valkey, which have the same protocol. They
+name one server, nodes of a Cluster, or Sentinels, which know the address of the server.
 """
 
 import re
@@ -26,7 +26,7 @@ SCHEMES: Final = {
         for kind in ("", CLUSTER, SENTINEL)
     },
 }
-"""URL schemes, with the scheme that redis-py knows each by. An `s` at the end of the name means TLS."""
+"""URL schemes, each with its scheme in redis-py. An `s` at the end means TLS."""
 STORE_HINT: Final = (
     "use memory://, or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss:// (TLS), "
     "redis+cluster://HOST,HOST, redis+sentinel://HOST,HOST/MASTER or unix:///PATH, as in redis://localhost:6379/0"
@@ -43,11 +43,11 @@ _OPTIONS: Final = frozenset({
     "ssl_exclude_verify_flags", "ssl_include_verify_flags", "ssl_keyfile", "ssl_min_version", "ssl_password",
     "username", *_SENTINEL_OPTIONS,
 })  # fmt: skip
-"""Options of redis-py that a URL may have, and those for Sentinels."""
+"""Options of redis-py that a URL may have, and options for Sentinels."""
 
 
 class Endpoint(NamedTuple):
-    """Where a server, a node or a Sentinel listens."""
+    """The address of a server, a node or a Sentinel."""
 
     name: str
     port: int
@@ -58,8 +58,8 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A Redis or Valkey. `url` is for redis-py, `label` its name in logs. `hosts`: the server, nodes of a Cluster or
-    Sentinels; none of a socket in the file system."""
+    """The address of a Redis or Valkey. `url`: for redis-py, `label`: its name in logs. `hosts`: the server, nodes of a
+    Cluster or Sentinels; empty for a Unix socket."""
 
     url: str
     label: str
@@ -68,7 +68,7 @@ class Address:
     hosts: tuple[Endpoint, ...] = ()
     cluster: bool = False
     master: str = ""
-    """The name by which Sentinels know the server; empty without Sentinels."""
+    """The server's name at its Sentinels; empty without Sentinels."""
     sentinel_login: tuple[str, str] = ("", "")
     """User and password for Sentinels."""
 
@@ -80,13 +80,13 @@ class Address:
 
 
 def check_store_url(value: str) -> str:
-    """Check the URL of a store, and return it. Raises ValueError, which says what would be right."""
+    """Check the URL of a store, and return it. Raises ValueError, which describes a valid URL."""
     address_of(value)
     return value
 
 
 def address_of(value: str) -> Address | None:
-    """Parse the URL of a store; None for `memory://`. Raises ValueError, which says what would be right."""
+    """Parse the URL of a store; None for `memory://`. Raises ValueError, which describes a valid URL."""
     scheme, rest = _split(value)
     if scheme == "memory":
         if rest:
@@ -137,7 +137,7 @@ def _secrets(parts: SplitResult) -> tuple[str, ...]:
 
 
 def _check_options(query: str, scheme: str) -> None:
-    """Raises ValueError for an option that there is not, or not with this scheme."""
+    """Raise ValueError for an option that does not exist, or that this scheme does not allow."""
     is_tls = SCHEMES[scheme] == "rediss"
     for name, _ in parse_qsl(query, keep_blank_values=True):
         if name in _OWN_OPTIONS:
@@ -146,7 +146,7 @@ def _check_options(query: str, scheme: str) -> None:
             near = nearest(name[:40], _OPTIONS, typo_only=True)
             if near:
                 raise ValueError(f"there is no option {name[:40]!r}; did you mean {near}?")
-            # It may be a part of a password, so it is not quoted.
+            # The option may be part of a password, so it is not quoted.
             known = ", ".join(sorted(_OPTIONS))
             raise ValueError(f"an option behind ? is unknown: in a password, ? is %3F; else use {known}")
         if name in _SENTINEL_OPTIONS and not scheme.endswith(SENTINEL):
@@ -164,7 +164,7 @@ def _with_tls(scheme: str) -> str:
 def _parts(value: str) -> SplitResult:
     try:
         parts = urlsplit(value)
-    except ValueError:  # its text may quote the URL, credentials and all
+    except ValueError:  # its text may quote the URL with credentials
         raise ValueError(f"it is not a URL; {STORE_HINT}") from None
     if parts.fragment:
         raise ValueError(STORE_HINT)
@@ -172,8 +172,8 @@ def _parts(value: str) -> SplitResult:
 
 
 def _hosts(listed: str, scheme: str) -> tuple[Endpoint, ...]:
-    """Return the hosts of a URL, one behind another with commas between. Raises ValueError, which quotes no host: part
-    of a password may look like one."""
+    """Return the hosts of a URL, which are separated by commas. Raises ValueError, which quotes no host, because it may
+    be part of a password."""
     names = listed.split(",")
     several = scheme.endswith((CLUSTER, SENTINEL))
     if len(names) > 1 and not several:
@@ -200,7 +200,7 @@ def _hosts(listed: str, scheme: str) -> tuple[Endpoint, ...]:
 
 
 def _check_database(path: str, *, is_cluster: bool) -> None:
-    """Raises ValueError for a path that is not a database."""
+    """Raise ValueError for a path that is not a database."""
     if not re.fullmatch(r"(/\d*)?", path, re.ASCII):
         raise ValueError(f"after the host only the number of a database is allowed; {STORE_HINT}")
     if is_cluster and path not in ("", "/", "/0"):

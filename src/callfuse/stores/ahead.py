@@ -1,11 +1,11 @@
-"""The lanes that this process knows better than the store, which could not be written or has lost its last writes.
+"""Track lanes whose state is newer here than in the store, because a write failed or the store lost its last writes.
 
     ahead.note(lane, before)              # written in memory only
-    state = ahead.join(lane, there, here) # what holds, once the store answers again
-    ahead.settle(lane)                    # it has been written to the store
+    state = ahead.join(lane, there, here) # the current state, once the store answers again
+    ahead.settle(lane)                    # the store has its state
 
-A revision counts how often its lane has been written. So a store that contains an earlier one than this process has
-seen has gone back, as the replica that a failover makes the master may.
+A revision counts how often its lane has been written. So a store with a lower revision than this process has seen has
+lost writes, which may happen when a failover makes a replica the master.
 """
 
 from collections import OrderedDict
@@ -18,11 +18,11 @@ from callfuse.conversations.ledger import LaneState, writes_of
 from callfuse.model.spent import Spent
 
 MOST: Final = 10_000
-"""Lanes that are known to be ahead; beyond that, of the oldest the store's word counts."""
+"""The most lanes that are known to be ahead. If there are more, the store's state is used for the oldest."""
 
 
 class LanesAhead:
-    """Of each such lane the revision that the store had, and what was spent by then (None: that is not known)."""
+    """The lanes that are ahead, each with the store's last known revision and budget use (None: not known)."""
 
     def __init__(self) -> None:
         self._before: OrderedDict[Lane, tuple[str, Spent | None]] = OrderedDict()
@@ -31,19 +31,19 @@ class LanesAhead:
         return lane in self._before
 
     def note(self, lane: Lane, before: LaneState | None) -> None:
-        """A lane has been written in memory only, which the store had in the state `before`, as far as is known."""
+        """Note that a lane was written in memory only. `before`: the last known state in the store."""
         if lane not in self._before:
             self._keep(lane, "" if before is None else before.revision, None if before is None else before.spent)
 
     def settle(self, lane: Lane) -> None:
-        """The store has all of a lane."""
+        """Note that the store has the current state of a lane."""
         self._before.pop(lane, None)
 
     def join(self, lane: Lane, there: LaneState, here: LaneState) -> LaneState:
-        """Return the state of a lane, joined from what is `there`, in the store, and what is `here`, in this process.
-        It may be written over what is there."""
+        """Return the state of a lane, joined from the states in the store (`there`) and in this process (`here`). It
+        may overwrite the store's state."""
         known = self._before.get(lane)
-        if here == LaneState(last_used=here.last_used):  # memory has dropped it
+        if here == LaneState(last_used=here.last_used):  # dropped from memory
             self.settle(lane)
             return there
         if there.revision == here.revision and known is None:
@@ -53,7 +53,7 @@ class LanesAhead:
                 return there
             known = "", None
         revision, spent = known
-        if revision and revision == there.revision:  # nobody else has written it
+        if revision and revision == there.revision:  # no other process has written it
             state = replace(here, revision=revision)
         else:
             state = joined_lane(there, here, spent)
@@ -67,7 +67,7 @@ class LanesAhead:
 
 
 def _has_gone_back(there: LaneState, here: LaneState) -> bool:
-    """Whether the store has an earlier state than this process has seen, or another one in its place. Earlier versions
-    of callfuse do not count."""
+    """Whether the store has an earlier state than this process has seen, or a different one instead. States of earlier
+    versions of callfuse do not count."""
     writes = writes_of(there.revision)
     return bool(writes) and writes <= writes_of(here.revision) and there.revision != here.revision

@@ -3,7 +3,7 @@
     closed --record_failure--> open, for a pause --is_due, once a pause--> (a probe) --close--> closed
 
 While the circuit is open, the server gets only one probe at the end of each pause. Each pause is twice as long as the
-one before, up to `LONGEST_PAUSE_S`; a circuit that was closed for that long starts with `FIRST_PAUSE_S` again.
+previous one, up to `LONGEST_PAUSE_S`. A circuit that was closed for that long starts with `FIRST_PAUSE_S` again.
 """
 
 import math

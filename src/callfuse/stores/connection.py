@@ -1,8 +1,8 @@
-"""The way to a Redis or Valkey: connections for each event loop, behind a circuit breaker for each node.
+"""Connect to a Redis or Valkey: connections for each event loop, behind a circuit breaker for each node.
 
-A node that fails or does not answer in time is left alone: what is asked of it is refused at once, without network,
-until the node that then has the same keys answers a background probe. Other nodes of a Cluster are used meanwhile, and
-whatever is asked of them starts the probe when it is due: the clients of the node may be gone, or have another one.
+If a node fails or does not answer in time, its circuit opens: operations on it fail at once, without network, until the
+node that then has the same keys answers a background probe. Other nodes of a Cluster stay in use. Operations on them,
+too, start the probe when it is due, because the failed node may have no clients left.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ PROBE_TIMEOUT_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 1.0
 """Time limit for closing connections: TLS waits for the peer's close_notify, which may never come."""
 MAX_SENDING: Final = 100
-"""What may be on its way in the background at a time; further things are not sent."""
+"""The most background sends at a time; further ones are skipped."""
 
 MOST_CIRCUITS: Final = 1000
-"""As many nodes as a Cluster may have."""
+"""The most circuits: a Cluster may have as many nodes."""
 
 T = TypeVar("T")
 
@@ -39,9 +39,9 @@ T = TypeVar("T")
 class Connection:
     """Runs scripts on the server at `address`. Raises ConfigError if redis-py refuses its URL.
 
-    A script has `timeout_s` seconds. `bus` gets each failure, and each operation that is skipped while the circuit is
-    open. `clock` returns seconds. `is_behind`: whether a probe of a place has something to catch up with, `catch_up`
-    does that.
+    A script may take `timeout_s` seconds. `bus` gets each failure, and each operation that is skipped while the circuit
+    is open. `clock` returns seconds. `is_behind`: whether a place lacks data of this process; `catch_up` sends these
+    after a probe.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Connection:
         self._clock = clock
         self._circuits: dict[str, Breaker] = {}
         self._down: dict[str, str] = {}
-        """The places whose circuit is open, each with the key that failed there."""
+        """The places whose circuit is open, each with the key whose operation failed."""
         self._is_behind = is_behind
         self._catch_up = catch_up
         check(address)  # raises ConfigError
@@ -111,7 +111,7 @@ class Connection:
         arguments: Sequence[str | bytes | int],
         read: Reader[T],
     ) -> tuple[Any, str]:
-        """Run a script. Returns what is read of its reply, or why there is none."""
+        """Run a script. Returns the value read from its reply, and why there is none."""
         server = self._servers.get(loop) or self._open(loop)
         key = keys[0]
         place = server.place_of(key)
@@ -124,27 +124,27 @@ class Connection:
             self._bus.emit(StoreSkipped(self._address.label, operation))
             return None, "it is down; callfuse keeps trying"
         began = loop.time()
-        with Boundary() as boundary:  # the client library may raise anything, and the exchange must go on
+        with Boundary() as boundary:  # the client library may raise anything, and the exchange must continue
             async with asyncio.timeout(self._timeout_s):
                 return read(await server.run(script, keys, arguments)), ""
         self._bus.emit(StoreFailed(self._address.label, operation))
         error = boundary.error or TimeoutError()
-        # A timeout that fires late means that this process was busy, not that the server is down.
+        # A late timeout means that this process was busy, not that the server is down.
         was_busy = type(error) is TimeoutError and loop.time() - began > 2 * self._timeout_s
-        # No exchange needs the index, for which a user of the server may have no rights.
+        # The server's user may lack rights for the index, which no exchange needs.
         if not (was_busy or is_passing(error) or (operation == INDEX and is_refusal(error))):
             self._record_failure(error, server, key)
         return None, self._describe(error)
 
     def start(self) -> None:
-        """Look for the server in the background, so that a failure is reported before it is needed."""
+        """Probe the server in the background, so that a failure is reported before the first exchange."""
         loop = self.running_loop()
         if loop is not None:
             server = self._servers.get(loop) or self._open(loop)
             self._probe_if_due(server, server.place_of(PROBE), PROBE)
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop. What is asked later opens new ones."""
+        """Close the connections of this event loop. Later operations open new ones."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # not asyncio: no connection was opened
@@ -159,10 +159,10 @@ class Connection:
             await self._within_limit(server.aclose())
 
     def send(self, send: Callable[[], Coroutine[Any, Any, object]], key: str, most: int = MAX_SENDING) -> None:
-        """Send something in a task of its own, unless the node of its `key` is down or too much is on its way."""
+        """Run `send` in a task of its own, unless the node of its `key` is down or `most` sends are running."""
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # another event loop's library, or a thread: the process alone knows it
+        except RuntimeError:  # not asyncio, or a thread: the value stays in this process
             return
         self._sending = {task for task in self._sending if not task.get_loop().is_closed()}
         server = self._servers.get(loop)
@@ -181,7 +181,7 @@ class Connection:
             return None
 
     def _open(self, loop: asyncio.AbstractEventLoop) -> RedisServer:
-        """Make a server for this loop, and drop those of closed loops; each thread may have a loop."""
+        """Make a server for this loop, and drop servers of closed loops. Each thread may have a loop."""
         for other in list(self._servers):
             if other.is_closed():
                 self._servers.pop(other, None)
@@ -225,7 +225,7 @@ class Connection:
 
     def _probe_if_due(self, server: RedisServer, place: str, key: str) -> None:
         """Start a probe of a place unless one is running: at the end of a pause if the circuit is open, else at once.
-        The key is one that the place has, or had."""
+        `key`: one that the place has, or had."""
         before = self._probing.get(place)
         if before is not None and not before.done() and not before.get_loop().is_closed():
             return
@@ -235,7 +235,7 @@ class Connection:
             self._probing[place] = asyncio.create_task(self._probe(server, place, probe_key(key)))
 
     async def _probe(self, server: RedisServer, place: str, key: str) -> None:
-        """Check that what has this key now can write, let it catch up, and close the circuit."""
+        """Check that the node that now has this key can write, send it missing data, and close the circuit."""
         with Boundary() as boundary:
             async with asyncio.timeout(max(PROBE_TIMEOUT_S, self._timeout_s)):
                 if not self._is_closed(place):
@@ -247,21 +247,22 @@ class Connection:
             self._bus.emit(StoreFailed(self._address.label, "probe"))
             self._record_failure(boundary.error, server, key)
         for one in {place, there}:
-            if boundary.error is None or one != there:  # the old place has lost the key
+            if boundary.error is None or one != there:  # the key has moved to another place
                 self._close_circuit(one)
 
     async def _within_limit(self, closing: Awaitable[None]) -> None:
-        """Close connections that are not used any more, so that errors do not matter."""
+        """Wait for connections to close, up to a time limit. Errors do not matter, because the connections are not used
+        any more."""
         with Boundary():
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await closing
 
 
 def probe_key(key: str) -> str:
-    """Return a key in the slot of another one, for values that are gone at once."""
+    """Return a key in the slot of another one, for the short-lived values of probes."""
     return f"{PREFIX}{{{hash_tag(key)}}}:probe"
 
 
 async def touch(server: RedisServer, key: str = PROBE) -> None:
-    """Check that a server can write, with a value that is gone at once. Raises what the client library raises."""
+    """Check that a server can write, with a short-lived value. Raises what the client library raises."""
     await server.run(WRITE, [key], [1, 0, 0, b""])

@@ -1,14 +1,15 @@
-"""An index of the sessions in a Redis or Valkey, for people who ask for one by its name.
+"""Index the sessions in a Redis or Valkey, so that people can find them by name.
 
-Sessions lie with the credentials of their clients, which nobody who asks knows, and in a Cluster on any node. So each
-name has a sorted set of the sessions that are called so, and one more set has those that have set something:
+The keys of sessions contain the credentials of their clients, which a person who searches does not know, and in a
+Cluster they are on any node. So each name has a sorted set of its sessions, and one more set has the sessions with
+changed settings:
 
     callfuse:name:DIGEST   CREDENTIAL:NAME by the time at which it was last noted
     callfuse:changed       the same
 
-A process notes a session when it first serves it, and again when a quarter of its life is over; no exchange waits for
-that. An entry ends a quarter of a life after the session does, a set with its last entry. Each set keeps the newest
-`MOST` only, so that to ask costs the same however much the server holds.
+A process notes a session when it first serves it, and again after a quarter of its lifetime. No exchange waits for
+this. An entry expires a quarter of a lifetime after its session, a set with its last entry. Each set keeps only the
+newest `MOST`, so the cost of a search does not depend on the size of the store.
 """
 
 import asyncio
@@ -26,15 +27,15 @@ from callfuse.stores.node import Script
 from callfuse.stores.replies import Reader, read_number, read_scores, states_of
 
 MOST: Final = 1000
-"""Sessions of a name, and such as have set something, that can be found: those that were noted last."""
+"""The most sessions that a search finds, by a name or by changed settings: the last noted ones."""
 MOST_NOTED: Final = 10_000
-"""Sessions whose last note a process remembers; beyond that, some are noted more often."""
+"""The most sessions whose last note a process remembers. If there are more, some are noted more often."""
 RENEWAL: Final = 0.25
-"""The part of a session's life after which it is noted again."""
+"""The part of a session's lifetime after which it is noted again."""
 AT_A_TIME: Final = 50
 """Sessions that one script reads: exchanges wait while it runs."""
 TOGETHER: Final = 8
-"""Scripts that are under way at a time for one question."""
+"""Scripts that run at a time for one search."""
 INDEX: Final = "index"
 """The name of these operations in counts."""
 
@@ -48,8 +49,8 @@ redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 return 1
 """)
-"""Add ARGV[1] with the score ARGV[2], drop what has a score up to ARGV[3] and all but the ARGV[4] newest; the set then
-lives for ARGV[5] milliseconds."""
+"""Add ARGV[1] with the score ARGV[2]. Drop entries with scores up to ARGV[3], and all but the ARGV[4] newest. The set
+expires after ARGV[5] milliseconds."""
 NOTED: Final = Script("return redis.call('ZREVRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES')")
 """The ARGV[1] newest entries, each followed by its score."""
 STATES: Final = Script("""
@@ -62,16 +63,16 @@ for at, key in ipairs(KEYS) do
 end
 return found
 """)
-"""The value of each key, and for how many milliseconds it lives on."""
+"""The value of each key, and the milliseconds until it expires."""
 
 Ask = Callable[[str, Script, Sequence[str], Sequence[str | bytes | int], Reader[Any]], Awaitable[Any]]
-"""Runs a script, given the name of the operation, keys, arguments and what reads the reply; raises
+"""Runs a script, given the name of the operation, the script, keys, arguments and a reader of the reply. Raises
 StoreUnavailable."""
 
 
 class SessionIndex:
-    """The index, as one process writes and reads it. `ttl_s`: the life of a session; `decode`: reads the value of one,
-    None for none. `is_kept`: whether this process notes its sessions. `clock` returns seconds."""
+    """The index, for one process. `ttl_s`: the lifetime of a session; `decode`: reads a session's value, and returns
+    None for a missing one. `is_kept`: whether this process notes its sessions. `clock` returns seconds."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class SessionIndex:
         self.is_kept = False
 
     def is_due(self, session: SessionKey, now: float, *, has_set: bool) -> bool:
-        """Whether to note a session now. `has_set`: it has set something."""
+        """Whether to note a session now. `has_set`: it has changed settings."""
         if not self.is_kept:
             return False
         noted_at = self._noted_at.get((session, has_set))
@@ -98,12 +99,12 @@ class SessionIndex:
         return self._breaker.closed or self._breaker.is_due()
 
     def forget(self, session: SessionKey) -> None:
-        """Note a session again next time, because the server has lost it, as after a restart."""
+        """Note a session again next time, because the server lost it, for example in a restart."""
         for has_set in (False, True):
             self._noted_at.pop((session, has_set), None)
 
     async def note(self, session: SessionKey, now: float, *, has_set: bool) -> None:
-        """Note a session. Where the server fails or refuses, it is due again, after a pause."""
+        """Note a session. If the server fails or refuses, the session is due again after a pause."""
         mark = session, has_set
         self._noted_at.pop(mark, None)
         self._noted_at[mark] = now
@@ -123,17 +124,18 @@ class SessionIndex:
             self._breaker.close()
 
     async def of_name(self, name: str, now: float) -> dict[SessionKey, float]:
-        """Return when each session was noted that has this name, or a name that begins with it, followed by a dot and a
-        fingerprint; the last one first. Raises StoreUnavailable."""
+        """Return the sessions with this name, or with this name, a dot and a fingerprint, each with the time of its
+        note; the last one first. Raises StoreUnavailable."""
         found = await self._newest(name_key(_base(name)), now)
         return {session: at for session, at in found.items() if is_of_name(session[1], name)}
 
     async def changed(self, now: float) -> dict[SessionKey, float]:
-        """Return when each session was noted that has set something, the last one first. Raises StoreUnavailable."""
+        """Return the sessions with changed settings, each with the time of its note; the last one first. Raises
+        StoreUnavailable."""
         return await self._newest(CHANGED, now)
 
     async def read(self, known: Iterable[KeptSession], now: float) -> list[KeptSession]:
-        """Sessions as the server has them, else as they are `known`. Raises StoreUnavailable."""
+        """Return the sessions from the server, or from `known` if it lacks them. Raises StoreUnavailable."""
         of_client: dict[bytes, list[KeptSession]] = {}
         for one in known:
             of_client.setdefault(one.key[0], []).append(one)
@@ -166,7 +168,7 @@ class SessionIndex:
 
 
 def _base(name: str) -> str:
-    """Return a name without the fingerprints at its end. Names that are found by one another have the same base."""
+    """Return a name without the fingerprints at its end. Names that match each other in a search have the same base."""
     end = len(name)
     while end >= _FINGERPRINT_LENGTH and _FINGERPRINT.fullmatch(name, end - _FINGERPRINT_LENGTH, end):
         end -= _FINGERPRINT_LENGTH
@@ -174,7 +176,7 @@ def _base(name: str) -> str:
 
 
 def _decode(member: bytes) -> SessionKey | None:
-    """Decode a session that was noted; None for a value that callfuse has not written."""
+    """Decode a noted session; None for a value that callfuse has not written."""
     credential, mark, name = member.partition(b":")
     try:
         return (bytes.fromhex(credential.decode("ascii")), name.decode()) if mark else None

@@ -1,7 +1,7 @@
-"""The keys of a Redis or Valkey. All begin with `callfuse:`.
+"""Build the keys in a Redis or Valkey. All begin with `callfuse:`.
 
-Those of lanes and sessions go on with `{CREDENTIAL}:`, the hash of the client's credential. The braces make it a hash
-tag: in a Cluster all keys of an exchange are on one node, and clients are spread over the nodes.
+In keys of lanes and sessions, `{CREDENTIAL}:` follows, the hash of the client's credential. The braces make it a hash
+tag: in a Cluster, all keys of an exchange are on one node, and clients are spread over the nodes.
 """
 
 from hashlib import blake2b
@@ -13,14 +13,14 @@ from callfuse.observe.ring import MOST_EVENTS
 
 PREFIX: Final = "callfuse:"
 PROBE: Final = f"{PREFIX}{{probe}}"
-"""The key by which a server is tried that no exchange has asked yet."""
+"""The key for probing a server that no exchange has used yet."""
 CHANGED: Final = f"{PREFIX}changed"
-"""The key of the index of sessions that have set something."""
+"""The key of the index of sessions with changed settings."""
 
 
 class StreamPlace(NamedTuple):
-    """A stream of the store: its key, about how many events it keeps, how many seconds it is kept after its last event,
-    and the name of its failures."""
+    """A stream of the store: its key, the approximate number of events that it keeps, its lifetime in seconds after its
+    last event, and the name of its operations."""
 
     key: str
     most: int
@@ -30,7 +30,7 @@ class StreamPlace(NamedTuple):
 
 FEED: Final = StreamPlace("callfuse:{events}:feed", MOST_EVENTS, 24 * 60 * 60, "feed")
 FINDINGS: Final = StreamPlace("callfuse:{events}:findings", 50_000, 30 * 24 * 60 * 60, "findings")
-"""The streams of events: of all, and of findings."""
+"""The streams of all events, and of findings."""
 
 
 def lane_key(lane: Lane) -> str:
@@ -40,7 +40,7 @@ def lane_key(lane: Lane) -> str:
 
 
 def last_use_key(lane: Lane) -> str:
-    """Return the key of the time when a lane was last used, which outlives the lane."""
+    """Return the key of the time of a lane's last use, which is kept longer than the lane."""
     return f"{lane_key(lane)}:used"
 
 
@@ -51,13 +51,13 @@ def session_key(session: SessionKey) -> str:
 
 
 def name_key(name: str) -> str:
-    """Return the key of the index of sessions of a name. The name may come from anybody who has the token of the admin
-    page, so it is hashed."""
+    """Return the key of the index of sessions of a name. The name is hashed, because anyone with the token of the admin
+    page can choose it."""
     return f"{PREFIX}name:{_digest(name)}"
 
 
 def finding_key(finding_id: str) -> str:
-    """Return the key of a finding. The id is hashed as the name of `name_key` is."""
+    """Return the key of a finding. The id is hashed, as in `name_key`."""
     return f"{PREFIX}finding:{_digest(finding_id)}"
 
 

@@ -1,4 +1,4 @@
-"""One server of Redis or Valkey: runs Lua scripts there, over connections that redis-py makes and reads."""
+"""Run Lua scripts on one server of Redis or Valkey, over connections of redis-py."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Argument = str | bytes | int
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua script. All of its keys must have the same hash tag, so that one node of a Cluster has them."""
+    """A Lua script. All of its keys must have the same hash tag, so that they are on one node of a Cluster."""
 
     text: str
     digest: str = field(init=False)
@@ -29,8 +29,8 @@ class Script:
 
 
 class Node:
-    """Runs commands on one server. With the pool and the client of redis-py a command takes twice the time, for
-    retries, callbacks and metrics that nothing here asks for."""
+    """Runs commands on one server. The pool and the client of redis-py would double the time of a command, for retries,
+    callbacks and metrics that are not needed here."""
 
     def __init__(self, pool: Any) -> None:
         self._pool = pool
@@ -43,8 +43,8 @@ class Node:
     async def run(
         self, script: Script, keys: Sequence[str], arguments: Sequence[Argument], *, asking: bool = False
     ) -> Any:
-        """Run a script and return its answer. `asking`: of keys that this node of a Cluster is about to get. Raises
-        what redis-py raises if the server is down or refuses."""
+        """Run a script and return its answer. `asking`: the keys are being moved to this node of a Cluster. Raises what
+        redis-py raises if the server is down or refuses."""
         rest = (len(keys), *keys, *arguments)
         try:
             return await self.call("EVALSHA", script.digest, *rest, asking=asking)
@@ -62,12 +62,12 @@ class Node:
             except Broken:
                 if self._is_closed:
                     raise
-            # Idle connections may have been closed by the server. Running a script twice does no harm.
+            # The server may have closed idle connections. Running a script twice does no harm.
             await self._drop_idle()
             return await self._exchange(packed, answers=1 + asking)
 
     async def aclose(self) -> None:
-        """Close all connections; commands that are running fail, and no more is run."""
+        """Close all connections. Running commands fail, and later ones, too."""
         self._is_closed = True
         await asyncio.gather(*(connection.disconnect() for connection in self._connections), *self._ending)
 
@@ -78,20 +78,20 @@ class Node:
         is_free = False
         try:
             if not connection.is_connected:
-                await connection.connect()  # in the same way for each release of redis-py
+                await connection.connect()  # works with each release of redis-py
             await connection.send_packed_command(packed)
             for _ in range(answers - 1):
                 with suppress(ResponseError):
                     await connection.read_response()
             answer = await connection.read_response()
             is_free = True
-        except ResponseError:  # an answer, too
+        except ResponseError:  # also an answer
             is_free = True
             raise
         finally:
             if is_free:
                 self._idle.append(connection)
-            else:  # an answer may still come; redis-py has closed it, unless it was just connecting
+            else:  # a late answer must not be read; redis-py has closed the connection unless it was connecting
                 self._connections.discard(connection)
                 if connection.is_connected:
                     ending = asyncio.create_task(connection.disconnect(nowait=True))
@@ -107,7 +107,7 @@ class Node:
 
 
 def _packed(arguments: Sequence[Argument]) -> bytes:
-    """Return a command as it is sent."""
+    """Return a command in the form of the protocol."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         text = argument if isinstance(argument, bytes) else str(argument).encode()

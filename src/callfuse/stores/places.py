@@ -1,11 +1,11 @@
-"""Where keys are: on which node of a Cluster, or on the master that Sentinels know. Does no IO.
+"""Find the server of a key: a node of a Cluster, or the master that Sentinels know. Does no IO.
 
     slots = SlotMap(["10.0.0.6:6379"])
     slots.learn(reply, asked)        # of CLUSTER SLOTS
     slots.owner("callfuse:{tag}:...")  # "10.0.0.7:6379"
     slots.move(slot, node)           # after MOVED
 
-A key lies in one of 16384 slots, by its hash tag: what stands between its first braces, else the whole key.
+A key belongs to one of 16384 slots, by its hash tag: the text between its first braces, else the whole key.
 """
 
 from binascii import crc_hqx
@@ -18,11 +18,11 @@ from callfuse.stores.replies import UnexpectedReplyError
 
 SLOTS: Final = 16384
 _CODES: Final = ((MovedError, "MOVED"), (AskError, "ASK"), (TryAgainError, "TRYAGAIN"))
-"""The errors by which a Cluster sends a client elsewhere. Older releases of redis-py leave the code in the text."""
+"""The errors by which a Cluster redirects a client. Older releases of redis-py leave the code in the text."""
 
 
 class Elsewhere(NamedTuple):
-    """Where a node sends a client. `code`: MOVED, ASK or TRYAGAIN; `slot` and `node` of the first two."""
+    """A redirection by a node. `code`: MOVED, ASK or TRYAGAIN; `slot` and `node` are set for the first two."""
 
     code: str
     slot: int = 0
@@ -30,7 +30,7 @@ class Elsewhere(NamedTuple):
 
 
 def hash_tag(key: str) -> str:
-    """Return the part of a key that decides about its slot."""
+    """Return the part of a key that determines its slot."""
     _, mark, rest = key.partition("{")
     tag, end, _ = rest.partition("}")
     return tag if mark and end and tag else key
@@ -51,7 +51,7 @@ class SlotMap:
         self._seeds = seeds
         self._owners = [""] * SLOTS
         self.nodes: list[str] = []
-        """The nodes that have slots, replicas left out."""
+        """The nodes with slots, without replicas."""
 
     @property
     def to_ask(self) -> list[str]:
@@ -63,7 +63,8 @@ class SlotMap:
         return self._owners[slot_of(key)]
 
     def learn(self, reply: Any, asked: str) -> None:
-        """Take what the node that was `asked` has replied to CLUSTER SLOTS. Raises UnexpectedReplyError."""
+        """Update the map from the reply to CLUSTER SLOTS. `asked`: the node that replied. Raises
+        UnexpectedReplyError."""
         owners, nodes = [""] * SLOTS, dict[str, None]()
         if not isinstance(reply, list):
             raise UnexpectedReplyError(f"not slots but {type(reply).__name__}")
@@ -84,12 +85,12 @@ class SlotMap:
         self._owners, self.nodes = owners, [*nodes]
 
     def move(self, slot: int, node: str) -> None:
-        """Take that a slot has moved."""
+        """Record that a slot has moved."""
         self._owners[slot] = node
 
 
 class MasterMap:
-    """The master of this name, as far as it is known. `seeds`: the Sentinels."""
+    """The master of a name, as far as it is known. `seeds`: the Sentinels."""
 
     asked: Final = "no Sentinel"
 
@@ -113,7 +114,7 @@ class MasterMap:
         return self._master
 
     def learn(self, reply: Any, asked: str) -> None:
-        """Take what the Sentinel that was `asked` has replied. Raises UnexpectedReplyError."""
+        """Update the master from the reply of a Sentinel, `asked`. Raises UnexpectedReplyError."""
         if reply is None:
             raise UnexpectedReplyError(f"the Sentinel {asked} knows no master of the name {self.question[2]!r}")
         try:
@@ -123,13 +124,13 @@ class MasterMap:
             raise UnexpectedReplyError(f"not the address of a master: {error}") from None
 
     def forget(self) -> str:
-        """It has failed: another one may take its place. Returns it."""
+        """Forget the master, because it has failed and another may replace it. Returns it."""
         master, self._master = self._master, ""
         return master
 
 
 def elsewhere(error: Exception, asked: str) -> Elsewhere | None:
-    """Return where the node that was `asked` sends a client with its error; None for any other error."""
+    """Return the redirection in an error of the node `asked`; None for any other error."""
     code, _, rest = str(error).partition(" ")
     known = next((name for kind, name in _CODES if isinstance(error, kind)), "")
     if known and code != known:
@@ -144,6 +145,6 @@ def elsewhere(error: Exception, asked: str) -> Elsewhere | None:
 
 
 def _node(host: str, port: int, asked: str) -> str:
-    """Return the name of a node, empty if it is unknown. One that does not know its own host names none: then it is the
-    host of that which was `asked`."""
+    """Return the name of a node; empty if it is unknown. If a node does not know its own host, the host of the node
+    `asked` is used."""
     return "" if host == "?" else f"{host or asked.rpartition(':')[0]}:{port}"

@@ -1,13 +1,13 @@
-"""A ledger that processes share in a Redis or Valkey: one round trip to read and one to write an exchange. Findings go
-there in the background, so that feedback on one may come to any process.
+"""Share a ledger in a Redis or Valkey: one round trip to read and one to write an exchange. Findings are sent there in
+the background, so that any process can take feedback on them.
 
-A local `MemoryLedger` keeps a copy of what this process last read or wrote. If the server fails or does not answer in
-time, a circuit breaker opens: exchanges use the histories in their requests and the local copy, without network, until
-the server answers a background probe. The probe then sends what sessions have set meanwhile, and the server's values
-count again. Values that it lacks, as after a flush, are read from the local copy.
+A local `MemoryLedger` keeps a copy of the values that this process last read or wrote. If the server fails or does not
+answer in time, a circuit breaker opens: exchanges use the histories in their requests and the local copy, without
+network, until the server answers a background probe. The probe then sends settings that sessions changed meanwhile, and
+the server's values are used again. Values that it lacks, for example after a flush, are read from the local copy.
 
-When a lane was last used is kept for a hundred times as long as the lane, in a small key of its own: no round that its
-client still shows is younger.
+The time of a lane's last use is kept in a small key of its own, a hundred times as long as the lane: rounds that the
+client still shows cannot be newer.
 
 People find sessions by their names through an index (`stores/index.py`), which is written in the background, too.
 """
@@ -47,16 +47,16 @@ from callfuse.stores.scripts import GET, READ, SWAP, WRITE
 from callfuse.stores.server import RedisServer
 
 MAX_UNSENT: Final = 1000
-"""Sessions whose settings are kept to be sent when the server is back; beyond that, the oldest are dropped."""
+"""The most sessions whose settings wait to be sent when the server is back; the oldest are dropped."""
 
 LONG_BYTES: Final = 64 * 1024
-"""Longer values are encoded and decoded in a thread: 64 KB take 2 ms, the longest lane some hundred."""
+"""Longer values are encoded and decoded in a thread: 64 KB take 2 ms, the longest lane a few hundred."""
 FINDING_TTL_MS: Final = 24 * 3600 * 1000
 """How long findings are shared."""
 MOST_TRIES: Final = 8
-"""How often a probe tries to send what a session has set, where others come first."""
+"""How often a probe tries to send a session's settings, if other processes write first."""
 MAX_NOTING: Final = 50
-"""How much may be on its way for a session to be noted, too; further ones are noted by a later exchange."""
+"""The most background sends with which a session is still noted. With more, a later exchange notes it."""
 
 Kept = TypeVar("Kept", LaneState, SessionState)
 T = TypeVar("T")
@@ -65,7 +65,7 @@ Arguments = tuple[list[str], list[str | bytes | int]]
 
 
 class Unsent(NamedTuple):
-    """What a session has set, and when, which the server had as `before`."""
+    """Settings of a session that the server lacks, and when they were set. `before`: the server's state."""
 
     before: SessionState
     state: SessionState
@@ -73,12 +73,12 @@ class Unsent(NamedTuple):
 
 
 class RedisLedger:
-    """A `Ledger` at `address`, with `local` while that is down. Raises ConfigError if redis-py refuses the URL.
+    """A `Ledger` at `address`, with `local` as fallback while the server is down. Raises ConfigError if redis-py
+    refuses the URL.
 
-    Lanes and sessions are kept for `ttl_s` seconds after their last use, and what was spent in a period to its end; an
+    Lanes and sessions are kept for `ttl_s` seconds after their last use, and budget use to the end of its period. An
     exchange waits `timeout_s` seconds for the server. `bus` gets each failure, and each operation that is skipped while
-    the circuit is open.
-    `clock` returns seconds.
+    the circuit is open. `clock` returns seconds.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class RedisLedger:
         return len(self._local)
 
     def __bool__(self) -> bool:
-        """True: a ledger is a store, whether it holds anything or not."""
+        """Return True: an empty ledger is a ledger, too."""
         return True
 
     async def read(self, lane: Lane, now: float) -> tuple[LaneState, SessionState]:
-        """Read a lane and its session; from the local copy what the server lacks, and what this process has written
-        while the answer was on its way."""
+        """Read a lane and its session. The local copy is used for values that the server lacks, or that this process
+        wrote meanwhile."""
         keys = lane_key(lane), session_key((lane.credential, lane.owner)), last_use_key(lane)
         before = Read(lane, *await self._local.read(lane, now))
         found = await self._connection.ask("read", READ, keys, (lane.owner, self._ttl_ms), values_of(3))
@@ -133,7 +133,7 @@ class RedisLedger:
             state = LaneState(last_used=max(known_times, default=None))
         if there is None and here.rounds:
             self._index.forget((lane.credential, here.session or lane.owner))
-        if there is None and state.session:  # the script did not read the session that the local copy names
+        if there is None and state.session:  # only the local copy names a session, so the script did not read it
             return state, known
         session = lane.credential, state.session or lane.owner
         if session == before.session_key and has_moved(known, before.session):
@@ -141,8 +141,8 @@ class RedisLedger:
         return state, await self._take_session(session, known, found[1], now)
 
     async def _take_lane(self, before: Read, value: Value, now: float) -> LaneState | None:
-        """Take a lane from the server's value; the local copy's, if that is another one than `before`. None if the
-        server has none."""
+        """Take a lane from the server's value, or from the local copy if that differs from `before`. None if the server
+        has none."""
         there = await self._decode_lane(value)
         if there is None:
             return None
@@ -158,7 +158,7 @@ class RedisLedger:
     async def _take_session(
         self, session: SessionKey, known: SessionState, raw: bytes | None, now: float
     ) -> SessionState:
-        """Take a session from the server's value; the `known` one of the local copy where that has none."""
+        """Take a session from the server's value, or the `known` one of the local copy if the server has none."""
         kept = self._decode(values.decode_session, raw)
         if kept is not None and values.is_foreign(raw, readable=True):
             return replace(joined_session(kept, known, SessionState()), revision=known.revision)
@@ -176,7 +176,7 @@ class RedisLedger:
         return known
 
     async def write(self, lanes: Mapping[Lane, LaneState], now: float, read: Read | None = None) -> Read | None:
-        """Write lanes, to the local copy too."""
+        """Write lanes, also to the local copy."""
         for lane, state in lanes.items():
             self._note((lane.credential, state.session or lane.owner), now)
         bounded = self._local.bounded(lanes)
@@ -198,7 +198,7 @@ class RedisLedger:
         return None
 
     def _write_here(self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None) -> Read | None:
-        """Write lanes to the local copy only, which is then ahead of the server."""
+        """Write lanes only to the local copy, which is then ahead of the server."""
         there = self._local.write_bounded(lanes, now, read)
         for lane in lanes if there is None else ():
             self._ahead.note(lane, read.state if read is not None and read.lane == lane else None)
@@ -207,8 +207,8 @@ class RedisLedger:
     async def _write_there(
         self, lanes: Mapping[Lane, BoundedLane], now: float, read: Read | None
     ) -> list[Value] | None:
-        """Write lanes to the server. Returns what it holds in place of what was read, empty if they are written; None
-        if it fails."""
+        """Write lanes to the server. Returns the server's values if they changed since they were read, an empty list if
+        the lanes are written, and None if the server fails."""
         checks: dict[str, LaneState | SessionState] = {}
         if read is not None:
             checks = {lane_key(read.lane): read.state, session_key(read.session_key): read.session}
@@ -226,7 +226,7 @@ class RedisLedger:
     async def write_session(
         self, session: SessionKey, state: SessionState, now: float, read: SessionState | None = None
     ) -> SessionState | None:
-        """Write what a session has set, to the local copy too; kept for the probe if the server fails."""
+        """Write a session's settings, also to the local copy. If the server fails, the probe sends them later."""
         key = session_key(session)
         arguments = self._arguments({key: values.encode_session(state)}, {} if read is None else {key: read})
         moved = await self._connection.ask("write", WRITE, *arguments, moved_of(read is not None))
@@ -247,11 +247,11 @@ class RedisLedger:
         return None
 
     def index_sessions(self) -> None:
-        """Note the sessions of this process from now on, so that any process finds them by their names."""
+        """Note the sessions of this process from now on, so that any process can find them by name."""
         self._index.is_kept = True
 
     async def sessions(self, now: float) -> list[KeptSession]:
-        """List the last `MOST` sessions that have set something, the last used one first. Raises StoreUnavailable."""
+        """List the last `MOST` sessions with changed settings, the last used one first. Raises StoreUnavailable."""
         here = await self._local.sessions(now)
         if self._connection.running_loop() is None:
             return here
@@ -271,7 +271,7 @@ class RedisLedger:
         now: float,
         read: Mapping[SessionKey, SessionState] | None = None,
     ) -> Mapping[SessionKey, SessionState]:
-        """Write what sessions of one credential have set, in one script. Raises StoreUnavailable."""
+        """Write the settings of sessions of one credential, in one script. Raises StoreUnavailable."""
         known = read or {}
         if self._connection.running_loop() is not None:
             found = {session_key(session): values.encode_session(state) for session, state in states.items()}
@@ -293,25 +293,25 @@ class RedisLedger:
         return {}
 
     def share_finding(self, finding_id: str, value: bytes) -> None:
-        """Send a finding to the server, in a task of its own: no exchange waits for that."""
+        """Send a finding to the server, in a task of its own, so that no exchange waits for it."""
         arguments: list[str | bytes | int] = [FINDING_TTL_MS, 0, 0, value]
         key = finding_key(finding_id)
         self._connection.send(partial(self._connection.ask, "finding", WRITE, [key], arguments, moved_of(0)), key)
 
     async def shared_finding(self, finding_id: str) -> bytes | None:
-        """Return what a process has sent of a finding; None if the server does not know it. Raises StoreUnavailable."""
+        """Return a finding as a process sent it; None if the server does not have it. Raises StoreUnavailable."""
         if self._connection.running_loop() is None:
             return None
         return await self._connection.demand("finding", GET, [finding_key(finding_id)], (), read_value)
 
     async def swap_feedback(self, finding_id: str, said: str) -> str:
-        """Keep a rating of a finding; returns the rating before."""
+        """Keep a rating of a finding. Returns the previous rating."""
         key = f"{finding_key(finding_id)}:said"
         before = await self._connection.ask("finding", SWAP, [key], [FINDING_TTL_MS, said], read_value)
         return before.decode("utf-8", "replace") if before is not None else ""
 
     def start(self) -> None:
-        """Look for the server in the background, so that a failure is reported before it is needed."""
+        """Probe the server in the background, so that a failure is reported before the first exchange."""
         self._connection.start()
 
     async def aclose(self) -> None:
@@ -331,11 +331,11 @@ class RedisLedger:
             del self._unsent[next(iter(self._unsent))]
 
     def _is_behind(self, server: RedisServer, place: str) -> bool:
-        """Whether a place has not been sent all of what its sessions have set."""
+        """Whether settings of sessions wait to be sent to a place."""
         return any(server.place_of(session_key(session)) == place for session in self._unsent)
 
     async def _send_unsent(self, server: RedisServer, place: str) -> None:
-        """Send a place what its sessions have set while it was down."""
+        """Send a place the settings that its sessions changed while it was down."""
         for session, unsent in list(self._unsent.items()):
             if server.place_of(session_key(session)) == place:
                 await self._send_session(server, session, unsent)
@@ -343,7 +343,7 @@ class RedisLedger:
                     del self._unsent[session]
 
     async def _send_session(self, server: RedisServer, session: SessionKey, unsent: Unsent) -> None:
-        """Send the server what a session has set, in addition to what others have."""
+        """Send the server a session's settings, joined with those of other processes."""
         key, known, state = session_key(session), unsent.before, unsent.state
         for _ in range(MOST_TRIES):
             arguments = self._arguments({key: values.encode_session(state)}, {key: known})
@@ -365,8 +365,8 @@ class RedisLedger:
         lasting: Mapping[str, bytes] | None = None,
         ttl_ms: int | None = None,
     ) -> Arguments:
-        """Return the arguments of `WRITE`: values by key, what was read under the keys that are to be checked, values
-        that stay longer, and how long the others stay."""
+        """Return the arguments of `WRITE`. `found`: values by key; `checks`: states as read, for keys to check;
+        `lasting`: values that are kept longer; `ttl_ms`: the lifetime of the others."""
         checks, lasting = checks or {}, lasting or {}
         revisions = [one.revision for one in checks.values()]
         values_set = [*found.values(), *lasting.values()]
@@ -382,12 +382,12 @@ class RedisLedger:
 
     @staticmethod
     async def _work(work: Callable[[], T], size: int) -> T:
-        """Do work on a value of so many bytes, in a thread if it is long."""
+        """Do work on a value of `size` bytes, in a thread if it is long."""
         return work() if size <= LONG_BYTES else await asyncio.to_thread(work)
 
     def _decode(self, read: Callable[[bytes], Kept], value: Value) -> Kept | None:
-        """Decode a value; None if it is missing, or unreadable, which is counted. That a newer version has written it
-        is counted apart."""
+        """Decode a value; None if it is missing or unreadable. Unreadable values are counted, those of newer versions
+        separately."""
         if value is None:
             return None
         found: Kept | None = None
@@ -401,7 +401,8 @@ class RedisLedger:
 
     @staticmethod
     def _or_known(there: Kept | None, value: Value, known: Kept) -> Kept:
-        """Return what is there; where that is nothing or unreadable, what is known, as if it were that."""
+        """Return the server's state, or if its value is missing or unreadable, the known state with the revision of
+        that value."""
         return there or (known if value is None else replace(known, revision=values.revision_of(value)))
 
 

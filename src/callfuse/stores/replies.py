@@ -1,7 +1,7 @@
-"""Reads what a server replies to scripts. Raises UnexpectedReplyError for a reply of any other shape.
+"""Read a server's replies to scripts. Raises UnexpectedReplyError for a reply of any other shape.
 
-A server, or what stands in its place, may answer with anything: such a reply counts as a failure of the store, as an
-answer that never comes does. So replies are read here, where failures are caught (`stores/redis.py`).
+A server, or another program at its address, may answer with anything. A wrong reply counts as a failure of the store,
+like a missing one. So replies are read where failures are caught (`stores/redis.py`).
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 Value = bytes | None
-"""What a key holds."""
+"""The value of a key."""
 T = TypeVar("T")
 Reader = Callable[[Any], T]
 
@@ -38,8 +38,8 @@ def values_of(count: int) -> Reader[list[Value]]:
 
 
 def moved_of(count: int) -> Reader[list[Value]]:
-    """Make a reader of the reply to a write that `count` keys are checked for: empty if it was done, else what these
-    keys hold."""
+    """Make a reader of the reply to a write that checks `count` keys: empty if it was done, else the values of these
+    keys."""
     return partial(_read_moved, count)
 
 
@@ -57,8 +57,8 @@ def read_scores(reply: Any) -> list[tuple[bytes, float]]:
 
 
 def read_entries(reply: Any) -> list[tuple[str, bytes]]:
-    """Return the entries of a stream: the id and the value of each, which is empty where it has not one field. Raises
-    ValueError for an id that is not a text."""
+    """Return the entries of a stream: each id and value. The value is empty unless the entry has exactly one field.
+    Raises ValueError for an id that is not a text."""
     entries = []
     for item in _list(reply):
         id_, fields = _list(item, 2)

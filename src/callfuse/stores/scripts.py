@@ -1,4 +1,4 @@
-"""The Lua scripts of the ledger. Each runs alone on a Redis or Valkey, and costs one round trip."""
+"""Define the Lua scripts of the ledger. Each runs atomically on a Redis or Valkey, and costs one round trip."""
 
 from typing import Final
 
@@ -21,10 +21,10 @@ local used = not lane and get(KEYS[3])
 if type(used) == 'table' then return used end
 return {lane, session, used}
 """)
-"""Get the values of a lane and of its session, and extend the life of the session to ARGV[2] milliseconds; where the
-lane has gone, also when it was last used.
+"""Get the values of a lane and of its session, and extend the lifetime of the session to ARGV[2] milliseconds. If the
+lane is gone, get the time of its last use, too.
 
-KEYS: that of the lane, that of the session ARGV[1], and that of the last use. If the value of the lane begins with the
+KEYS: the lane's, the one of the session ARGV[1], and the one of the last use. If the value of the lane begins with the
 name of another session, that session is read; its key has the same hash tag."""
 WRITE: Final = Script("""
 local function revision(value)
@@ -48,16 +48,16 @@ for at = checked + 1, #KEYS do
 end
 return #KEYS - checked
 """)
-"""Set all keys behind the first ARGV[2], for ARGV[1] milliseconds, unless one of these holds another revision than it
-had when it was read: then nothing is set, and what they hold is returned. The last ARGV[3] keys stay 100 times as long.
+"""Set all keys after the first ARGV[2], for ARGV[1] milliseconds. If one of the first ARGV[2] has another revision than
+when it was read, set nothing and return their values. The last ARGV[3] keys are kept 100 times as long.
 
-KEYS: those to be checked, those to be set. ARGV behind the first three: the revisions that were read, the values to be
-set. A value without a revision, as of an earlier version, has not moved; nor has anything if the script has run before,
-over a connection that broke before its answer came."""
+KEYS: keys to check, keys to set. ARGV after the first three: the revisions that were read, the values to set. A value
+without a revision, from an earlier version, counts as unchanged. So do the values of this script itself, if it ran
+before over a connection that broke before the answer."""
 GET: Final = Script("return redis.call('GET', KEYS[1])")
 SWAP: Final = Script("""
 local before = redis.call('GET', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[1])
 return before
 """)
-"""Set a key, for ARGV[1] milliseconds, and return what it was."""
+"""Set a key, for ARGV[1] milliseconds, and return its previous value."""

@@ -1,7 +1,7 @@
 """Run Lua scripts on a Redis or Valkey: one server, one that Sentinels know, or the nodes of a Cluster.
 
-A `RedisServer` belongs to the event loop in which it first runs a script. It connects then, and raises every failure;
-the circuit breaker of the ledger decides what follows.
+A `RedisServer` belongs to the event loop in which it first runs a script. It connects then, and raises every failure.
+The circuit breaker of the ledger handles them.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from callfuse.stores.node import Argument, Node, Script
 from callfuse.stores.places import MasterMap, SlotMap, elsewhere
 
 MOST_REDIRECTIONS: Final = 6
-"""How often nodes of a Cluster may send a script elsewhere: twice is usual while slots move."""
+"""How often nodes of a Cluster may redirect a script: twice is usual while slots move."""
 PAUSE_S: Final = 0.01
-"""How long a script waits for keys that a Cluster is moving, when it has moved only some of them."""
+"""How long a script waits if a Cluster has moved only some of its keys."""
 ASKED_TOGETHER: Final = 3
-"""Nodes or Sentinels that are asked at a time: one may be dead, and say nothing."""
+"""Nodes or Sentinels that are asked at a time, because one may not answer."""
 ASK_TIMEOUT_S: Final = 0.5
 """How long one of them may take to answer."""
 FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 """Options that name files."""
 ANY: Final = ""
-"""The place of keys where there is one server, or where a Cluster has not been asked yet."""
+"""The place of keys if there is one server, or if a Cluster has not been asked yet."""
 
 
 class RedisServer:
@@ -65,7 +65,7 @@ class RedisServer:
             return await self._node(ANY).run(script, keys, arguments)
         if not where.owner(keys[0]):
             await self.learn()
-        elif self._is_old:  # goes on meanwhile: a node that has lost a slot says who has it
+        elif self._is_old:  # the script need not wait: a node that has lost a slot redirects it
             self._learn_once(where)
         asked, asking = where.owner(keys[0]), False
         for tries_left in reversed(range(MOST_REDIRECTIONS)):
@@ -88,7 +88,7 @@ class RedisServer:
         raise AssertionError
 
     async def learn(self) -> None:
-        """Ask who has which slot, or who is the master. Raises what the last one raises if none can say it."""
+        """Ask for the owners of slots, or for the master. Raises the last error if all fail."""
         if self._map is None:
             return
         error = await asyncio.shield(self._learn_once(self._map))
@@ -101,7 +101,7 @@ class RedisServer:
         return self._learning
 
     async def _learn(self, where: "SlotMap | MasterMap") -> Exception | None:
-        """Ask some at a time, until one has answered; returns why none has."""
+        """Ask a few at a time, until one answers. Returns the last error if none does."""
         error: Exception | None = Broken(f"{where.asked} cannot be asked")
         waiting = where.to_ask
         asked: dict[asyncio.Task[Any], str] = {}
@@ -113,7 +113,7 @@ class RedisServer:
             answered, _ = await asyncio.wait(asked.keys() - done, return_when=asyncio.FIRST_COMPLETED)
             done |= answered
             for task in answered:
-                with Boundary() as boundary:  # whoever is asked may answer with anything
+                with Boundary() as boundary:  # a node may answer with anything
                     where.learn(task.result(), asked[task])
                 error = boundary.error
                 if error is None:
@@ -135,8 +135,8 @@ class RedisServer:
             return await node.call(*question)
 
     async def leave(self, place: str) -> None:
-        """Close the connections to a place: scripts that are running there fail, and the next ones connect anew. It is
-        asked again who has which slot, or who is the master."""
+        """Close the connections to a place: scripts that are running there fail, and the next ones connect again, after
+        asking for the owners of slots, or for the master."""
         self._is_old = True
         if isinstance(self._map, MasterMap):
             place = self._map.forget()
@@ -161,7 +161,7 @@ class RedisServer:
 
 
 def _map_of(address: Address) -> SlotMap | MasterMap | None:
-    """Return what is known of where keys are; None where there is one server."""
+    """Return an empty map of keys to servers; None if there is one server."""
     seeds = [f"{host.name}:{host.port}" for host in address.hosts]
     if address.cluster:
         return SlotMap(seeds)
@@ -169,9 +169,9 @@ def _map_of(address: Address) -> SlotMap | MasterMap | None:
 
 
 def _pools(address: Address) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
-    """Return what makes the connections to a place, and to one that is asked where keys are. Raises what redis-py
-    raises."""
-    # The ledger has a time limit of its own; with retries of redis-py an exchange would wait longer.
+    """Return functions that make connections to a place, and to a node or Sentinel that is asked for places. Raises
+    what redis-py raises."""
+    # The ledger has its own time limit. Retries of redis-py would make an exchange wait longer.
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": None,
@@ -209,7 +209,7 @@ def check(address: Address) -> None:
         if isinstance(connection, SSLConnection):
             connection.ssl_context.get()
     error = boundary.error
-    if isinstance(error, OSError) and files:  # those of ssl are such, too
+    if isinstance(error, OSError) and files:  # SSL errors are OSErrors, too
         named = ", ".join(f"{name} = {value!r}" for name, value in files)
         why = f"{named}: give a certificate and its key, both as PEM ({error})"
         raise ConfigError(f"store = {address.label!r}: {address.without_secrets(why)}")
@@ -223,10 +223,10 @@ def _refused(address: Address, error: Exception) -> ConfigError:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the server has answered that it does not run a script: a right is missing, or a key has another type."""
+    """Whether the server refused to run a script: a right is missing, or a key has another type."""
     return isinstance(error, ResponseError)
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a Cluster is moving the keys of a script, and all else of it works."""
+    """Whether a script failed only because a Cluster is moving its keys."""
     return elsewhere(error, "") is not None

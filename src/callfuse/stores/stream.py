@@ -1,7 +1,7 @@
-"""The events of several processes, in one stream of a Redis or Valkey (`observe/feed.py` says what a relay does).
+"""Share the events of several processes in one stream of a Redis or Valkey (`observe/feed.py` defines relays).
 
-One script, one round trip, adds what a process has and returns what it has not yet read. It is run in turns, over one
-connection a process, and a circuit breaker leaves a server alone that fails.
+One script, in one round trip, adds the events of a process and returns the events that it has not read yet. Each
+process uses one connection, and a circuit breaker for a server that fails.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ end
 local found = redis.call('XREAD', 'COUNT', most, 'STREAMS', KEYS[1], after)
 return found and found[1] and found[1][2] or {}
 """)
-"""Add the events ARGV[5] and on to the stream KEYS[1] of about ARGV[3] events, which lives for ARGV[4] milliseconds,
-and return at most ARGV[2] behind the id ARGV[1], or if that is empty the last ones, oldest first."""
+"""Add the events from ARGV[5] on to the stream KEYS[1], which keeps about ARGV[3] events for ARGV[4] milliseconds.
+Return at most ARGV[2] events after the id ARGV[1], or the last ones if that is empty, oldest first."""
 
 
 class SharedStream:
@@ -63,8 +63,8 @@ class SharedStream:
     async def exchange(
         self, data: Sequence[bytes], after: EventId | None, most: int
     ) -> Sequence[tuple[str, bytes]] | None:
-        """Add events, and return at most `most` that stand behind `after`, or the last ones (None). None where the
-        store is down; an event that was added just before it went down may come twice."""
+        """Add events. Return at most `most` events after `after`, or the last ones if that is None. Returns None if the
+        store is down; an event that was added just before may then come twice."""
         if not self._breaker.closed and not self._breaker.is_due():
             return None
         place = self._stream
@@ -73,7 +73,7 @@ class SharedStream:
             async with asyncio.timeout(self._timeout_s):
                 server = self._server = self._server or RedisServer(self._address)
                 reply = await server.run(EXCHANGE, [place.key], [begin, most, place.most, 1000 * place.kept_s, *data])
-                # Those of other programs, too, without data: what is behind them is asked for by their ids.
+                # Entries of other programs are included, without data: their ids are needed to read on.
                 found = read_entries(reply)
                 if not self._breaker.closed:
                     self._breaker.close()
@@ -84,9 +84,9 @@ class SharedStream:
         return None
 
     async def aclose(self) -> None:
-        """Close the connection; the next exchange opens one."""
+        """Close the connection. The next exchange opens another."""
         server, self._server = self._server, None
         if server is not None:
-            with Boundary():  # the server is not used any more, so errors do not matter
+            with Boundary():  # errors do not matter: the server is not used any more
                 async with asyncio.timeout(LEAST_TIMEOUT_S):
                     await server.aclose()

@@ -1,13 +1,13 @@
-"""Encode lanes and sessions as bytes for a store, and decode them: compact JSON with the version of its shape.
+"""Encode lanes and sessions as bytes for a store, and decode them: compact JSON with a format version.
 
 Decoding bytes of an earlier version, or of another program, raises `UnreadableError`.
 
-While processes of two versions share a store, the older one reads of a newer value what it knows, and never writes over
-it (`is_foreign`). For that to work, every version keeps to three rules: a value begins with the two lines below and a
-JSON array, whose first item is the version; a new field is a new item at the end, and makes a new version; items that
-an earlier version has do not change.
+While processes of two versions share a store, the older one reads the items that it knows of a newer value, and never
+overwrites it (`is_foreign`). For that to work, every version follows three rules: a value begins with the two lines
+below and a JSON array, whose first item is the version; a new field is a new item at the end, and increases the
+version; items of earlier versions do not change.
 
-A value begins with two lines that scripts can find without parsing the rest: the session that a lane names (empty for
+A value begins with two lines that scripts can find without parsing the rest: the lane's session id (empty if it has
 none, and for sessions), and the revision. Digests are base64. Many rounds have the same turn, so turns are a list that
 rounds refer to by index.
 """
@@ -43,18 +43,18 @@ from callfuse.policy.tiers import Overrides, explicit_values
 from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 VERSION: Final = 7
-"""Increased with every change of the shapes below. Values of versions 4 to 6 are read too: those of 4 and 5 ended
-earlier, and none of them had a revision."""
+"""Increased with every change of the shapes below. Values of versions 4 to 6 can be read, too: versions 4 and 5 had
+fewer items, and none had a revision."""
 
 _DELIVERIES: Final = (Delivery.DELIVERED, Delivery.WITHHELD, Delivery.BLOCKED)
-"""Stored by index. DROPPED is not stored: each request shows which calls its client has dropped."""
+"""Stored by index. DROPPED is not stored, because each request shows which calls its client has dropped."""
 _PENDING, _TRANSIENT, _UNKNOWN_TOOL = 1, 2, 4
 
 _FRAME: Final = re.compile(rb"[^\n]*\n[0-9a-f]*\n\[(\d{1,9})[,\]]")
 _LANE_ITEMS: Final = 11
 _SESSION_ITEMS: Final = 8
 Text = InstanceOf[str]
-"""Any string, also with lone surrogates, which pydantic's `str` refuses."""
+"""Any string, including lone surrogates, which pydantic's `str` refuses."""
 Base64 = str
 Version = Literal[7, 6]
 OldVersion = Literal[5]
@@ -98,7 +98,7 @@ LaneShape = tuple[
 SpentShape = tuple[float, Count, Count, Count, Count, bool, Base64, float]
 """Since when, calls, tokens, estimated ones, money, whether the model was warned, turn, end of the period."""
 StormShape = tuple[Base64, float]
-"""Digest and time of what is counted to find storms."""
+"""Digest and time of an entry that is counted to find storms."""
 LongLaneShape = tuple[
     Version,
     int,
@@ -111,7 +111,7 @@ LongLaneShape = tuple[
     SpentShape | None,
     list[StormShape],
 ]
-"""The same with what was spent, where there is a budget, and what is counted to find storms."""
+"""The same, with budget use if there is a budget, and the entries that are counted to find storms."""
 CutOffShape = tuple[int, Base64, float, Text, Text, Base64, Count, Text]
 """Position, turn, time, id, tool, digest of the beginning, answers in a row, text."""
 LongestLaneShape = tuple[
@@ -127,20 +127,20 @@ LongestLaneShape = tuple[
     list[StormShape],
     list[CutOffShape],
 ]
-"""The same with the calls that were cut off."""
+"""The same, with the calls that were cut off."""
 OldSessionShape = tuple[OlderVersion, ModelSettings, dict[Text, ToolSettings], list[Base64]]
 SetShape = tuple[ModelSettings, dict[Text, ToolSettings]]
 """Overrides, and overrides by tool."""
 SessionShape = tuple[Version | OldVersion, ModelSettings, dict[Text, ToolSettings], list[Base64], float]
 """Version, overrides, overrides by tool, turns whose commands have been run, time of the last reset."""
 LongSessionShape = tuple[Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float, SetShape]
-"""The same with what the host's code has set."""
+"""The same, with the overrides of the host's code."""
 AllowanceShape = tuple[Text, Base64, Text]
 """Tool, signature, lane."""
 LongestSessionShape = tuple[
     Version, ModelSettings, dict[Text, ToolSettings], list[Base64], float, SetShape, float, list[AllowanceShape]
 ]
-"""The same with the time of an operator's last reset, and what a person lets pass."""
+"""The same, with the time of an operator's last reset, and the calls that a person has allowed."""
 
 AnyLaneShape = LongestLaneShape | LongLaneShape | LaneShape | OldLaneShape | OlderLaneShape
 _LANE: Final[TypeAdapter[AnyLaneShape]] = TypeAdapter(AnyLaneShape)
@@ -149,11 +149,11 @@ _SESSION: Final[TypeAdapter[AnySessionShape]] = TypeAdapter(AnySessionShape)
 
 
 class UnreadableError(ValueError):
-    """Raised for a value that this version of callfuse has not written."""
+    """Raised for a value that this version of callfuse cannot read."""
 
 
 def encode_lane(state: LaneState) -> bytes:
-    """Encode the state of a lane, without the time of its last use, which the store keeps."""
+    """Encode the state of a lane, without the time of its last use, which has a key of its own."""
     places = {turn: at for at, turn in enumerate(dict.fromkeys(one.turn for one in state.rounds))}
     known = state.continuation
     shape = (
@@ -179,7 +179,7 @@ def encode_lane(state: LaneState) -> bytes:
 
 
 def _join(session: str, revision: str, text: bytes) -> bytes:
-    """Join two lines and a JSON text, which has no newline, to a value."""
+    """Join two lines and a JSON text without newlines into a value."""
     return b"\n".join((session.encode(), revision.encode(), text))
 
 
@@ -192,19 +192,20 @@ def _split(value: bytes) -> tuple[str, str, bytes]:
 
 
 def version_of(value: bytes | None) -> int:
-    """Return the version of a value that need not be readable; 0 if it has none."""
+    """Return the version of a value, even of an unreadable one; 0 if it has none."""
     found = _FRAME.match(value or b"")
     return int(found[1]) if found else 0
 
 
 def is_foreign(value: bytes | None, *, readable: bool) -> bool:
-    """Whether a newer version has written a value: it says so, or this version cannot read what claims to be its
-    own, as where a session has set what this one does not know."""
+    """Whether a newer version wrote a value: its version is newer, or it has this version but cannot be read, for
+    example because a session has a setting that is unknown here."""
     return version_of(value) >= VERSION + readable
 
 
 def _known_items(text: bytes, items: int) -> Any:
-    """Return the shape of a value; of a newer one as many items as this version has, as if it were its own."""
+    """Return the parsed items of a value. A newer value is cut to the number of `items` of this version, and gets its
+    version."""
     shape = loads(text)
     if isinstance(shape, list) and shape and type(shape[0]) is int and shape[0] > VERSION:
         return [VERSION, *shape[1:items]]
@@ -212,7 +213,7 @@ def _known_items(text: bytes, items: int) -> Any:
 
 
 def revision_of(value: bytes) -> str:
-    """Return the revision of a value that need not be readable; empty if it has none."""
+    """Return the revision of a value, even of an unreadable one; empty if it has none."""
     _, *rest = value.split(b"\n", 2)
     return rest[0].decode("ascii", "replace") if len(rest) == 2 else ""
 
@@ -261,7 +262,7 @@ def encode_time(seconds: float) -> bytes:
 
 
 def decode_time(value: bytes | None) -> float | None:
-    """Decode a time; None if there is none, or something else."""
+    """Decode a time; None if it is missing or invalid."""
     try:
         seconds = float(value or b"")
     except ValueError:
@@ -270,7 +271,7 @@ def decode_time(value: bytes | None) -> float | None:
 
 
 def encode_session(state: SessionState) -> bytes:
-    """Encode what a session has set."""
+    """Encode a session's settings."""
     turns = [_encode_bytes(turn) for turn in state.ran]
     shape: tuple[Any, ...] = (VERSION, *_encode_overrides(state.overrides), turns, state.reset)
     if state.allowed or state.released:
@@ -294,7 +295,7 @@ def _decode_overrides(set_: ModelSettings, tools: Mapping[str, ToolSettings]) ->
 
 
 def decode_session(value: bytes) -> SessionState:
-    """Decode what a session has set. Raises UnreadableError."""
+    """Decode a session's settings. Raises UnreadableError."""
     try:
         _, revision, text = _split(value)
         shape = _SESSION.validate_python(_known_items(text, _SESSION_ITEMS))
