@@ -1,4 +1,4 @@
-"""Reads an app's answer as it comes: whether it can be guarded, in what form its body is, and its plain bytes."""
+"""Read an app's answer as it arrives: whether it can be guarded, the form of its body, and its plain bytes."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -12,7 +12,7 @@ START: Final = "http.response.start"
 BODY: Final = "http.response.body"
 
 StreamFormat = Callable[[bytes], Format | None]
-"""The format in which an answer of this content type is streamed; None if it is not, or callfuse cannot read it."""
+"""Returns the stream format of an answer's content type; None if it is not a stream, or callfuse cannot read it."""
 
 
 class Shape(NamedTuple):
@@ -25,16 +25,16 @@ class Shape(NamedTuple):
 
 WHOLE: Final = Shape()
 UNDECLARED: Final = Shape(unreadable="no content-type")
-"""The headers name no content type; the first bytes of the body tell the form."""
+"""The headers name no content type. The first bytes of the body show the form."""
 _ENCODED: Final = Shape(unreadable="content-encoding")
 _FOREIGN: Final = Shape(unreadable="content-type")
 _EVENTS: Final = b"text/event-stream"
 _JSON: Final = b"application/json"
 _FIELDS: Final = (b"data", b"event", b"id", b"retry", b":")
-"""How the lines of server-sent events begin."""
+"""The beginnings of lines in server-sent events."""
 _BLANKS: Final = b" \t\r\n"
 _MOST_BLANKS: Final = 4096
-"""Blanks that are waited for before the first byte that tells; some gateways send them to keep a connection open."""
+"""The most blanks before the first byte that shows the form. Some gateways send them to keep a connection open."""
 
 
 def is_success(message: Message) -> bool:
@@ -43,14 +43,14 @@ def is_success(message: Message) -> bool:
 
 
 def split_blanks(body: bytes) -> tuple[bytes, bytes]:
-    """Split a whole answer: the white space before it, which gateways send to keep a connection open, and the rest."""
+    """Split a whole answer into leading white space, which gateways send to keep a connection open, and the rest."""
     rest = body.lstrip(_BLANKS) if type(body) is bytes else body  # apps send other types, too
     return body[: len(body) - len(rest)], rest
 
 
 def shape_of(message: Message, stream_format: StreamFormat) -> Shape:
-    """Return the form of an answer by its headers, once its content codings are removed; the last of repeated types
-    counts. Replaces an iterable of headers by a list."""
+    """Return the form of an answer by its headers, after removal of its content codings. Of repeated content types, the
+    last one counts. Replaces an iterable of headers by a list."""
     content_type, encoding = describe(message)
     try:
         if encoding:
@@ -65,14 +65,14 @@ def describe(message: Message) -> tuple[bytes, str]:
     iterable of headers by a list."""
     content_type = encoding = b""
     given = message.get("headers") or ()
-    if not isinstance(given, list | tuple):  # ASGI allows an iterable that can be read once only
+    if not isinstance(given, list | tuple):  # ASGI allows an iterable that is readable only once
         message["headers"] = given = list(given)
     for raw_name, value in given:
         name = raw_name.lower()
         if name == b"content-type":
             content_type = value.strip().lower()
         elif name == b"content-encoding":
-            encoding += b"," + value.strip().lower()  # of repeated ones, each has been put on
+            encoding += b"," + value.strip().lower()  # each repeated header adds a coding
     codings = encoding.decode("latin-1").removeprefix(",")
     return content_type, "" if codings == "identity" else codings
 
@@ -103,14 +103,14 @@ def _shape_by(begin: bytes, stream_format: StreamFormat) -> Shape:
 class Intake:
     """Reads the body of one answer as plain bytes.
 
-    `shape`: the body's form, `UNDECLARED` until it is known; `delayed`: messages that wait for the form; `led`: bytes
-    of blanks that have been sent before. `packed`: the body has a content coding; `spoiled`: the coding is broken.
-    `raw`: the body is only looked at, and its messages pass as they come. `direct`: a plain stream that is not only
-    looked at. `begin`: the first chunk, if it was sent unread. `has_length`: the start declares a length;
-    `waits_for_body`: the start has headers that depend on the body, if the body is whole.
+    `shape`: the body's form, `UNDECLARED` until it is known; `delayed`: messages that wait for the form; `led`: the
+    number of blanks that were sent already. `packed`: the body has a content coding; `spoiled`: the coding is broken.
+    `raw`: the body is only read, and its messages pass unchanged. `direct`: a plain stream that is not `raw`. `begin`:
+    the first chunk, if it was sent unread. `has_length`: the start declares a length; `waits_for_body`: the body is not
+    a stream, and the start has headers that depend on it.
 
-    `streamed`: the client has asked for a stream; then the first bytes show whether an answer that is declared as JSON
-    is a stream anyway.
+    `streamed`: the client asked for a stream. Then an answer declared as JSON may still be a stream, which the first
+    bytes show.
     """
 
     __slots__ = (
@@ -151,7 +151,7 @@ class Intake:
 
     @property
     def may_be_whole(self) -> bool:
-        """Whether the answer is declared as JSON that is not streamed."""
+        """Whether the headers declare JSON, not a stream."""
         return WHOLE in (self.shape, self._otherwise)
 
     def plain_of(self, message: Message) -> Iterator[bytes]:
@@ -159,7 +159,8 @@ class Intake:
         return self.plain(message.get("body") or b"", final=not message.get("more_body", False))
 
     def plain(self, chunk: bytes, *, final: bool) -> Iterator[bytes]:
-        """Yield the plain bytes of a chunk, in pieces. Raises UnreadableBodyError if broken, or cut off at its end."""
+        """Yield the plain bytes of a chunk, in pieces. Raises UnreadableBodyError if the coding is broken, or cut off
+        at the end."""
         if self._unpacker is None:
             yield chunk
             return
@@ -168,7 +169,8 @@ class Intake:
             self._unpacker.finish()
 
     def detect_shape(self, pieces: Iterator[bytes], *, final: bool) -> bytes:
-        """Take plain bytes until they show the form (`final`: no more will come). Returns all so far if they do."""
+        """Take plain bytes until they show the form (`final`: no more will come). Returns all bytes so far once the
+        form is known, else nothing."""
         try:
             for piece in pieces:
                 self._begin += piece
@@ -187,14 +189,13 @@ class Intake:
         return begin
 
     def lead(self) -> bytes:
-        """Return the white space at the beginning that has come and was not sent yet. It is the same in all forms that
-        may follow."""
+        """Return the leading white space that was not sent yet. It is valid in every form that may follow."""
         blanks, _ = split_blanks(self._begin)
         new, self.led = blanks[self.led :], len(blanks)
         return new
 
     def start(self, start: Message) -> Message:
-        """Return the start to send with the plain bytes: as it came, or without headers that only fit packed bytes."""
+        """Return the start to send with the plain bytes: unchanged, or without headers that describe packed bytes."""
         if not self.packed:
             return start
         return {**start, "headers": without(start.get("headers") or (), BODY_BOUND | {b"content-encoding"})}

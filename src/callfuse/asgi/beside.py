@@ -1,6 +1,6 @@
-"""Runs a task beside the app's call, while that stays in the host's own task.
+"""Run a task next to the app's call, which stays in the host's own task.
 
-Under asyncio the task has no parent, so an app's call that needs no such task costs nothing more. Other event loops,
+Under asyncio the task has no parent, so calls of the app that need no such task cost nothing extra. Other event loops,
 such as trio, have no tasks without a parent: there a task group surrounds the app's call.
 """
 
@@ -14,8 +14,8 @@ import anyio.abc
 
 
 class Beside:
-    """Surrounds one call of the app. A task that still runs at the call's end is cancelled; under asyncio it must be
-    stopped before."""
+    """Surrounds one call of the app. A task that still runs at the end of the call is cancelled. Under asyncio it must
+    be stopped before."""
 
     __slots__ = ("_group", "_task")
 
@@ -41,4 +41,4 @@ class Beside:
         group, self._group, self._task = self._group, None, None
         if group is not None:
             group.cancel_scope.cancel()
-            await group.__aexit__(None, None, None)  # the app's own error is not wrapped in a group
+            await group.__aexit__(None, None, None)  # so that the app's error is not wrapped in a group

@@ -1,7 +1,7 @@
-"""Reads a request's body once, up to a limit, and replays it, as it came or replaced, to each call of the app.
+"""Read a request's body once, up to a limit, and replay it, unchanged or replaced, to each call of the app.
 
-The same bytes are replayed, in one message: a body in many small ones would take 200 bytes for each. After the body,
-calls get messages from the host's `receive`. A disconnect is repeated to every later call.
+The body is replayed in one message, because each further message would take 200 bytes. After the body, calls get
+messages from the host's `receive`. A disconnect is repeated to every later call.
 """
 
 import math
@@ -15,16 +15,17 @@ from callfuse.asgi.silence import Waiting
 from callfuse.asgi.types import Message, Receive
 
 MOST_PAUSES: Final = 10
-"""What a whole body may take, in pauses of the longest length: what is kept of it counts for others all the while."""
+"""How long a whole body may take, in multiples of the longest pause: meanwhile its bytes count towards the common
+limit."""
 
 
 class RequestBody:
     """Reads and replays the messages of one request.
 
-    `content`: the whole body; None if it was not read to its end (too long, or the client left). Then `replay` gives
-    what was read, followed by the rest. `gone`: the client has disconnected before the answer's end; `answered`: the
-    answer was sent to its end, after which servers report a disconnect, too. `unread`: why the body was not read to its
-    end. `share`: counts the bytes that are kept of the request.
+    `content`: the whole body; None if it was not read completely (too long, or the client left). Then `replay` gives
+    the part that was read, followed by the rest. `gone`: the client disconnected before the end of the answer;
+    `answered`: the answer was sent completely, after which servers report a disconnect, too. `unread`: why the body was
+    not read completely. `share`: counts the request's bytes in memory.
     """
 
     __slots__ = (
@@ -54,7 +55,7 @@ class RequestBody:
 
     async def read(self, limit: int, pause_s: float = math.inf) -> None:
         """Read the body. Stops early if it is longer than `limit` bytes, the share is used up, the client disconnects,
-        nothing comes for `pause_s` seconds, or the whole takes ten times as long."""
+        no message arrives for `pause_s` seconds, or the whole body takes ten times as long."""
         try:
             async with Waiting(pause_s, MOST_PAUSES * pause_s) as waiting:
                 while self._take(await self._receive(), limit):
@@ -87,12 +88,12 @@ class RequestBody:
         return False
 
     def _keep(self, body: bytes, *, more: bool) -> None:
-        """Keep what was read of the body as one message."""
+        """Keep the bytes read so far as one message."""
         self._begin.clear()
         self._messages.insert(0, {"type": "http.request", "body": body, "more_body": more})
 
     def replay(self, content: bytes | None = None) -> Receive:
-        """Return a `receive` that gives the body (`content`, or as it came), then the host's further messages."""
+        """Return a `receive` that gives the body (`content`, or the original), then the host's further messages."""
         messages = self._messages[::-1]
         if content is not None:
             messages = [{"type": "http.request", "body": content, "more_body": False}]
@@ -100,18 +101,19 @@ class RequestBody:
         return _Replay(self, messages).receive
 
     def release(self) -> None:
-        """Drop the body. A `receive` made before keeps what it still has to give."""
+        """Drop the body. Earlier results of `replay` keep the messages that they still have to give."""
         self.content = None
         self._messages = []
 
     def pass_on(self) -> Receive:
-        """Return `replay()` for an exchange that keeps nothing of its request: the bytes read count no longer."""
+        """Return `replay()` for an exchange that keeps nothing of its request, and stop counting the request's
+        bytes."""
         self.share.drop_request()
         return self.replay()
 
     def close(self) -> None:
-        """Drop the body, and what any `receive` still has to give of it: the exchange is over. An app that keeps a
-        `receive`, or an exception whose traceback refers to one, then keeps no body alive."""
+        """Drop the body, also from every `receive`, because the exchange is over. So an app that keeps a `receive`, or
+        an exception whose traceback refers to one, keeps no body alive."""
         self.release()
         for messages in self._to_give:
             messages.clear()
@@ -119,14 +121,14 @@ class RequestBody:
         self.share.close()
 
     def hang_up(self) -> None:
-        """Report a disconnect to the app, though the client is still there: in each `receive` that waits, and from now
-        on."""
+        """Report a disconnect to the app, although the client is still connected: in each waiting `receive`, and in
+        later ones."""
         self._is_over = True
         for scope in self._waiting:
             scope.cancel()
 
     async def next(self) -> Message:
-        """Return the next message after the body; a disconnect once the client has left or the app was hung up on."""
+        """Return the next message after the body, or a disconnect if the client has left or `hang_up` was called."""
         message: Message = {"type": "http.disconnect"}
         if self.gone or self._is_over:
             return message
@@ -154,5 +156,5 @@ class _Replay:
         return self._pop() if self._messages else self._body.next()
 
     async def _pop(self) -> Message:
-        """Pops only when awaited, so that a cancelled call of `receive` loses no message."""
+        """Return the next message. It is removed only when this runs, so that a cancelled `receive` loses none."""
         return self._messages.pop() if self._messages else await self._body.next()

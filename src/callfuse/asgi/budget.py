@@ -1,23 +1,23 @@
-"""Bounds the bytes that all exchanges of one middleware keep together: request bodies, held frames, buffered answers.
+"""Bound the bytes that all exchanges of one middleware keep together: request bodies, held frames, buffered answers.
 
     share = budget.open()
-    if not share.add(len(part)):  # too much is kept: this exchange keeps no more, and passes unguarded
+    if not share.add(len(part)):  # over the limit: this exchange keeps no more, and passes unguarded
         ...
     share.close()
 
-What passes at once is not counted. An exchange that would go over the limit gives way itself; others keep theirs.
-Before that, what is kept for later ones (`spare`) is dropped.
+Bytes that pass at once are not counted. An exchange that would exceed the limit must release its own bytes; others keep
+theirs. Before that, data for later exchanges (`spare`) is dropped.
 """
 
 import math
 from typing import Final, Protocol
 
 GRAIN: Final = 4096
-"""Bytes of an answer that may be kept beyond those that are counted: to count at every chunk takes 0.1 us."""
+"""Bytes of an answer that may be kept uncounted, because counting at every chunk takes 0.1 us."""
 
 
 class Spare(Protocol):
-    """Data that is kept for later exchanges, and how many bytes that takes."""
+    """Data that is kept for later exchanges, with its size in bytes."""
 
     size: int
 
@@ -28,7 +28,7 @@ class Spare(Protocol):
 
 class ByteBudget:
     """The bytes that exchanges keep at present (`used`) and their limit (`limit`), which may change at any time.
-    `spare`: what is kept besides, and is dropped where both do not fit."""
+    `spare`: further data, which is dropped if both do not fit."""
 
     __slots__ = ("limit", "spare", "used")
 
@@ -42,14 +42,14 @@ class ByteBudget:
         return Share(self)
 
     def fits(self) -> bool:
-        """Whether exchanges keep no more than they may. Drops the spare where there is no room for both."""
+        """Whether the exchanges' bytes are within the limit. Drops the spare if both together are not."""
         if self.spare is not None and self.used + self.spare.size > self.limit:
             self.spare.clear()
         return self.used <= self.limit
 
 
 class Share:
-    """The bytes that one exchange keeps: of its request, and of its answer (`answer`, as last counted)."""
+    """The bytes that one exchange keeps of its request and of its answer (`answer`: as last counted)."""
 
     __slots__ = ("_budget", "_request", "answer")
 
@@ -59,23 +59,25 @@ class Share:
         self.answer = 0
 
     def add(self, size: int) -> bool:
-        """Count bytes of the request. False if too much is kept now; the bytes stay counted until `drop_request`."""
+        """Count bytes of the request. Returns False if the limit is exceeded. The bytes stay counted until
+        `drop_request`."""
         self._request += size
         self._budget.used += size
         return self._budget.fits()
 
     def hold(self, size: int) -> bool:
-        """Set how many bytes of the answer are kept. False if that is too much; then they must go."""
+        """Set how many bytes of the answer are kept. Returns False if the limit is exceeded; then they must be
+        released."""
         self._budget.used += size - self.answer
         self.answer = size
         return self._budget.fits()
 
     def drop_request(self) -> None:
-        """Count the request no longer: it is not kept any more."""
+        """Stop counting the request, because it is not kept any more."""
         self._budget.used -= self._request
         self._request = 0
 
     def close(self) -> None:
-        """Count nothing any more: nothing is kept. May be called again."""
+        """Stop counting everything, because nothing is kept. May be called again."""
         self._budget.used -= self._request + self.answer
         self._request = self.answer = 0

@@ -1,7 +1,7 @@
-"""Calls the wrapped app for the client, and once more each time the model is asked again.
+"""Call the wrapped app for the client, and again each time the model is asked again.
 
-Where any call of the answer could be a loop (`GuardedExchange`), each call of the app runs in its own task, so that the
-exchange can continue before the app has returned. Where a call could only be one too many in its answer
+If a single call of the answer could be a loop (`GuardedExchange`), each call of the app runs in its own task, so that
+the exchange can continue before the app has returned. If only too many calls in one answer could be a loop
 (`WatchedCall`), the model is not asked again, and the app's call stays in the host's own task.
 """
 
@@ -29,15 +29,15 @@ from callfuse.observe.events import AskedAgain
 
 DISCONNECT = "http.disconnect"
 MOST_UNHEEDED: Final = 8
-"""Messages that an app may send after a disconnect before its `send` raises nevertheless."""
+"""Messages that an app may send after a disconnect before its `send` raises."""
 
 
 class ClientGoneError(OSError):
-    """Raised in an app that continues an answer which the client no longer wants."""
+    """Raised in an app that continues an answer after its end for the client."""
 
 
 class Unheeded:
-    """Drops what an app sends after a disconnect. `scope`: that of the app's call."""
+    """Drops messages that an app sends after a disconnect. `scope`: that of the app's call."""
 
     __slots__ = ("_left",)
 
@@ -47,21 +47,21 @@ class Unheeded:
         self._left = 0 if raises else MOST_UNHEEDED
 
     async def note(self) -> None:
-        """Drop a message. Raises ClientGoneError: at once where the host's own `send` would, by version 2.4 of ASGI's
-        HTTP protocol, and elsewhere after some messages."""
+        """Drop a message. Raises ClientGoneError: at once if the host's own `send` would, as in version 2.4 of ASGI's
+        HTTP protocol, else after a few messages."""
         self._left -= 1
         if self._left < 0:
             raise ClientGoneError
-        await checkpoint()  # what waits in `receive` learns of it now
+        await checkpoint()  # lets a waiting `receive` return the disconnect
 
 
 class AppCall:
     """Runs the app once. `answer` takes its messages. `over` is set when the app has returned or raised, or when the
     call was left; `ended` only when the app has returned or raised.
 
-    A call is left when its answer is complete or no longer needed. What it still sends is dropped, its `receive`
-    reports a disconnect, and it may end in its own time: frameworks run background tasks then. A call that is hung up
-    on was in the middle of its answer, so its `send` reports the disconnect, too.
+    A call is left when its answer is complete or no longer needed. Its further messages are dropped, its `receive`
+    reports a disconnect, and it may end later, because frameworks run background tasks then. `hang_up` is for a call in
+    the middle of its answer: its `send` reports the disconnect, too.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class AppCall:
         try:
             with self._cancel:
                 await self._app(self._scope, self.receive, self.send)
-        except anyio.get_cancelled_exc_class() as error:  # an app may raise it by itself, too
+        except anyio.get_cancelled_exc_class() as error:  # the app itself may raise it, too
             self._failure = error
             raise
         except BaseException as error:  # noqa: BLE001 - the exchange raises it outside its task group
@@ -111,12 +111,13 @@ class AppCall:
             self.over.set()
 
     def take_failure(self) -> BaseException | None:
-        """Return the exception of the app, if any, and clear it, because its traceback refers to this call."""
+        """Return and clear the exception of the app, if any, because its traceback refers to this call."""
         failure, self._failure = self._failure, None
         return failure
 
     def close(self) -> None:
-        """Drop what refers to the exchange, which is over: frames of the app may refer to this call for longer."""
+        """Drop references to the exchange, which is over, because frames of the app may refer to this call for
+        longer."""
         self.answer, self._receive = _drop, _disconnect
 
     def leave(self) -> None:
@@ -130,12 +131,12 @@ class AppCall:
         self._cancel.cancel()
 
     def hang_up(self) -> None:
-        """Leave the call as if the client had disconnected."""
+        """Leave the call, and make the app see a disconnect of the client."""
         self._unheeded = Unheeded(self._scope)
         self.leave()
 
     async def send(self, message: Message) -> None:
-        """Take a message of the app. Raises ClientGoneError if the app continues after it was hung up on."""
+        """Take a message of the app. Raises ClientGoneError if the app continues after `hang_up`."""
         if not self._left.is_set():
             await self.answer(message)
         elif self._unheeded is not None:
@@ -160,7 +161,7 @@ class AppCall:
 
 
 async def _drop(_message: Message) -> None:
-    """Drop what a call sends after its exchange."""
+    """Drop a message that a call sends after its exchange."""
 
 
 async def _disconnect() -> Message:
@@ -168,9 +169,9 @@ async def _disconnect() -> Message:
 
 
 class GuardedExchange:
-    """Runs the app for one request from whose answer calls may be withheld.
+    """Runs the app for one request if calls of the answer may be withheld.
 
-    Raises only what the app and the server's `send` raise.
+    Raises only exceptions of the app and of the server's `send`.
     """
 
     __slots__ = ("_app", "_body", "_call", "_calls", "_delivery", "_driver", "_first", "_given", "_scope", "_tasks")
@@ -201,8 +202,8 @@ class GuardedExchange:
                     self._delivery.timer.stop()
             if failure is not None:
                 raise failure
-        finally:  # and break reference cycles: tasks, the app's frames and the traceback refer to this object
-            self._delivery.report()  # also where the host has cancelled the exchange
+        finally:  # also breaks reference cycles: tasks, the app's frames and the traceback refer to this object
+            self._delivery.report()  # also if the host has cancelled the exchange
             hand_back(scope, self._given)
             for call in self._calls:
                 call.close()
@@ -212,7 +213,7 @@ class GuardedExchange:
             del self._driver, self._delivery
 
     async def _run(self, scope: Scope, content: bytes | None) -> BaseException | None:
-        """Make the calls one after another; returns the exception of the call that gave the client's answer, if any."""
+        """Make the calls one after another. Returns the exception of the call that gave the client's answer, if any."""
         delivery = self._delivery
         started = self._start(scope, content, self._take_first)
         await started.over.wait()
@@ -243,8 +244,8 @@ class GuardedExchange:
         await self._driver.take(message)
 
     def after_message(self) -> None:
-        """Start the timer if a hold began, and leave the call if the model is to be asked again. Hang up on the call if
-        its answer has been cut short, whether the model is asked again or not."""
+        """Start the timer if a hold began. Leave the call if the model will be asked again, or hang up on it if its
+        answer was cut short."""
         delivery = self._delivery
         if delivery.hold_began() and self._tasks is not None and delivery.timer is not None:
             self._tasks.start_soon(delivery.timer.run, self._cancel_call)
@@ -256,15 +257,15 @@ class GuardedExchange:
             self._call.hang_up()
 
     async def drop(self) -> None:
-        """Do nothing: `AppCall.send` drops what a call sends after it was hung up on."""
+        """Do nothing: `AppCall.send` drops the messages of a call after `hang_up`."""
 
     def _cancel_call(self) -> None:
         if self._call is not None:
             self._call.cancel()
 
     async def _ask_again(self, ask: Ask) -> AppCall | None:
-        """Call the app with an amended request. Escalates to the next rung if the answer cannot be used or no path
-        leads to the model; returns None in the latter case."""
+        """Call the app with an amended request. Escalates to the next rung if the answer cannot be used, or if no path
+        leads to the model; in the latter case, returns None."""
         delivery = self._delivery
         delivery.ask = None
         scope = self._scope_for(ask)
@@ -299,7 +300,7 @@ class GuardedExchange:
 
 
 class LaterAnswer:
-    """The app's answer to an amended request. Its first byte makes it the client's answer, and lifts the deadline of
+    """The app's answer to an amended request. Its first byte makes it the client's answer, and removes the deadline of
     `first_byte`. `cause`: why it did not become the client's answer, for the log."""
 
     __slots__ = ("_accepted", "_begun", "_driver", "_exchange", "_first_byte", "cause")
@@ -328,7 +329,7 @@ class LaterAnswer:
             if not self._begun and message.get("body"):
                 self._first_byte.deadline = math.inf
                 if delivery.timer is not None:
-                    delivery.timer.held_since = None  # the time of its hold starts anew
+                    delivery.timer.held_since = None  # its hold is timed from zero
                 self._exchange.after_message()
                 self._begun = self._accepted = guard.begin_next_answer()
             if self._begun and not await driver.feed(guard, message):
@@ -336,7 +337,8 @@ class LaterAnswer:
 
 
 class WatchedCall:
-    """Calls the app once, in the host's own task, for an answer in which only a call too many can be a finding."""
+    """Calls the app once, in the host's own task, for an answer in which only too many calls together can be a
+    finding."""
 
     __slots__ = ("_beside", "_body", "_delivery", "_scope", "_unheeded")
 
@@ -349,18 +351,18 @@ class WatchedCall:
         delivery.runner = self
 
     async def run(self, app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send) -> None:
-        """Call the app with a copy of the given scope, and hand back what it wrote there."""
+        """Call the app with a copy of the given scope, and copy back what the app wrote there."""
         async with self._beside, self:
             await call_app(app, used, given, receive, send)
 
     async def __aenter__(self) -> None:
-        """Suppress, on leaving, an error of an app whose answer was cut short: the app has been hung up on."""
+        """On exit, suppress an error of an app whose answer was cut short, because `hang_up` may have caused it."""
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         if error is not None and not isinstance(error, Exception):
-            return False  # a call that is cancelled or dropped must not wait for its client
+            return False  # a cancelled call must not wait for its client
         delivery = self._delivery
         if delivery.timer is not None:
             delivery.timer.stop()
@@ -369,14 +371,14 @@ class WatchedCall:
         return delivery.client.is_cut
 
     def after_message(self) -> None:
-        """Start heartbeats if a hold began, and hang up if the answer has been cut short."""
+        """Start heartbeats if a hold began, and hang up on the app if the answer was cut short."""
         if self._delivery.client.is_cut:
             self._body.hang_up()
         if self._delivery.hold_began() and self._delivery.timer is not None:
             self._beside.start(partial(self._delivery.timer.run, _nothing))
 
     async def drop(self) -> None:
-        """Drop what the app sends after its answer was cut short."""
+        """Drop a message that the app sends after its answer was cut short."""
         if self._unheeded is None:
             self._unheeded = Unheeded(self._scope)
         await self._unheeded.note()

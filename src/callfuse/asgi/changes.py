@@ -1,4 +1,5 @@
-"""Changes states in the ledger that others may change at the same time: read, change, write where nothing has moved."""
+"""Change states in the ledger that others may change at the same time: read, change, and write if unchanged
+meanwhile."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -23,9 +24,9 @@ from callfuse.conversations.ledger import (
 )
 
 MOST_TRIES: Final = 64
-"""How often a write is tried. Each one that fails means that another one has come first."""
+"""How often a write is tried. Each failure means that another writer was faster."""
 _TURNS: RunVar[WeakValueDictionary[Lane, anyio.Lock]] = RunVar("callfuse turns")
-"""Of each lane that several exchanges of this event loop are writing to: whose turn it is."""
+"""The locks of lanes that several exchanges of this event loop are writing to."""
 
 
 async def change_lanes(
@@ -34,13 +35,13 @@ async def change_lanes(
     make: Callable[[LaneState | None], Awaitable[Mapping[Lane, LaneState]]],
     now: float,
 ) -> bool:
-    """Write what an exchange adds to the state that it has `read`, or that others have written since. Returns False if
-    others have always written first.
+    """Add an exchange's results to the state that it `read`, or that others have written since. Returns False if every
+    try failed because others wrote first.
 
-    Writers of one event loop whose first try failed wait for one another: otherwise each would fail once for each of
-    the others.
+    After a failed first try, writers of one event loop take turns. Otherwise each would fail once for each of the
+    others.
 
-    `make`: returns the lanes with what is added to the given state; None stands for the state that was `read`.
+    `make`: returns the new states by lane, given the current state; None stands for the state that was `read`.
     """
     state: LaneState | None = None
     async with AsyncExitStack() as turn:
@@ -57,7 +58,7 @@ async def change_lanes(
 
 
 def _turn_of(lane: Lane) -> anyio.Lock:
-    """Return the lock that writers to a lane hold one after another."""
+    """Return the lock for writers to a lane."""
     turns = _TURNS.get(None)
     if turns is None:
         turns = WeakValueDictionary[Lane, anyio.Lock]()
@@ -72,9 +73,9 @@ async def change_session(
     change: Callable[[SessionState], SessionState],
     now: float,
 ) -> SessionState:
-    """Change a session, as it was `read` or as others have changed it since; returns what was written.
+    """Change a session's state, as it was `read` or as others have changed it since. Returns the written state.
 
-    The last try overwrites what is there, because a person was told that the change is in effect.
+    The last try overwrites the store's state, because a person reads that the change is in effect.
     """
     for tries_left in range(MOST_TRIES, 0, -1):
         after = replace(change(read), revision=next_revision(read.revision, token_hex(8)))
@@ -91,8 +92,8 @@ async def change_sessions(
     change: Callable[[SessionState], SessionState],
     now: float,
 ) -> list[tuple[SessionState, SessionState]]:
-    """Change sessions of one credential alike, where processes share sessions all or none; returns each before and
-    after. Raises StoreUnavailable, and what `change` raises; then nothing is changed."""
+    """Apply a change to several sessions of one credential. Returns each state before and after. In a shared store, all
+    or none are changed. Raises StoreUnavailable, and errors of `change`; then nothing is changed."""
     before = dict(read)
     revision = next_revision(max((state.revision for state in before.values()), default=""), token_hex(8))
     after = {key: replace(change(state), revision=revision) for key, state in before.items()}

@@ -1,5 +1,4 @@
-"""Blocks an answer, under `fail_closed`, if an error of callfuse's own prevents judging its calls before any of it has
-come."""
+"""Block an answer, under `fail_closed`, if an error of callfuse prevents judging its calls before it has begun."""
 
 from callfuse.asgi.commands import SyntheticReply
 from callfuse.asgi.prepare import Prepared
@@ -10,7 +9,7 @@ ACTION = b"block"
 
 
 def closed_reply(prepared: Prepared) -> SyntheticReply | None:
-    """Return the block; None if the exchange passes, because no call of its answer could be withheld."""
+    """Return the block; None if no call of the answer could be withheld, so that the exchange passes."""
     settings = prepared.settings
     withholds = settings.enabled and settings.blocks and not prepared.observed and prepared.arm.name != HOLDOUT
     if not (settings.fail_closed and withholds):

@@ -1,7 +1,7 @@
-"""Removes content codings (gzip, deflate, zstd, br), piece by piece, in bounded time and memory.
+"""Remove content codings (gzip, deflate, zstd, br), piece by piece, in bounded time and memory.
 
-A bomb is a few bytes that unpack to many. So bytes go in by small steps and come out in pieces of bounded length, and a
-reader stops when it has had enough. A step costs no more than the bytes that it takes in and gives out.
+A decompression bomb is a few bytes that unpack to many. So input is processed in small steps, output comes in pieces of
+bounded length, and a reader may stop at any piece. The cost of a step is proportional to its input and output.
 """
 
 import zlib
@@ -10,22 +10,23 @@ from importlib import import_module
 from typing import Any, Final, Protocol
 
 PIECE_BYTES: Final = 64 * 1024
-"""The most that comes out at once."""
+"""The most bytes of one output piece."""
 _STEP: Final = 16 * 1024
-"""Bytes that go in at once. zlib copies what it has not used of them, for each piece and each member."""
+"""Bytes of one input step. zlib copies its unused bytes for each piece and each member."""
 _ZSTD_WINDOW_LOG: Final = 23
-"""The largest window of the coding `zstd`, 8 MB, in bits (RFC 9659); the format itself has 2 GB."""
+"""The largest window of the coding `zstd`, 8 MB, in bits (RFC 9659). The format itself allows 2 GB."""
 
 MOST_CODINGS: Final = 3
-"""Codings one above another. Clients use one; two are known of misconfigured gateways."""
+"""The most codings of one body. Clients use one; misconfigured gateways are known to use two."""
 MOST_MEMBERS: Final = 1000
-"""Members (gzip) or frames (zstd) of a request's body. Clients write one, parallel packers one a block of 128 KB."""
+"""The most members (gzip) or frames (zstd) of a request's body. Clients write one; parallel packers write one for each
+block of 128 KB."""
 HARMLESS_BYTES: Final = 16 * 1024 * 1024
-"""A body may unpack to this length whatever its packed one: a conversation that loops packs very well. It is 4 million
-tokens, more than any model reads."""
+"""A body may always unpack to this length, because a looping conversation packs very well. It is 4 million tokens, more
+than any model reads."""
 MOST_TIMES: Final = 100
-"""A body that unpacks to more than that may have at most this many times its packed length. Text has 3 to 20 times,
-images hardly more than once."""
+"""A body that unpacks to more than that may grow by at most this factor. Text grows by 3 to 20, images hardly at
+all."""
 
 
 class UnreadableBodyError(ValueError):
@@ -35,7 +36,7 @@ class UnreadableBodyError(ValueError):
 class Unpacker(Protocol):
     """Removes one coding from one body.
 
-    `members`: how many have begun of the members (gzip) or frames (zstd) that a body may consist of.
+    `members`: how many members (gzip) or frames (zstd) of the body have begun.
     """
 
     @property
@@ -44,7 +45,7 @@ class Unpacker(Protocol):
         ...
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take bytes of the body, and yield what they unpack to in pieces, some of them empty. Raises
+        """Take bytes of the body, and yield the unpacked bytes in pieces, which may be empty. Raises
         UnreadableBodyError."""
         ...
 
@@ -54,7 +55,7 @@ class Unpacker(Protocol):
 
 
 class _Inflate:
-    """Unpacks zlib's formats, and raw deflate streams, which some clients send as `deflate`."""
+    """Unpacks zlib's formats and raw deflate streams, which some clients send as `deflate`."""
 
     def __init__(self, *, is_gzip: bool) -> None:
         self.members = 0
@@ -117,7 +118,7 @@ class _Zstd:
 
 
 class _Brotli:
-    """Unpacks br. Needs a package `brotli` (1.2 or newer) or `brotlicffi` that can limit its output."""
+    """Unpacks br. Needs the package `brotli` (1.2 or newer) or `brotlicffi`, with support for limited output."""
 
     def __init__(self) -> None:
         self.members = 1
@@ -163,7 +164,7 @@ _UNPACKERS: Final[dict[str, Callable[[], Unpacker]]] = {
 
 
 class _Plain:
-    """Returns bytes as they came: there is no coding."""
+    """Returns bytes unchanged, because there is no coding."""
 
     members = 0
 
@@ -171,11 +172,11 @@ class _Plain:
         yield data
 
     def finish(self) -> None:
-        """Do nothing: nothing can be missing."""
+        """Do nothing: a body without a coding cannot be cut off."""
 
 
 class _Stacked:
-    """Removes one coding after another: what the outer one gives goes into the inner one."""
+    """Removes several codings: the output of the outer one is the input of the inner one."""
 
     def __init__(self, outer: Unpacker, inner: Unpacker) -> None:
         self._outer = outer
@@ -217,7 +218,7 @@ def _unpacker_of_one(name: str) -> Unpacker:
 def unpack(content: bytes, encoding: str, limit: int) -> bytes:
     """Unpack a whole body by its `content-encoding` header, in time linear to the unpacked length.
 
-    Raises UnreadableBodyError if it is broken, longer than `limit` bytes, or made to be long.
+    Raises UnreadableBodyError if it is broken, longer than `limit` bytes, or a decompression bomb.
     """
     try:
         return b"".join(_within_limits(unpacker_of(encoding), content, limit))

@@ -1,6 +1,6 @@
-"""In-chat commands in requests: finds them, runs them on the session's overrides, and strips or answers them.
+"""Find in-chat commands in requests, run them on the session's overrides, and strip or answer them.
 
-A signed request, which must not be changed, keeps its commands, and none of them is run.
+In a signed request, which must not be changed, commands stay, and are not run.
 """
 
 from dataclasses import replace
@@ -29,7 +29,8 @@ from callfuse.policy.tiers import Overrides, origin
 
 ACTION: Final = b"command"
 TURNS_KEPT: Final = 64
-"""User messages per session whose commands are known to have run. One for each lane of the session is enough."""
+"""The most user messages per session whose commands are remembered as run. One for each lane of the session is
+enough."""
 
 NOTHING: Final = FoundCommands()
 """The result for a request without commands."""
@@ -50,7 +51,7 @@ class Session(NamedTuple):
 
 
 class ChatCommands:
-    """Finds and runs commands, as one configuration permits them."""
+    """Finds and runs the commands that a configuration permits."""
 
     def __init__(self, settings: Commands, ledger: Ledger, bus: Bus) -> None:
         self._ledger = ledger
@@ -62,12 +63,12 @@ class ChatCommands:
         self._prefix = settings.prefix
 
     def may_occur_in(self, body: bytes) -> bool:
-        """Whether the prefix of commands occurs in a body, or a part of one that no string crosses."""
+        """Whether the prefix of commands occurs in a body, or in a part of a body that cuts no string."""
         return self._enabled and self.search.occurs_in(body)
 
     def find(self, request: Request, *, may_occur: bool = True) -> FoundCommands:
         """Return the commands of a request, and the edits that remove them. `may_occur`: whether its body has the
-        prefix and its messages are by a user."""
+        prefix and its messages are from a user."""
         chain = request.chain
         found = NOTHING
         if may_occur:
@@ -77,7 +78,7 @@ class ChatCommands:
         return found
 
     def without_closed(self, kept: SessionState) -> SessionState:
-        """Return a session's settings without those that the operator has closed since."""
+        """Return a session's state without overrides that the operator no longer permits."""
         if not (self._closed and kept.overrides):
             return kept
         return replace(kept, overrides=kept.overrides.without(self._closed))
@@ -85,10 +86,10 @@ class ChatCommands:
     async def carry_out(
         self, found: FoundCommands, request: Request, session: Session, before: SessionState, status: "Status"
     ) -> tuple[SessionState, OwnAnswer | None]:
-        """Run the commands of the last user message, once: agents send it again with each request.
+        """Run the commands of the last user message, only once, because agents send it again with each request.
 
-        Returns the session's new state, and callfuse's own answer if no model is to answer (only commands, or one that
-        is wrong), else None.
+        Returns the session's new state, and callfuse's own answer if the model must not be asked (the message has only
+        commands, or a wrong one), else None.
         """
         if not found.commands:
             return before, None
@@ -118,8 +119,8 @@ class ChatCommands:
         return after, request.synthetic_reply(ran.text)
 
     async def _keep_place(self, request: Request, session: Session) -> None:
-        """Write the session to the lane of a chain that begins with callfuse's own answer, so that it is found
-        there."""
+        """Write the session's name to the lane of a chain that begins with callfuse's own answer, so that later
+        requests find it."""
         chain = request.chain
         if chain is not None and chain.begins_chain and (opening := chain.after_synthetic_reply()):
             state = LaneState(session=session.name)
@@ -127,7 +128,7 @@ class ChatCommands:
 
 
 def settings_change(session: str, before: Overrides, after: Overrides, by: str = "command") -> SettingsChanged | None:
-    """Return the event of settings that commands or the admin page have changed, if any: an operator must see when a
+    """Return the event of settings that commands or the admin page changed, if any, because an operator must see when a
     guard is switched off."""
     names = [name for name, key in KEYS.items() if before.values.get(key) != after.values.get(key)]
     if not names:
@@ -138,8 +139,8 @@ def settings_change(session: str, before: Overrides, after: Overrides, by: str =
 
 
 class Status:
-    """Lists the settings that commands can change, for `!/status`. `model`: backend and model as one text. `own`: what
-    the headers of the request set; `by_code`: what the host has set for the session."""
+    """Lists the settings that commands can change, for `!/status`. `model`: backend and model as one text. `own`:
+    overrides in the headers of the request; `by_code`: overrides by the host for the session."""
 
     def __init__(self, server: LoopSettings, model: str, own: Overrides, by_code: Overrides) -> None:
         self._server = server
@@ -162,8 +163,8 @@ class Status:
 
 
 def merge_overrides(*tiers: Overrides) -> Overrides:
-    """Merge overrides, the lowest first: what the host's code has set for a session, then the headers of a request,
-    then what users have typed."""
+    """Merge overrides, the lowest precedence first: those of the host's code for a session, then those in the headers
+    of a request, then those of users' commands."""
     merged = NO_OVERRIDES
     for tier in tiers:
         if merged is NO_OVERRIDES:
@@ -184,7 +185,7 @@ def _show(value: object) -> str:
 
 class SyntheticReply:
     """An exchange that callfuse answers itself, without calling the app. `action`: the value of the header
-    `x-callfuse-action`, with the `detail` behind it."""
+    `x-callfuse-action`, followed by `detail`."""
 
     def __init__(self, answer: OwnAnswer, action: bytes = ACTION, detail: bytes = b"") -> None:
         self.action = action
@@ -203,11 +204,11 @@ class SyntheticReply:
         await send({"type": "http.response.body", "body": content, "more_body": False})
 
     def close(self) -> None:
-        """Do nothing: nothing is kept open."""
+        """Do nothing: there is nothing to close."""
 
 
 class Unjudged:
-    """An exchange whose answer is not read; its request is sent without its commands."""
+    """An exchange whose request is sent without its commands, and whose answer is not read."""
 
     def __init__(self, app: ASGIApp, content: bytes) -> None:
         self._app = app

@@ -1,8 +1,8 @@
-"""Delivers one client's answer: sends what its guard releases, does what is due then, and settles the exchange at the
-end.
+"""Deliver one client's answer: send the bytes that its guard releases, carry out verdicts, and settle the exchange at
+the end.
 
-`AnswerDriver` (`driver.py`) takes what comes: messages, and the form of the body. `AnswerDelivery` decides what is
-sent: it feeds the guard plain bytes, has verdicts decided and carried out, counts what is kept, and keeps the results
+`AnswerDriver` (`driver.py`) takes the messages, and detects the form of the body. `AnswerDelivery` decides what is
+sent: it feeds the guard plain bytes, gets verdicts and carries them out, counts bytes in memory, and stores the results
 of the answer before its last bytes are sent. `calls.py` asks it whether to call the app again.
 """
 
@@ -34,11 +34,11 @@ class Runner(Protocol):
     """Calls the app for an answer."""
 
     def after_message(self) -> None:
-        """React to a message that was taken: a hold may have begun, or the answer may be complete before its call."""
+        """React to a message: a hold may have begun, or the answer may be complete before the app's call."""
         ...
 
     async def drop(self) -> None:
-        """Drop a message that the app has sent after its answer was cut short."""
+        """Drop a message that the app sent after its answer was cut short."""
         ...
 
 
@@ -48,20 +48,19 @@ class HostCall:
     __slots__ = ()
 
     def after_message(self) -> None:
-        """Do nothing: nothing is held, and nothing cut short."""
+        """Do nothing: no bytes are held, and no answer is cut short."""
 
     async def drop(self) -> None:
-        """Do nothing: what comes after an exchange is dropped."""
+        """Do nothing: messages after an exchange are dropped."""
 
 
 class AnswerDelivery:
-    """Writes what one client gets of the answers to its request, and settles the exchange.
+    """Writes one client's answer, which may consist of several answers of the app, and settles the exchange.
 
-    `intake`: reads the body of the current answer; None while its form is not known, and where the answer is not read.
-    `guard`: None until an answer that can be read has begun, and once it need not be read any more. `ask`: the request
-    to make when the current call of the app is over; None if there is none. `runner`: calls the app. `review` shows
-    verdicts to a callback; `timer`: ends holds that take too long. `body`: that of the request, which knows whether the
-    client is still there.
+    `intake`: reads the body of the current answer; None before its start, and if the answer is not read. `guard`: None
+    until a readable answer has begun, and once the rest need not be read. `ask`: the request to make after the current
+    call of the app; None if there is none. `runner`: calls the app. `review`: shows verdicts to a callback; `timer`:
+    ends holds that take too long. `body`: that of the request, which knows whether the client is still connected.
     """
 
     __slots__ = (
@@ -100,8 +99,8 @@ class AnswerDelivery:
         self._watching = watching
 
     async def take_direct(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> bool:
-        """Take a chunk of a plain stream. Returns whether there is nothing more to do: the chunk only waits, as others
-        before it."""
+        """Take a chunk of a plain stream. Returns True if it only joins a running hold, so that nothing more need be
+        done."""
         if final or len(chunk) > SLICE_BYTES or self.client.closed:
             await self.take(guard, chunk, final=final)
             return False
@@ -114,7 +113,7 @@ class AnswerDelivery:
         return False
 
     async def take(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
-        """Feed the guard plain bytes of the answer, and do what is due then."""
+        """Feed the guard plain bytes of the answer, and act on the result."""
         if self.client.closed:
             return
         is_whole = guard.shape.stream is None
@@ -131,8 +130,8 @@ class AnswerDelivery:
         await self.carry_out(guard, out, final=final)
 
     async def _lead(self, chunk: bytes) -> bytes:
-        """Send the white space before a whole answer, and its start with it; returns the rest. An answer that declares
-        its length is not kept open."""
+        """Send the start of a whole answer and its leading white space; return the rest. Not done if the answer
+        declares its length."""
         if self.intake is not None and self.intake.has_length:
             return chunk
         blanks, rest = split_blanks(chunk)
@@ -141,7 +140,7 @@ class AnswerDelivery:
         return rest
 
     async def _take_slices(self, guard: SafeGuard, chunk: bytes, *, final: bool) -> None:
-        """Take a long chunk of a stream in slices: each may hold many frames, and other exchanges wait meanwhile."""
+        """Take a long chunk of a stream in slices, because it may have many frames, and other exchanges would wait."""
         end = len(chunk)
         for piece in slices(chunk):
             end -= len(piece)
@@ -155,13 +154,13 @@ class AnswerDelivery:
                 await checkpoint()
 
     async def carry_out(self, guard: SafeGuard, out: bytes, *, final: bool) -> None:
-        """Carry out a verdict that is needed, and write what may be sent."""
+        """Get and carry out verdicts if they are needed, and write the bytes that may be sent."""
         if guard.assembly is not None and (guard.is_broken or guard.assembly.is_suspect):
             out += await self._follow(guard, final=final)
         if not 0 <= guard.buffered_bytes - self.body.share.answer < GRAIN:
             out += self.count(guard)
         if asked := guard.state.needs_verdict:
-            if guard.shape.stream is not None:  # a callback takes its time: what may leave does not wait for it
+            if guard.shape.stream is not None:  # a callback may be slow: send released bytes first
                 await self.client.write(out)
                 out = b""
                 self.runner.after_message()
@@ -178,11 +177,11 @@ class AnswerDelivery:
             if guard.record.texts:
                 await self.tell_texts(guard)
             if asked:
-                self.keeper.tell(guard.record)  # the answer may go on for minutes
+                self.keeper.tell(guard.record)  # the answer may continue for minutes
 
     async def _follow(self, guard: SafeGuard, *, final: bool) -> bytes:
-        """Have the guard hold calls from now on, for one could be one too many; returns what may be sent then. If that
-        or assembling has failed, the bytes that wait are sent, and the rest passes."""
+        """Make the guard hold calls from now on, because the next could be one too many. Returns the bytes that may be
+        sent. If that or assembling failed, all waiting bytes are sent, and the rest passes."""
         evidence, fail_open = self.evidence, self.keeper.fail_open
         if not guard.is_broken:
             with fail_open.stage("while watching"):
@@ -197,17 +196,17 @@ class AnswerDelivery:
         return out
 
     async def _decide(self, guard: SafeGuard) -> bytes:
-        """Get the verdicts and carry them out; returns what may be sent."""
+        """Get the verdicts and carry them out. Returns the bytes that may be sent."""
         review = self.review
-        if review is None:  # not where a guard follows an answer
+        if review is None:  # cannot happen once a guard follows the answer
             return guard.fail("no review")
         step = await self.keeper.tally.time_decision(guard.decide(review.review))
         self.ask, self.client.is_cut = step.ask, step.ends
         return step.out
 
     async def tell_texts(self, guard: SafeGuard) -> None:
-        """Report runaway text of the model at once: the answer may continue for minutes, or be stopped by its reader. A
-        callback decides about the text, too."""
+        """Report runaway text of the model at once, because the answer may continue for minutes, or the client may stop
+        it. A callback decides about the text, too."""
         evidence, record, keeper = self.evidence, guard.record, self.keeper
         found, record.texts = record.texts, []
         with keeper.fail_open.stage("while reporting"):
@@ -221,7 +220,8 @@ class AnswerDelivery:
             keeper.tell(record)
 
     def count(self, guard: SafeGuard) -> bytes:
-        """Count the bytes kept of the answer; if they are too many, returns what the guard then releases."""
+        """Count the bytes kept of the answer. If they exceed the limit, returns the bytes that the guard then
+        releases."""
         share = self.body.share
         if share.hold(guard.measure()) or guard.state.needs_verdict or not guard.buffered_bytes:
             return b""
@@ -248,7 +248,7 @@ class AnswerDelivery:
             self.keeper.tell(self.guard.record)
 
     def hold_began(self) -> bool:
-        """Note whether a hold has begun or ended. Returns True if `run` of the timer has to be started."""
+        """Note whether a hold has begun or ended. Returns True if the timer's `run` must be started."""
         guard = self.guard
         if guard is None or guard.assembly is not None:
             return False
@@ -259,8 +259,9 @@ class AnswerDelivery:
         return self.timer.update()
 
     async def settle(self, guard: SafeGuard | None) -> str:
-        """Keep the results of the answer (without a guard: of the request) before its last bytes are sent: the client
-        may send its next request right after. Returns the value of the header `x-callfuse-action`."""
+        """Store the results of the answer, or without a guard those of the request, before the last bytes are sent,
+        because the client may send its next request right after. Returns the value of the header
+        `x-callfuse-action`."""
         action, record = "", ExchangeRecord(self.evidence.request.choices)
         if guard is not None:
             weight = off_loop.LONG_BYTES + 1 if guard.settles_slowly else 0
@@ -278,7 +279,7 @@ class AnswerDelivery:
             self.stop()
 
     async def cut(self) -> None:
-        """End an answer that the app's call has left incomplete: send what was held, but no end."""
+        """End an answer that the app's call left incomplete: send held bytes, but no end."""
         guard = self.guard
         if guard is not None and not self.client.closed:
             self.keeper.tally.broke_off = guard.assembly is None
@@ -286,18 +287,17 @@ class AnswerDelivery:
         await self.pass_delayed()
 
     async def break_off(self) -> None:
-        """End an answer whose end cannot be unpacked: it breaks off for the client, and the app gets a disconnect,
-        because the answer has no end that it could wait for."""
+        """End an answer whose end cannot be unpacked: it breaks off for the client, and the app gets a disconnect."""
         await self.cut()
         self.client.is_cut = self.client.closed = True
 
     async def pass_delayed(self) -> None:
-        """Send the messages that have waited for the form to be known, as they came."""
+        """Send the messages that waited for the form of the answer, unchanged."""
         while self.intake is not None and self.intake.delayed:
             await self.client.pass_on(self.intake.delayed.pop(0))
 
     async def stop_assembling(self) -> None:
-        """Stop reading an answer in which nothing need be held so far, and send the bytes that have waited."""
+        """Stop reading an answer without suspect calls so far, and send the waiting bytes."""
         guard = self.guard
         if guard is not None and guard.assembly is not None and not self.client.closed:
             out = guard.cut()
@@ -305,24 +305,24 @@ class AnswerDelivery:
             await self.client.write(out)
 
     def give_up(self, cause: str) -> None:
-        """Stop reading an answer in which nothing need be held, and report why."""
+        """Stop reading an answer without suspect calls, and report why."""
         self.keeper.tally.unwatched(cause)
         self.stop()
 
     def stop(self) -> None:
-        """Stop reading: the rest of the answer passes as it comes."""
+        """Stop reading: the rest of the answer passes unchanged."""
         if self.guard is not None and self.guard.assembly is None:
             self.guard.close()
         self.guard = self.intake = None
 
     def report(self) -> None:
-        """Log and count what was not reported yet, e.g. after an answer that broke off."""
+        """Report everything that was not reported yet, for example after an answer that broke off."""
         if self.guard is not None and self.guard.assembly is None:
             self.keeper.report(self.guard.record)
 
     def close(self) -> None:
-        """Drop what is kept of the answers, and references to it: the exchange is over. What the app still sends after
-        an answer that was cut short is dropped."""
+        """Drop kept data of the answers, and references to it, because the exchange is over. If the answer was cut
+        short, further messages of the app are dropped."""
         if self.timer is not None:
             self.timer.stop()
         self.report()

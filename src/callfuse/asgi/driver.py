@@ -1,13 +1,13 @@
-"""Takes the messages of the app's answers, and finds out in what form they come.
+"""Take the messages of the app's answers, and detect the form of the body.
 
-The app's own `send` is `AnswerDriver.send`. How a message is passed on depends on what may have to be held:
+The app's own `send` is `AnswerDriver.send`. How a message is passed on depends on which calls may have to be held:
 
-- nothing, or not yet: a chunk of text is sent unread, in the server's own awaitable; a chunk with a call is read on the
-  side. Where a call could still be one too many of its answer, frames are sent whole, and a whole answer at its end;
-- a call that could be a loop: the guard says what is sent. One client's answer may then take several answers of the app
+- none, or none yet: a chunk of text is sent unread, in the server's own awaitable; a chunk with a call is read on the
+  side. If a later call could be one too many in its answer, frames are sent whole, and a whole answer at its end;
+- any call: the guard decides what is sent. One client's answer may then consist of several answers of the app
   (`calls.py`), each read from its start.
 
-Guard, stream and driver are the same whether the guard follows the answer from its start or from a later call.
+Guard, stream and driver work the same if the guard follows the answer from a later call on, instead of from its start.
 `AnswerDelivery` (`delivery.py`) decides what is sent.
 """
 
@@ -37,20 +37,20 @@ from callfuse.policy import texts
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 MOST_UNPACKED_BYTES = 8 * 1024 * 1024
-"""Bytes that one message may unpack to and still be read while it waits: about 10 ms, in which all other streams
-wait."""
+"""The most unpacked bytes of one message that are read before it passes. This takes about 10 ms, in which all other
+streams wait."""
 
 NO_CHUNK: Callable[[bytes], bool] = frozenset[bytes]().__contains__
 """False for any chunk."""
 
 
 class AnswerDriver:
-    """Takes what the app sends in its answers to one request: starts, body parts, and other messages.
+    """Takes the messages of the app's answers to one request: starts, body parts, and others.
 
-    `evidence`: what is known of the request. `watching`: None if the guard follows the answer from its start. `review`
-    shows verdicts to a callback. `delivery`: writes what the client gets.
+    `evidence`: the request and its conversation. `watching`: None if the guard follows the answer from its start.
+    `review`: shows verdicts to a callback. `delivery`: writes the client's answer.
 
-    An answer without calls is settled only where its id is kept, or where the request has something to be kept.
+    An answer without calls is settled only if its id must be stored, or if the request has new data to store.
     """
 
     __slots__ = ("_evidence", "_grows", "_opening", "_quiet", "_send", "_settles_text", "_texts", "_times", "delivery")
@@ -78,8 +78,8 @@ class AnswerDriver:
         self._settles_text = self._opening.reads_all or kept.is_new or bool(kept.told or hindsight or is_due)
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Take a message of the app's first answer. Most are passed on at once: text, and pieces of a call that need
-        not be held."""
+        """Take a message of the app's first answer. Most pass at once: text, and pieces of calls that need not be
+        held."""
         chunk, quiet = message.get("body", b""), self._quiet
         if type(chunk) is not bytes:  # apps send other types, too
             return self._read_on(message)
@@ -100,11 +100,11 @@ class AnswerDriver:
         return self._read_on(message)
 
     def _read_on(self, message: Message) -> Awaitable[None]:
-        """Read a message of a plain stream in which no call need be held so far, and pass it on: at once, unless some
-        of its bytes wait or must be held. Hands messages of all other answers to `take`."""
+        """Read a message of a plain stream without suspect calls so far, and pass it on, at once unless some of its
+        bytes must wait. Messages of all other answers go to `take`."""
         delivery, chunk = self.delivery, message.get("body") or b""
         guard, intake = delivery.guard, delivery.intake
-        self._quiet, self._grows = READ_ALL, NO_CHUNK  # until it is read: an app may send others meanwhile
+        self._quiet, self._grows = READ_ALL, NO_CHUNK  # until this one is read: the app may send others meanwhile
         if guard is None or guard.assembly is None or intake is None or not intake.direct:
             return self.take(message)
         if message["type"] != BODY or not message.get("more_body") or len(chunk) > SLICE_BYTES:
@@ -112,19 +112,19 @@ class AnswerDriver:
         out = guard.assemble(guard.assembly, chunk, final=False)
         is_counted = 0 <= guard.buffered_bytes - delivery.body.share.answer < GRAIN
         if is_counted and not (guard.is_broken or guard.assembly.is_suspect or guard.record.texts):
-            if not guard.assembly.waiting:  # else the next one goes on with a frame
+            if not guard.assembly.waiting:  # else the next one continues a frame
                 self._go_on()
             return self._send(message) if out is chunk else delivery.client.write(out)
         return self._carry_on(guard, out)
 
     async def _carry_on(self, guard: SafeGuard, out: bytes) -> None:
-        """Carry out what follows from the message just read, where more may have to be done."""
+        """Carry out verdicts and counting after a message that may require them."""
         await self.delivery.carry_out(guard, out, final=False)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Prepare for the next message: have a hold begin or end, or else find out which chunks need not be read from
-        now on, those of text or of pieces of a call."""
+        """Prepare for the next message: update the hold, or else determine which chunks may pass unread from now on,
+        those of text or of pieces of a call."""
         guard, intake = self.delivery.guard, self.delivery.intake
         assembly = None if guard is None else guard.assembly
         if self._opening.watching is None or (guard is not None and assembly is None):
@@ -161,7 +161,7 @@ class AnswerDriver:
         self._go_on()
 
     async def _take_body(self, intake: Intake, message: Message) -> None:
-        """Take a body message of an answer that has no guard yet, or whose guard cannot take the bytes as they come."""
+        """Take a body message of an answer that has no guard yet, or whose bytes need processing before the guard."""
         if self._is_text(intake, message):
             await self._pass_text(intake, message)
         elif intake.raw:
@@ -176,7 +176,7 @@ class AnswerDriver:
             await self.delivery.client.pass_on(message)
 
     async def _take_other(self, intake: Intake, message: Message) -> None:
-        """Take a message that is not a body part: trailers, a file to send, or a server's extension."""
+        """Take any other message: trailers, a file to send, or an extension of the server."""
         if intake.shape is UNDECLARED and not intake.raw:
             await self._detect(intake, message)
         else:
@@ -184,7 +184,7 @@ class AnswerDriver:
             await self.delivery.client.pass_on(message)
 
     def _is_text(self, intake: Intake, message: Message) -> bool:
-        """Whether no call has come so far, and none comes with this message."""
+        """Whether the answer has no call so far, and none in this message."""
         stream, chunk = intake.shape.stream, message.get("body") or b""
         if self.delivery.guard is not None or self._opening.watching is None or stream is None or intake.packed:
             return False
@@ -193,7 +193,7 @@ class AnswerDriver:
         return self._opening.quiet_of(intake.shape).passes(chunk)
 
     async def _pass_text(self, intake: Intake, message: Message) -> None:
-        """Pass on a message of an answer without a call so far. At its end, keep what the request has shown."""
+        """Pass on a message of an answer without a call so far. At its end, store the results of the request."""
         chunk = message.get("body") or b""
         if not intake.begin and b"{" in chunk:
             intake.begin = chunk
@@ -204,7 +204,7 @@ class AnswerDriver:
         await self._send(message)
 
     async def _take_start(self, message: Message) -> None:
-        """Take the start of the answer, and prepare to read the body, unless status, encoding or form rule that out."""
+        """Take the start of the answer, and prepare to read the body, unless status, encoding or form prevent it."""
         delivery = self.delivery
         delivery.keeper.tally.status = message["status"]
         stage = self._opening.stage()
@@ -212,7 +212,7 @@ class AnswerDriver:
             if is_success(message):
                 self._open(message, stage)
             elif int(message["status"]) >= FAILED_FROM:
-                await delivery.keeper.keep_failure()  # before the client can send it again
+                await delivery.keeper.keep_failure()  # before the client can send the request again
         intake = delivery.intake
         if stage.failed and self._opening.watching is None and self._evidence.settings.fail_closed:
             await self._block()
@@ -228,7 +228,7 @@ class AnswerDriver:
             await self._start(intake, message)
 
     def _open(self, message: Message, stage: Stage) -> None:
-        """Find out in what form the answer comes, and make its guard if that is known."""
+        """Determine the form of the answer, and make its guard if the form is known."""
         self.delivery.intake = intake = self._opening.intake_of(message)
         if intake is not None and self._opening.watching is None and intake.shape is not UNDECLARED:
             self._make_guard(intake, stage)
@@ -238,8 +238,8 @@ class AnswerDriver:
         return guard
 
     def _guard_of(self, intake: Intake) -> SafeGuard | None:
-        """Return the guard of an answer whose form is known; None if the answer cannot be read. The guard is made with
-        the first bytes, if no call need be held."""
+        """Return the guard of an answer whose form is known; None if the answer cannot be read. If no call need be held
+        so far, this makes the guard, at the first bytes."""
         delivery = self.delivery
         if delivery.guard is None and not intake.shape.unreadable:
             stage = self._opening.stage()
@@ -249,7 +249,7 @@ class AnswerDriver:
         return delivery.guard
 
     async def _start(self, intake: Intake, message: Message) -> None:
-        """Start the client's answer, unless that has begun."""
+        """Start the client's answer, unless it has begun."""
         client, is_stream = self.delivery.client, intake.shape.stream is not None
         if client.has_begun:
             return
@@ -261,12 +261,12 @@ class AnswerDriver:
             await self._begin(message)
 
     def _begin(self, message: Message) -> Awaitable[None]:
-        """Send the start of an answer in which no call need be held so far, unchanged."""
+        """Send the start of an answer without suspect calls so far, unchanged."""
         self.delivery.client.has_begun = True
         return self._send(message)
 
     async def _look(self, intake: Intake, message: Message) -> None:
-        """Read the calls in a body message of an answer that passes as it comes, then pass the message on."""
+        """Read the calls in a body message of an answer that passes unchanged, then pass the message on."""
         final = not message.get("more_body")
         stage = self._opening.stage()
         with stage:
@@ -283,7 +283,7 @@ class AnswerDriver:
         await self._send(message)
 
     async def _read(self, intake: Intake, message: Message, *, final: bool) -> None:
-        """Read a body message of an answer that passes as it comes."""
+        """Read a body message of an answer that passes unchanged."""
         delivery = self.delivery
         pieces = intake.plain_of(message)
         begin = intake.detect_shape(pieces, final=final) if intake.shape is UNDECLARED else b""
@@ -316,7 +316,7 @@ class AnswerDriver:
             delivery.count(guard)
 
     async def _detect(self, intake: Intake, message: Message) -> None:
-        """Take a message while the form of the answer is not known. Only white space is sent until then."""
+        """Take a message before the form of the answer is known. Until then, only white space is sent."""
         intake.delayed.append(message)
         final = message["type"] != BODY or not message.get("more_body", False)
         pieces = intake.plain(message.get("body") or b"", final=final)
@@ -346,7 +346,7 @@ class AnswerDriver:
     async def _begin_body(
         self, guard: SafeGuard, intake: Intake, begin: bytes, pieces: Iterator[bytes], *, final: bool
     ) -> None:
-        """Take the beginning of an answer that has shown its form; some of its white space may have been sent."""
+        """Take the beginning of an answer whose form is now known. Some of its white space may have been sent."""
         start, *_ = intake.delayed
         intake.delayed.clear()
         await self._start(intake, start)
@@ -361,7 +361,7 @@ class AnswerDriver:
             await self._take_pieces(guard, intake, pieces, final=final)
 
     async def _send_blanks(self, intake: Intake) -> None:
-        """Send the white space at the beginning of an answer, and its start before it."""
+        """Send the start of an answer, and its leading white space."""
         blanks = b"" if intake.has_length else intake.lead()
         if not blanks:
             return
@@ -371,8 +371,8 @@ class AnswerDriver:
         await client.write(blanks)
 
     async def _pass_plain(self, intake: Intake, message: Message, pieces: Iterator[bytes]) -> None:
-        """Pass on, in plain bytes, a message of an answer without a guard that has begun with plain bytes. `pieces`:
-        those of its body that were not sent."""
+        """Pass on, as plain bytes, a message of an answer without a guard whose beginning was sent as plain bytes.
+        `pieces`: the unsent plain bytes of its body."""
         client, more = self.delivery.client, not intake.spoiled
         while more:
             piece, stage = None, self._opening.stage()
@@ -390,7 +390,7 @@ class AnswerDriver:
             await client.write(b"", final=final)
 
     async def _block(self) -> None:
-        """Send a block in place of the app's answer, for which no guard can be made, and leave the app."""
+        """Send a block in place of the app's answer, because its guard could not be made."""
         answer: OwnAnswer | None = None
         with self._opening.stage():
             answer = self._evidence.request.get().synthetic_reply(texts.unchecked_call(""))
@@ -407,8 +407,8 @@ class AnswerDriver:
             await client.pass_on({"type": BODY, "body": content, "more_body": False})
 
     def refusal(self, message: Message) -> str:
-        """Return why a later answer, by its start, cannot continue the client's; empty if it can, or if only its first
-        bytes will tell."""
+        """Return why a later answer, judged by its start, cannot continue the client's; empty if it can, or if its
+        first bytes must be known for that."""
         with self.delivery.keeper.fail_open.stage("while asking"):
             if not is_success(message):
                 return f"it answered with status {message['status']}"
@@ -425,8 +425,8 @@ class AnswerDriver:
         return self.delivery.guard is not None and shape == self.delivery.guard.shape
 
     async def feed(self, guard: SafeGuard, message: Message) -> bool:
-        """Take a body message of an answer that is not refused, the first or a later one. Returns whether there is
-        nothing more to do, as `AnswerDelivery.take_direct` does."""
+        """Take a body message of the first answer, or of a later one that is not refused. Returns the same as
+        `AnswerDelivery.take_direct`."""
         intake, final = self.delivery.intake, not message.get("more_body")
         chunk = message.get("body") or b""
         if intake is not None and intake.direct:
@@ -438,7 +438,7 @@ class AnswerDriver:
         return False
 
     async def _take_pieces(self, guard: SafeGuard, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> None:
-        """Take the plain bytes of a chunk. If it cannot be unpacked, the answer breaks off, for the client, too."""
+        """Take the plain bytes of a chunk. If it cannot be unpacked, the answer breaks off, also for the client."""
         delivery, stage, more = self.delivery, self._opening.stage(), True
         while more and delivery.ask is None and not intake.spoiled:
             piece: bytes | None = None
@@ -454,7 +454,8 @@ class AnswerDriver:
             await delivery.break_off()
 
     def _next_piece(self, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> bytes | None:
-        """Return the next plain bytes of a chunk; None at its end. The form of a later answer may not be known yet."""
+        """Return the next plain bytes of a chunk; None at its end. Detects the form of a later answer if it is not
+        known yet."""
         if intake.shape is not UNDECLARED:
             return next(pieces, None)
         begin = intake.detect_shape(pieces, final=final)
@@ -462,6 +463,6 @@ class AnswerDriver:
         return begin or None
 
     def close(self) -> None:
-        """Drop what is kept of the answers, and references to it: the exchange is over."""
+        """Drop kept data of the answers, and references to it, because the exchange is over."""
         self.delivery.close()
         self._quiet, self._grows, self._opening.watching = READ_ALL, NO_CHUNK, None

@@ -1,8 +1,8 @@
-"""Holds the request of one exchange: parsed while that is needed, else only the bytes of its body.
+"""Hold the request of one exchange: parsed while needed, else only the bytes of its body.
 
 Answers stream for seconds or minutes, thousands at a time, and a parsed history takes five to ten times the memory of
-its bytes. So there is one rule, in `ExchangeEvidence.drop`: while a healthy answer streams, its exchange keeps the raw
-body and `LaneEvidence`, nothing parsed. If more is needed at the end of the answer, the body is parsed again.
+its bytes. So `ExchangeEvidence.drop` applies one rule: while a healthy answer streams, its exchange keeps the raw body
+and `LaneEvidence`, but nothing parsed. If more is needed at the end of the answer, the body is parsed again.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from callfuse.wire.jsontext import loads
 
 
 class KeptRequest:
-    """A request that is dropped and parsed again on demand.
+    """A request whose parsed form can be dropped, and is built again on demand.
 
-    `body`: its bytes (without its commands, where it had some, and with hints, where it gets some); `is_changed`: they
-    differ from what the client has sent. `model` and `choices` are always there; `streamed`: it asks for a stream;
-    `continues`: its vendor remembers conversations.
+    `body`: its bytes, without commands, and with hints if enabled; `is_changed`: they differ from the client's bytes.
+    `model` and `choices` are always available; `streamed`: it asks for a stream; `continues`: its vendor remembers
+    conversations.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class KeptRequest:
         self._request: Request | None = request
 
     def get(self) -> Request:
-        """Return the parsed request. Raises ValueError if its bytes cannot be parsed any more, which would be a bug."""
+        """Return the parsed request. Raises ValueError if its bytes cannot be parsed again, which would be a bug."""
         if self._request is None:
             self._request = self.dialect.read_request(self.body, loads(self.body), self._target)
             if self._request is None:
@@ -67,7 +67,7 @@ class KeptRequest:
         return self._request
 
     def replace(self, body: bytes) -> None:
-        """Replace the bytes by others that are read alike: the parsed request stays."""
+        """Replace the bytes by others that parse to an equivalent request, so the parsed one is kept."""
         self.body, self.is_changed = body, True
         if self._request is not None:
             self._request.body = body
@@ -81,17 +81,16 @@ class KeptRequest:
         self._request, self.body = None, b""
 
     def stream_format(self, content_type: bytes) -> Format | None:
-        """Return the format in which an answer of this content type is streamed; None if it is not."""
+        """Return the stream format of an answer's content type; None if it is not a stream."""
         return self.dialect.stream_format(content_type, asked=self.streamed)
 
 
 class ExchangeEvidence:
     """The conversation of one exchange and its judge, each built on first use.
 
-    `kept`: what the ledger needs of the conversation after the answer. `is_healthy`: no call of the answer can have a
-    finding if it comes alone. `holds`: such a call may have to be withheld, or a text cut off. `room`: how many calls
-    the answer may have before one could have a finding because of the others; `may_hold`: then it may have to be
-    withheld.
+    `kept`: the part of the conversation that the ledger needs after the answer. `is_healthy`: no single call of the
+    answer can have a finding. `holds`: a single call may have to be withheld, or a text cut off. `room`: how many calls
+    the answer may have before they could have a finding together; `may_hold`: such calls may have to be withheld.
     `brings_results`: the request shows results of the newest round for the first time. `hindsight`: a verdict on the
     newest round by its results, to be reported with the answer.
     """
@@ -174,9 +173,8 @@ class ExchangeEvidence:
         return self._judge
 
     def reread(self, state: LaneState, begun_with: LaneState) -> None:
-        """Read the request again over a state that other exchanges have written meanwhile, which `kept` then continues.
-        `begun_with`: the state with which this exchange has begun. Its verdicts stay, so no judge may be asked any
-        more."""
+        """Read the request again with a state that other exchanges wrote meanwhile, and update `kept`. `begun_with`:
+        the state at the begin of this exchange. Its verdicts stay, so the judge must not be used any more."""
         request, named = self.request.get(), self._lane.named
         self._conversation = conversation = read_conversation(
             request, state, self._now, self.settings, named=named, begun_with=begun_with
@@ -189,8 +187,8 @@ class ExchangeEvidence:
         return self._limits[2]
 
     def decide(self, verdict: Verdict) -> bool:
-        """Apply a callback's verdict on the newest round: a warning or nothing, for its calls have run. Returns whether
-        that is a change."""
+        """Apply a callback's verdict on the newest round: a warning or nothing, because its calls have run. Returns
+        whether it changes the verdict."""
         found, rung = self.hindsight, verdict.rung
         if rung not in (None, Rung.OBSERVE):
             rung = self.judge.allowed(Rung.WARN)
@@ -202,11 +200,11 @@ class ExchangeEvidence:
             text = self.judge.warning(replace(verdict, call=call)) if rung is Rung.WARN else ""
             state = self.kept.state
             self.kept = replace(self.kept, state=replace(state, notes={**state.notes, key: text}))
-            self._conversation = None  # to be read again with that
+            self._conversation = None  # read again, with the note
         return True
 
     def _warn_of_budget(self, conversation: Conversation) -> None:
-        """Warn the model once, in its newest result, where a limit of its budget is near."""
+        """Warn the model once, in its newest result, if a limit of its budget is near."""
         kept = self.kept
         near, carrier = near_limit(kept.spent, self.settings.budget, self._now), newest_result(conversation)
         if near is None or carrier is None or not self.settings.detectors.finds(SpentTokens.kind.name):
@@ -219,7 +217,7 @@ class ExchangeEvidence:
         self._conversation = conversation._replace(evidence=self.kept)
 
     def revive(self) -> None:
-        """Parse again what a judge needs: reads the whole request."""
+        """Build the judge again, which parses the whole request."""
         _ = self.judge
 
     def drop(self) -> None:
@@ -230,7 +228,7 @@ class ExchangeEvidence:
         self.request.drop()
 
     def close(self) -> None:
-        """Drop everything, because the exchange is over: what the app keeps of it may refer to this object."""
+        """Drop everything, because the exchange is over, but the app may keep references to this object."""
         self._conversation = self._judge = None
         self.request.close()
 
@@ -245,9 +243,9 @@ class ExchangeEvidence:
         *,
         is_text_blocked: bool = False,
     ) -> LaneState:
-        """Return the lane's state with the new rounds and notes of this exchange, texts for the model that it has not
-        answered yet, and what the exchange has `spent` of the turn's budget. `now`: seconds. `cut_off`,
-        `is_text_blocked`: as in `LaneEvidence.after`."""
+        """Return the lane's state with the new rounds and notes of this exchange, texts that the model has not reacted
+        to yet (`told`), and the budget use of the turn (`spent`). `now`: seconds. `cut_off`, `is_text_blocked`: as in
+        `LaneEvidence.after`."""
         keyed = note_keys(self.conversation, notes) if notes else []
         blocked = is_text_blocked or any(one.blocked for calls in rounds for one in calls)
         conversation = self.conversation if blocked else None

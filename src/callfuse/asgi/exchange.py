@@ -1,4 +1,4 @@
-"""Runs one exchange: adds texts to results in the request, calls the app (`calls.py`), and has its answer driven
+"""Run one exchange: add texts to results in the request, call the app (`calls.py`), and pass its answer to the driver
 (`driver.py`).
 """
 
@@ -36,7 +36,7 @@ from callfuse.wire.jsontext import apply
 
 
 class Exchange:
-    """One request that is judged, and its answer. The constructor reads the whole request: call it in a thread."""
+    """One judged request, and its answer. The constructor reads the whole request, so call it in a thread."""
 
     __slots__ = (
         "_answer",
@@ -84,7 +84,7 @@ class Exchange:
         self._first: bytes | None = None
 
     def _read_chain(self) -> bool:
-        """Note what the chain of the request asks for. Returns whether the vendor remembers the conversation."""
+        """Read which steps the request's chain requires. Returns whether the vendor remembers the conversation."""
         prepared, chain = self._prepared, self._prepared.request.get().chain
         if chain is None:
             return False
@@ -97,18 +97,18 @@ class Exchange:
 
     @property
     def kept(self) -> LaneEvidence:
-        """What the ledger needs of the conversation."""
+        """The part of the conversation that the ledger needs."""
         return self._evidence.kept
 
     async def review(self) -> None:
-        """Add texts to the body, after the callback has decided about what the newest results show."""
+        """Add texts to the body, and let the callback decide about findings in the request."""
         timeline, weight = self._evidence.conversation.timeline, self._prepared.weight
         if len(timeline.rounds) > MANY_REPEATS and timeline.facts.repeated > MANY_REPEATS:
             weight += off_loop.LONG_BYTES
         self._first = await off_loop.run(self._content, weight)
         if self._storms is not None:
             async for finding in self._storms.findings():
-                if self.reply is None:  # no warning would change the next request
+                if self.reply is None:  # a warning would not change the next request
                     await self._review_before(self._evidence.judge.before(finding), may_warn=False)
         if self._monologue.verdict is not None and self.reply is None:
             await self._review_monologue(self._monologue.verdict)
@@ -122,15 +122,15 @@ class Exchange:
                 self._first = await off_loop.run(self._content, len(prepared.request.body))
 
     async def _review_monologue(self, found: Verdict) -> None:
-        """Review the verdict on a monologue, and write the body anew if that changes whether it warns."""
+        """Review the verdict on a monologue, and rewrite the body if the callback changes whether it warns."""
         decided = await self._review_before(found)
         if decided.warns != found.warns and not decided.blocks:
             self._monologue = self._monologue._replace(verdict=decided)
             self._first = await off_loop.run(self._content, len(self._prepared.request.body))
 
     async def _review_before(self, found: Verdict, *, may_warn: bool = True) -> Verdict:
-        """Let the callback decide about what the request shows, and report it; a block becomes an answer of callfuse's
-        own. `may_warn`: whether a warning can be given; else the finding is only observed."""
+        """Let the callback decide about a finding in the request, and report it. A block becomes callfuse's own answer.
+        `may_warn`: whether a warning is possible; if not, the finding is only observed."""
         host, prepared = self._host, self._prepared
         decided = found
         if self._evidence.asks_callback:
@@ -183,8 +183,8 @@ class Exchange:
         return call(called, sent, scope, receive, answer.send)
 
     def _run_unread(self, scope: Scope, body: RequestBody, send: Send) -> Awaitable[None]:
-        """Call the app without reading its answer, because an error prevents that; under `fail_closed`, block an answer
-        from which a call may have to be withheld."""
+        """Call the app without reading its answer, because an error prevents it. Under `fail_closed`, block the answer
+        if a call may have to be withheld."""
         tally, reply = self._prepared.tally, None
         with self._keeper.fail_open.stage("in a request"):
             reply = closed_reply(self._prepared) if self._evidence.holds else None
@@ -195,7 +195,7 @@ class Exchange:
         return reply.run(scope, body, tally.noting_status(send))
 
     def close(self) -> None:
-        """Drop the request and what was read of its answer; the app's own frames may outlive the exchange."""
+        """Drop the request and the data of its answer, because the app's own frames may outlive the exchange."""
         if self._answer is not None:
             self._answer.close()
             self._answer = None
@@ -206,13 +206,13 @@ class Exchange:
                 recording.close()
 
     def _watched(self, body: RequestBody, send: Send) -> AnswerDriver:
-        """Return the driver of an answer in which no call need be held so far. Drops everything that was parsed."""
+        """Return the driver of an answer without suspect calls so far. Drops everything that was parsed."""
         self._evidence.drop()
         watching = Watching(self._revive, unpacks=self._unpacks, reads_all=self._prepared.keeps_place)
         return AnswerDriver(self._evidence, self._keeper, body, send, watching=watching)
 
     async def _revive(self) -> Review:
-        """Read the request again, because a call of the answer could be one too many."""
+        """Read the request again, because a call could be one too many in the answer."""
         await off_loop.run(self._evidence.revive, len(self._prepared.request.body))
         return self._review()
 
@@ -225,7 +225,7 @@ class Exchange:
 
     def _content(self) -> bytes | None:
         """Return the body with warnings and notes in its results, in a form that a stateful vendor accepts; None if it
-        stays as it came."""
+        is unchanged."""
         prepared = self._prepared
         if prepared.signed:
             return None
@@ -243,7 +243,7 @@ class Exchange:
         return request.body if prepared.request.is_changed or request.body != prepared.request.body else None
 
     def _leave_out_cut(self) -> None:
-        """Remove reasoning that callfuse has cut off, because the vendor would refuse it."""
+        """Remove reasoning that callfuse cut off in an earlier answer, because the vendor would refuse it."""
         kept = self._prepared.request
         with FailOpen(self._host.bus, self._prepared.where.session).stage("while adding texts"):
             body = leave_out(kept.body)
@@ -252,8 +252,8 @@ class Exchange:
                 kept.drop()
 
     def _add_hints(self) -> None:
-        """Remove what was cut off, and add what `tool_hint` and `tool_names` ask for, by the settings of server and
-        model. A request that is only observed gets no hints."""
+        """Remove reasoning that was cut off, and add hints for `tool_hint` and `tool_names`, by the settings of server
+        and model. A request that is only observed gets no hints."""
         prepared, settings = self._prepared, self._host.settings
         if prepared.signed:
             return

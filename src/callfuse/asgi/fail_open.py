@@ -1,4 +1,4 @@
-"""Catches callfuse's own errors: no step of an exchange raises into the host or the app.
+"""Catch callfuse's own errors, so that no step of an exchange raises into the host or the app.
 
     stage = fail_open.stage("while keeping")
     with stage:
@@ -7,8 +7,8 @@
         ...
 
 Every step that could fail runs inside a stage: preparing a request, adding texts, watching or guarding an answer,
-asking again, repairing, the callback, reporting and keeping. What the app raises, and what the server's `receive` and
-`send` raise, is not callfuse's: no stage surrounds these calls.
+asking again, repairing, the callback, reporting and keeping. No stage surrounds calls of the app, or of the server's
+`receive` and `send`: their errors are not callfuse's.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from callfuse.observe.events import FailedOpen
 
 
 class Stage(Boundary):
-    """Surrounds one step of an exchange: an error is reported and suppressed, and sets `failed`.
+    """Surrounds one step of an exchange. An error is reported and suppressed, and sets `failed`.
 
     May be entered any number of times; `failed` stays set.
     """
@@ -29,7 +29,7 @@ class Stage(Boundary):
     __slots__ = ("_report", "failed")
 
     def __init__(self, report: Callable[[Exception], None]) -> None:
-        self.error = None  # what the base sets, without a call more
+        self.error = None  # as in the base class, without another call
         self._keep_traceback = self.failed = False
         self._report = report
 
@@ -48,7 +48,7 @@ class Stage(Boundary):
 
 
 class FailOpen:
-    """Reports why calls went unjudged: counted by cause, and each cause logged once, at ERROR."""
+    """Reports why calls passed unjudged. Causes are counted, and each is logged once, at ERROR."""
 
     __slots__ = ("_bus", "_session")
 
@@ -61,7 +61,7 @@ class FailOpen:
         return Stage(partial(self._report_error, what))
 
     def report(self, cause: str) -> None:
-        """Report a cause; its part before the first colon names its kind."""
+        """Report a cause. The part before the first colon is its kind."""
         self._bus.emit(FailedOpen(cause, self._session))
 
     def _report_error(self, what: str, error: Exception) -> None:

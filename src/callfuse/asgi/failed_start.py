@@ -1,8 +1,8 @@
-"""Fail the start of a server where a framework builds the middleware, with wrong settings, after the server has begun.
+"""Fail the start of a server if a framework builds the middleware, with wrong settings, after the server has begun.
 
-Starlette and FastAPI build their middleware at the first ASGI event, which is the lifespan's. A server takes an
-exception there for an app without a lifespan: uvicorn would serve, and answer every request with 500. Only the message
-`lifespan.startup.failed` stops it, so an app that sends it takes the place of the guarded one.
+Starlette and FastAPI build their middleware at the first ASGI event, which is the lifespan's. An exception there means
+to a server that the app has no lifespan: uvicorn would serve, and answer every request with 500. Only the message
+`lifespan.startup.failed` stops it, so an app that sends this message replaces the guarded one.
 """
 
 import inspect
@@ -40,8 +40,8 @@ class FailedStart:
 
 
 def fails_at_start(init: Init) -> Init:
-    """Wrap the `__init__` of a middleware: log a ConfigError, then raise it, or have the start fail if the middleware
-    is being built by a framework."""
+    """Wrap the `__init__` of a middleware: log a ConfigError, then raise it, or make the start fail if a framework is
+    building the middleware."""
 
     @wraps(init)
     def wrapper(self: object, app: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,6 +1,6 @@
-"""The fuse: a lane that was blocked too often in a row is answered by callfuse itself, without asking the model.
+"""Blow the fuse: if a lane was blocked too often in a row, callfuse answers by itself, without asking the model.
 
-It stays blown until a person has typed something, a command or an operator has reset the session, or another begins.
+It stays blown until the user writes, a command or an operator resets the session, or a new session begins.
 """
 
 from callfuse.asgi.commands import SyntheticReply
@@ -15,9 +15,9 @@ ACTION = b"blown"
 
 
 async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> SyntheticReply | None:
-    """Answer a request that would only continue a loop, and emit the event; returns None if the model is to be asked.
+    """Answer a request that would only continue a loop, and emit the event. Returns None if the fuse is not blown.
 
-    Where the vendor has stored the conversation, a request with results is passed on: the vendor must get them.
+    If the vendor stores the conversation, a request with results passes, because the vendor needs them.
     """
     settings, request = prepared.settings, prepared.request.get()
     in_a_row = kept.blocks.in_a_row
@@ -31,7 +31,7 @@ async def blown_reply(host: Host, prepared: Prepared, kept: LaneEvidence) -> Syn
     outcome = last.outcome.text if last and last.outcome else None
     text = texts.blown(last.name if last else "", outcome, in_a_row, settings, request.model)
     answer = request.synthetic_reply(text)
-    # So that it does not mend by being asked. Whoever has written meanwhile has done the same.
+    # So that the lane does not expire while clients ask. A concurrent writer has done the same.
     await host.ledger.write({prepared.lane: prepared.state}, prepared.now, prepared.read)
     host.bus.emit(FuseBlown(prepared.where, in_a_row))
     return SyntheticReply(answer, ACTION)

@@ -1,4 +1,4 @@
-"""Reads headers and paths of requests, and changes them for a call of the app."""
+"""Read headers and paths of requests, and change them for a call of the app."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -12,15 +12,15 @@ SIGNATURES: Final = frozenset({b"content-digest", b"digest", b"signature", b"x-a
 BODY_BOUND: Final = frozenset(
     {b"content-length", b"etag", b"content-md5", b"digest", b"content-digest", b"repr-digest"}
 )
-"""Headers of an answer that are only valid for its exact bytes."""
+"""Headers of an answer that are valid only for its exact bytes."""
 VIA: Final = b"x-callfuse-via"
-"""The header of a request that a callfuse has guarded and sent on."""
+"""The header of a request that another callfuse has guarded and forwarded."""
 NOT_AGAIN: Final = frozenset({b"idempotency-key", b"content-length", b"content-encoding", b"transfer-encoding"})
 """Headers of a request that must not be sent again with another body."""
 
 
 def read(message: Scope | Message) -> dict[bytes, bytes]:
-    """Return headers by name (lower case); the last one of repeated headers counts."""
+    """Return headers by name (lower case). Of repeated headers, the last one counts."""
     return {name.lower(): value for name, value in message.get("headers") or ()}
 
 
@@ -40,15 +40,15 @@ def without(headers: Iterable[tuple[bytes, bytes]], names: frozenset[bytes]) -> 
 
 
 def with_via(scope: Scope) -> Scope:
-    """Copy the scope, with a header which says that the request has been guarded."""
+    """Copy the scope, with a header that marks the request as guarded."""
     return {**scope, "headers": [*without(scope.get("headers") or (), frozenset({VIA})), (VIA, b"callfuse")]}
 
 
 def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity: bool = False) -> Scope:
     """Copy the scope for a call of the app with this body (None: the original one).
 
-    `again`: the model is asked again, so an idempotency key is dropped, and the `state` is a copy. `identity`: ask for
-    an uncompressed answer.
+    `again`: the model is asked again, so an idempotency key is dropped, and `state` is copied. `identity`: ask for an
+    uncompressed answer.
     """
     headers: Headers = list(scope.get("headers") or ())
     if body is not None:
@@ -63,7 +63,7 @@ def for_body(scope: Scope, body: bytes | None, *, again: bool = False, identity:
 
 
 def _in_utf8(content_type: bytes) -> bytes:
-    """Return the content type of a body that callfuse has written: without a charset, unless that is UTF-8."""
+    """Return a content type for a body that callfuse has written: without a charset other than UTF-8."""
     media_type, _, parameters = content_type.partition(b";")
     is_other = b"charset" in parameters.lower() and b"utf-8" not in parameters.lower()
     return media_type.strip() if is_other else content_type
@@ -72,7 +72,7 @@ def _in_utf8(content_type: bytes) -> bytes:
 def route_to_model(scope: Scope, model: str, *, in_body: bool) -> bool:
     """Rewrite the path of a scope, which must be a copy, if it names the model.
 
-    Returns False if neither the path nor the body (`in_body`) names a model, so that no other one can be asked.
+    Returns False if neither the path nor the body (`in_body`) names a model, so no other one can be asked.
     """
     path = path_to(scope["path"], model)
     if path is None or (path == scope["path"] and not in_body):

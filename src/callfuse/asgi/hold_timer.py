@@ -1,4 +1,4 @@
-"""Sends heartbeats while bytes are held, and ends a hold after `max_hold_s` seconds."""
+"""Send heartbeats while bytes are held, and end a hold after `max_hold_s` seconds."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from callfuse.observe import log
 from callfuse.policy.settings import LoopSettings
 
 _SHORTEST_S = 0.001
-"""The shortest sleep, in seconds: the clock may be coarser than the time left."""
+"""The shortest sleep, in seconds, because the clock may be coarser than the time left."""
 
 
 class HoldTimer:
@@ -35,7 +35,7 @@ class HoldTimer:
         self._scope: anyio.CancelScope | None = None
 
     def update(self) -> bool:
-        """Note whether a hold has begun or ended. Returns True if `run` has to be started."""
+        """Note whether a hold has begun or ended. Returns True if `run` must be started."""
         self._meter.note()
         if not self._guard.state.held_bytes:
             self.held_since = None
@@ -54,9 +54,9 @@ class HoldTimer:
             self._scope.cancel()
 
     async def run(self, cancel_call: Callable[[], None]) -> None:
-        """Send heartbeats during a hold, and end one that takes too long. If an answer is pending then, calls
-        `cancel_call` instead."""
-        with Stage(log.heartbeat_failure):  # the client is gone; the app learns of it from its own `send`
+        """Send heartbeats during a hold, and end a hold that takes too long. If another answer of the model is pending,
+        call `cancel_call` instead."""
+        with Stage(log.heartbeat_failure):  # the client has left; the app's own `send` reports that
             with anyio.CancelScope() as self._scope:
                 while self._guard.state.holding and not self._client.closed:
                     await self._step(cancel_call)
@@ -74,7 +74,7 @@ class HoldTimer:
                 cancel_call()
             else:
                 out = self._guard.fail("max_hold_s")
-                self._meter.note()  # first, because a write may never come back
+                self._meter.note()  # first, because a write may never return
                 await self._client.write(out)
             return
         if now >= self._client.last_sent + self._settings.heartbeat_s:

@@ -1,4 +1,4 @@
-"""Records the results of an exchange: its events, and the lane's new state in the ledger."""
+"""Record the results of an exchange: its events, and the lane's new state in the ledger."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -46,8 +46,8 @@ class Keeper:
     """Reports and keeps the results of one exchange. Never raises.
 
     `notes`: texts for results in later requests, in addition to those of the record. `tally`: the exchange's account.
-    `spending`: what its answers cost; None if costs are not counted. `recording`: keeps its answers for the admin page;
-    None if that is off.
+    `spending`: the cost of its answers; None if costs are not counted. `recording`: keeps its answers for the admin
+    page; None if this is off.
     """
 
     __slots__ = (
@@ -135,8 +135,8 @@ class Keeper:
             record.note(delivered[0], [texts.warning(one.call, one.finding, settings, model) for one in said])
 
     def _follow(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> Course:
-        """Return how the model reacted to findings that it read about: before this exchange, with its request, and
-        within it."""
+        """Return how the model reacted to findings that it read about, in earlier exchanges, in this request, and in
+        this exchange."""
         kept, hindsight = self._evidence.kept, self._evidence.hindsight
         course = Course(kept.told)
         if self._prepared.request.choices != 1 or not (course.waiting or verdicts or hindsight):
@@ -145,7 +145,7 @@ class Keeper:
             course.speak()
         elif kept.is_new:
             course.see_results(hindsight.finding.kind if hindsight is not None else "")
-        if hindsight is not None and kept.rounds:  # told with the newest results
+        if hindsight is not None and kept.rounds:  # its warning is in the newest results
             course.add(self._taught([hindsight], kept.rounds[-1].position))
         course.follow(filter(None, record.rounds), partial(self._taught_with, verdicts))
         if course.is_text and not (record.is_incomplete or record.fail_open):
@@ -153,12 +153,13 @@ class Keeper:
         return course
 
     def _taught_with(self, verdicts: Iterable[Verdict], calls: Sequence[PastCall]) -> list[Told]:
-        """Return the texts for the model about these calls of an answer, by the last verdict on each."""
+        """Return the texts for the model about these calls of an answer, from the last verdict on each."""
         of_call = {verdict.call: verdict for verdict in verdicts}
         return self._taught([of_call[one.call] for one in calls if one.call in of_call], self._evidence.kept.length)
 
     def _taught(self, verdicts: Iterable[Verdict], position: int) -> list[Told]:
-        """Return what these verdicts tell the model, to do something else; in a holdout, would have told it."""
+        """Return the texts of these verdicts that ask the model to change course; in a holdout, the texts that it would
+        have got."""
         prepared = self._prepared
         arm, may_change = prepared.arm, not prepared.signed
         rungs = [(one, arm.rung_of(one, may_change=may_change)) for one in verdicts]
@@ -175,7 +176,7 @@ class Keeper:
             self._told = (0, 0, 0)
 
     def tell(self, record: ExchangeRecord) -> None:
-        """Report the calls, verdicts and failures of a record; each once, however often this is called."""
+        """Report the calls, verdicts and failures of a record, each only once."""
         calls, verdicts = record.calls[self._told[0] :], record.verdicts[self._told[1] :]
         failures = [*zip(record.fail_open, record.verdicts_before, strict=True)][self._told[2] :]
         done = self._told[1]
@@ -197,7 +198,7 @@ class Keeper:
         self._report_verdicts(record.verdicts[done:])
 
     def _tell_hindsight(self) -> None:
-        """Report the verdict on the newest round: once, and before any report on the answer, however that is cut."""
+        """Report the verdict on the newest round, only once, and before any report on the answer."""
         hindsight = self._evidence.hindsight
         if hindsight is not None and hindsight.finding_id not in self._known:
             self._report_verdicts([hindsight])
@@ -208,7 +209,7 @@ class Keeper:
                 self._report_verdict(verdict)
 
     def _report_verdict(self, verdict: Verdict) -> None:
-        """Report a finding and what is done about it, perhaps for the second time: a rung may fail."""
+        """Report a finding and its action, again if a rung failed and another follows."""
         where, tally, id_ = self._prepared.where, self.tally, verdict.finding_id
         blocks = self._evidence.kept.blocks.count + verdict.blocks
         tally.action = action_of(verdict)
@@ -235,7 +236,7 @@ class Keeper:
         self._report_verdicts([verdict])
 
     def _cost_of(self, verdict: Verdict) -> Tokens:
-        """Return what a request like this one and its answer cost: as the vendor has counted, else an estimate."""
+        """Return the cost of a request like this one and its answer: the vendor's count, else an estimate."""
         spending, request = self.spending, len(self._prepared.request.body)
         if spending is not None and spending.last.total:
             return spending.last
@@ -253,11 +254,12 @@ class Keeper:
                     self._host.bus.emit(ResultSeen(self._prepared.where, call.id, call.signature, call.outcome))
 
     async def keep_failure(self) -> None:
-        """Keep that the vendor has answered with an error: the client may send the same request again and again."""
+        """Record that the vendor answered with an error, because the client may send the same request again and
+        again."""
         prepared = self._prepared
         settings, now = prepared.settings, self._host.clock()
         if not (settings.enabled and settings.detectors.retry_storm) or prepared.state.last_used is not None:
-            return  # what has long been forgotten stays dated by when that was
+            return  # do not overwrite the last use of a lane that has expired
         body = prepared.request.body
         digest = await off_loop.run(partial(request_digest, body), len(body))
 
@@ -275,11 +277,11 @@ class Keeper:
         told: Sequence[Told],
         cut_off: Sequence[tuple[ToolCall, str]] | None,
     ) -> None:
-        """Write the rounds and notes to the ledger, what the model was `told`, and what was `cut_off`, if there is
-        anything new.
+        """Write new rounds and notes, texts for the model (`told`), and calls that were `cut_off` to the ledger, if
+        there are any.
 
-        If another exchange of the lane has written since this one has read, nothing of that is lost: the request is
-        read once more over what is there then, and the results of this exchange are added to that.
+        If another exchange of the lane wrote meanwhile, its results are kept: the request is read again with the new
+        state, and the results of this exchange are added to it.
         """
         prepared, evidence = self._prepared, self._evidence
         rounds = [calls for calls in record.rounds if calls]
@@ -313,8 +315,8 @@ class Keeper:
             self.fail_open.report(BUSY)
 
     def _cut_off(self, record: ExchangeRecord, verdicts: Iterable[Verdict]) -> list[tuple[ToolCall, str]] | None:
-        """Return the calls that the client got without their end, each with the text for its result; None where such
-        calls are not looked for."""
+        """Return the calls that the client got without their end, each with the text for its result; None if the
+        settings do not detect such calls."""
         settings, model = self._prepared.settings, self._prepared.request.model
         if not settings.for_tool(ANY_TOOL).settings.detectors.truncated:
             return None
@@ -325,8 +327,8 @@ class Keeper:
         return [(call, told.get(call, "")) for call in calls]
 
     async def _spend(self, rounds: Iterable[Sequence[PastCall]]) -> Spent | None:
-        """Return what to keep with the lane of what this exchange has spent, with the calls that the client was given.
-        None: nothing, or it was added to the account of a session or a credential."""
+        """Return the budget use of this exchange to store with the lane, including calls that the client got; None if
+        there is none, or if it was added to the account of a session or a credential."""
         spending = self.spending
         if spending is None or not spending.is_kept:
             return None
@@ -334,7 +336,8 @@ class Keeper:
         return None if await spending.share(spent) else spent
 
     def _notes(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> list[tuple[ToolCall, str]]:
-        """Return the texts that calls carry from now on; empty for one that passes though the ladder would warn."""
+        """Return the texts for the results of calls in later requests; empty for a call that passes although the ladder
+        would warn."""
         if self._prepared.request.choices != 1:
             return []
         passing = [(one.call, "") for one in verdicts if one.rung is None] if self._prepared.settings.warns else []
@@ -353,7 +356,7 @@ class Keeper:
         return {prepared.lane: state}
 
     def _places(self, chain: ChainedRequest, state: LaneState, record: ExchangeRecord) -> dict[Lane, LaneState]:
-        """Return the state under each lane where the next request may look: the request's own, or the one of the
+        """Return the state for each lane that the next request may belong to: the request's own, or the one of the
         answer's id."""
         lane = self._prepared.lane
         before = self._evidence.kept.state
@@ -371,6 +374,6 @@ class Keeper:
 
 
 def _is_text_blocked(rounds: Iterable[Sequence[PastCall]], verdicts: Iterable[Verdict]) -> bool:
-    """Whether an answer ends in a block because its text was cut off. If calls are left, it ends with these instead."""
+    """Whether an answer ends in a block because its text was cut off. If calls are left, it ends with them instead."""
     is_left = any(not one.withheld for calls in rounds for one in calls)
     return not is_left and any(one.finding.part and one.blocks for one in verdicts)

@@ -1,8 +1,8 @@
-"""The last request of each conversation, parsed, so that the next one costs what is new in it.
+"""Keep the last request of each conversation, parsed, so that only the new part of the next one must be read.
 
-Whether one is found changes what a request costs, and nothing else: `wire/resent.py` returns what the parser would.
-A last request is found among those of the same sender by samples of its bytes, and then compared byte by byte.
-All of them together are bounded in bytes: the one unused for longest is dropped first, and any after `ttl_seconds`.
+This changes only the cost of a request: `wire/resent.py` returns the same values as the parser. A last request is found
+among those of the same sender by samples of its bytes, and then compared byte by byte. Their total size is bounded: the
+least recently used one is dropped first, and each after `ttl_seconds`.
 """
 
 from collections import OrderedDict
@@ -16,16 +16,16 @@ from callfuse.dialects.continued import ReadHistory
 from callfuse.wire.resent import KnownText, Shared, compare
 
 LEAST_BYTES: Final = 4096
-"""Shorter bodies are not kept: to parse one takes 10 us."""
+"""Shorter bodies are not kept, because parsing one takes only 10 us."""
 MOST_ALIKE: Final = 4
-"""Requests with the same samples, which differ only behind the last sample. The oldest is dropped."""
+"""The most requests with the same samples, which differ only after the last sample. The oldest is dropped."""
 LONGEST_LIGHT: Final = 1024 * 1024
-"""Longer bodies are read in threads, however little is new in them: the time to copy one grows with its length."""
+"""Longer bodies are always read in threads, because the time to copy one grows with its length."""
 BYTES_A_MESSAGE: Final = 64
-"""A known message takes as long as so many new bytes, 2 us: its round is compared with the ledger's."""
+"""The cost of a known message in new bytes: it takes 2 us to compare its round with the ledger's."""
 _SAMPLE: Final = 16
 _SAMPLED: Final = tuple([step << power for power in range(8, 26) for step in (2, 3)])
-"""Where samples are taken: two for each doubling of the length, for bodies of up to 100 MB."""
+"""The positions of samples: two for each doubling of the length, for bodies of up to 100 MB."""
 
 
 class Sender(NamedTuple):
@@ -39,8 +39,7 @@ class Sender(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class LastRequest:
-    """A request as it is kept: its bytes, its payload and the rounds that were read from it. `quiet`: the search that
-    found no command in it."""
+    """A kept request: its bytes, its payload and its rounds. `quiet`: the search that found no command in it."""
 
     sender: Sender
     known: KnownText
@@ -51,10 +50,10 @@ class LastRequest:
 
 
 class Continued(NamedTuple):
-    """A body that begins and ends as the `last` request does.
+    """A body with the same beginning and end as the `last` request.
 
-    `is_proven`: only what is `new` needs to be parsed; else that is the whole body. `history`: the rounds of the
-    messages that both requests have, as far as they were read.
+    `is_proven`: only the `new` part needs to be parsed; if false, `new` is the whole body. `history`: the rounds of the
+    messages in both requests, as far as they were read.
     """
 
     body: bytes
@@ -73,8 +72,8 @@ class Continued(NamedTuple):
 
 
 class LastRequests:
-    """Keeps the last requests of one middleware: `size` bytes, at most `limit`; 0 keeps none. They are the spare of its
-    budget. `mark`: a text that no client knows, by which `wire/resent.py` proves places."""
+    """Keeps the last requests of one middleware: `size` bytes, at most `limit`; 0 keeps none. They are the spare data
+    of its budget. `mark`: a text that no client knows, which `wire/resent.py` uses to prove positions."""
 
     def __init__(self) -> None:
         self.limit = 0
@@ -97,8 +96,8 @@ class LastRequests:
         return None
 
     def keep(self, new: LastRequest, before: LastRequest | None, room: float, now: float, ttl_s: float) -> None:
-        """Keep a request in place of the one `before` it, if it fits into `room`, in bytes. Drops requests that were
-        not used for `ttl_s` seconds."""
+        """Keep a request in place of the one `before` it, if it fits into `room`, in bytes. Drops requests unused for
+        `ttl_s` seconds."""
         if before is not None:
             self._drop(before)
         most = min(self.limit, room)
@@ -118,7 +117,7 @@ class LastRequests:
             self._drop(alike[-1])
 
     def bound(self, limit: int) -> None:
-        """Keep at most so many bytes from now on."""
+        """Keep at most `limit` bytes from now on."""
         self.limit = limit
         if self.size > limit:
             self.clear()

@@ -1,10 +1,10 @@
-"""Counts the tokens of an app's answers, beside everything else: no byte is changed, and none waits.
+"""Count the tokens of an app's answers, without changing or delaying any byte.
 
-    app = MeteredApp(app, spending)   # each call of it gives an answer that is paid for
+    app = MeteredApp(app, spending)   # the account pays for the answer of each call
 
-Each answer has a meter of its own, between the app and its `send`. It splits the body into frames and looks for those
-that may have the vendor's counts (`TokenCounts.mark`); only the first and the last of them are parsed, at the end. So
-the cut of the chunks does not matter. Where no counts come, the tokens are estimated from characters.
+Each answer has its own meter, between the app and its `send`. It splits the body into frames, independent of chunks,
+and looks for frames with the vendor's counts (`TokenCounts.mark`). Only the first and the last of these are parsed, at
+the end. Without counts, the tokens are estimated from characters.
 """
 
 from collections.abc import Awaitable
@@ -25,7 +25,7 @@ from callfuse.wire.format import Framer
 from callfuse.wire.jsontext import NotJSON
 
 CHARS_PER_TOKEN: Final = 4
-"""For estimates: English and code have about so many."""
+"""For estimates. English and code have about this many."""
 
 
 class Paid(Protocol):
@@ -38,17 +38,17 @@ class Paid(Protocol):
         ...
 
     def pay(self, used: Tokens | None) -> None:
-        """Take what an answer has cost that is over or has broken off; None: nothing, or it was taken before."""
+        """Add the cost of an answer that is over or has broken off; None if it cost nothing, or was counted before."""
         ...
 
     async def settle_rest(self) -> None:
-        """Keep the costs that were not kept with the answer: the call of the app is over."""
+        """Store the costs that were not stored with the answer, because the call of the app is over."""
         ...
 
 
 class AnswerMeter:
-    """Counts the tokens of one answer. `request`: bytes of its request, for estimates. `limit`: bytes of a frame, or of
-    a whole answer, that are read; `share`: counts the bytes that are kept."""
+    """Counts the tokens of one answer. `request`: bytes of its request, for estimates. `limit`: the most bytes of a
+    frame, or of a whole answer, that are read; `share`: counts the bytes in memory."""
 
     __slots__ = (
         "_counts",
@@ -86,10 +86,10 @@ class AnswerMeter:
         self._framer: Framer | None = None
         self._first = self._last = b""
         self._sizes = (0, 0, 0)
-        """Bytes of the body, frames with a payload, and bytes of the shortest of these."""
+        """Bytes of the body, the number of frames with a payload, and the bytes of the shortest one."""
 
     def begin(self, start: Message) -> None:
-        """Take the start of the answer. An error costs nothing."""
+        """Take the start of the answer. Error responses cost nothing."""
         self._intake = Intake(start, self._stream_format, streamed=self._streamed) if is_success(start) else None
         if self._intake is not None and self._intake.shape is not UNDECLARED:
             self._open(self._intake)
@@ -140,7 +140,7 @@ class AnswerMeter:
             self._first = self._first or frame
 
     def _give_up(self) -> None:
-        """Stop reading: the rest is estimated."""
+        """Stop reading, and estimate the rest."""
         if self._framer is not None:
             size, frames, least = self._sizes
             self._sizes = size + self._framer.waiting, frames, least
@@ -150,12 +150,12 @@ class AnswerMeter:
 
     @property
     def weight(self) -> int:
-        """The bytes that `usage` has to parse at most, for `off_loop.run`."""
+        """The most bytes that `usage` may parse, for `off_loop.run`."""
         waiting = 0 if self._framer is None else self._framer.waiting
         return waiting + len(self._first) + len(self._last)
 
     def usage(self) -> Tokens | None:
-        """Return what the answer has cost; None if there was no answer, or from the second call on."""
+        """Return the cost of the answer; None if there was no answer, or if this was called before."""
         if self._framer is not None and (rest := self._framer.flush()):
             self._take(rest)
         marked = [frame for frame in dict.fromkeys((self._first, self._last)) if frame]
@@ -180,7 +180,7 @@ class AnswerMeter:
 
 
 class MeteredApp:
-    """An app that counts the tokens of its answers and has them paid for."""
+    """An app whose answers are metered and paid for by an account."""
 
     __slots__ = ("_app", "_paid")
 
@@ -196,7 +196,7 @@ class MeteredApp:
         finally:
             with self._paid.stage:
                 self._paid.pay(call.meter.usage())
-            with anyio.CancelScope(shield=True):  # what a client spends that goes away is spent, too
+            with anyio.CancelScope(shield=True):  # count the cost even if the client leaves
                 await self._paid.settle_rest()
 
 
@@ -223,7 +223,7 @@ class _MeteredCall:
         return self._send(message)
 
     async def _end(self, message: Message) -> None:
-        """Pay before the last message is sent: the client may send its next request right after."""
+        """Pay before the last message is sent, because the client may send its next request right after."""
         with self._paid.stage:
             self._paid.pay(await off_loop.run(self.meter.usage, self.meter.weight))
         await self._send(message)

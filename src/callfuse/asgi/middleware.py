@@ -1,7 +1,7 @@
 """`CallFuseMiddleware`: wraps any ASGI app that speaks an LLM API.
 
-The object holds configuration and the ledger only; state of one request lives in that request's call. Only POSTs of a
-known dialect are read; everything else, and requests that cannot be parsed, passes untouched.
+The object holds only configuration and the ledger; the state of a request is local to its call. Only POSTs of a known
+dialect are read. Everything else passes unchanged, also requests that cannot be parsed.
 """
 
 import time
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from callfuse.observe.webhook import Webhook
 
 MOST_LAYERS = 100
-"""Layers of middleware that are looked through."""
+"""The most layers of middleware that are searched."""
 
 
 class Handler(Protocol):
@@ -59,12 +59,12 @@ class Handler(Protocol):
         ...
 
     def close(self) -> None:
-        """Drop bodies and buffers, because frames and exceptions of the app may outlive the exchange."""
+        """Drop bodies and buffers, because the app's frames and exceptions may outlive the exchange."""
         ...
 
 
 class CallFuseMiddleware:
-    """The fuse around an ASGI app: it ends tool-call loops in the app's LLM answers, and changes nothing else.
+    """ASGI middleware that ends tool-call loops in the app's LLM answers, and changes nothing else.
 
         from callfuse import CallFuseMiddleware
 
@@ -78,32 +78,31 @@ class CallFuseMiddleware:
         )
 
     `app`: any ASGI 3 app. A POST to a path that a dialect serves (`/v1/chat/completions`, `/v1/messages`, ...) is read,
-    up to `max_request_bytes` bytes; everything else goes straight to the app.
+    up to `max_request_bytes` bytes; everything else goes directly to the app.
 
     `config`: a mapping in the shape of the configuration file, a `ToolCallLoopConfig`, or the path of such a file (str
-    or Path). None, the
-    default: the environment (`CALLFUSE_...`) and the file that `CALLFUSE_CONFIG` names; the built-in defaults without
-    these. Settings ending in `_s` or `_seconds` are in seconds, those ending in `_bytes` in bytes.
+    or Path). None, the default: the environment (`CALLFUSE_...`) and the file that `CALLFUSE_CONFIG` names, else the
+    built-in defaults. Settings ending in `_s` or `_seconds` are in seconds, those ending in `_bytes` in bytes.
 
-    `store`: where state between requests is kept: a `Ledger`, or the URL of one, which wins over the configuration's.
-    None, the default: the configuration's store, or else the memory of this process, for at most `max_sessions` lanes
-    of `max_ledger_bytes` together, and ten times `ttl_seconds`. A store that the middleware has opened is closed when
-    the host's lifespan ends.
+    `store`: where state between requests is kept: a `Ledger`, or the URL of one, which overrides the configuration's.
+    None, the default: the configuration's store, else the memory of this process, for at most `max_sessions` lanes with
+    `max_ledger_bytes` in total, and ten times `ttl_seconds`. A store that the middleware has opened is closed when the
+    host's lifespan ends.
 
-    `on_loop`: a function, sync or async, that sees each `LoopEvent` before it is carried out. It answers None (keep the
-    action), `"allow"` or True (go on), the name of a rung (`"observe"`, `"warn"`, `"steer"`, `"force_text"`,
-    `"escalate"`, `"block"`), or False (stop: `"block"`). One that raises, or takes longer than `callback_timeout_s`, is
-    logged and changes nothing.
+    `on_loop`: a function, sync or async, that gets each `LoopEvent` before it is carried out. It returns None (keep the
+    action), `"allow"` or True (let the call pass), the name of a rung (`"observe"`, `"warn"`, `"steer"`,
+    `"force_text"`, `"escalate"`, `"block"`), or False (stop: `"block"`). If it raises, or takes longer than
+    `callback_timeout_s`, this is logged and the action is kept.
 
     `via`: mark guarded requests with the header `x-callfuse-via`, so that another callfuse behind this one only
-    observes them. For apps that send them on, as `callfuse serve` does.
+    observes them. For apps that forward requests, as `callfuse serve` does.
 
-    `owns_store`: whether the store is that of the settings or of a URL, not a `Ledger` that was given.
+    `owns_store`: whether the middleware opened the store, from the settings or a URL, instead of getting a `Ledger`.
 
-    `bus` takes what happens (`callfuse.observe.events`); a sink that is added to it gets each event. `findings` are the
-    newest ones, by id.
+    `bus` gets all events (`callfuse.observe.events`), and passes them to each sink added to it. `findings`: the newest
+    findings, by id.
 
-    Raises `ConfigError` for a wrong setting, here and in `configure`; never while it serves. Where Starlette or FastAPI
+    Raises `ConfigError` for a wrong setting, here and in `configure`, but never while serving. If Starlette or FastAPI
     builds it, the server's start fails instead. Does no IO before the first request.
     """
 
@@ -152,12 +151,12 @@ class CallFuseMiddleware:
 
     @classmethod
     def of(cls, app: object) -> Self:
-        """Return the middleware in an app to which `app.add_middleware(CallFuseMiddleware)` added it, for its `counts`,
-        `settings` and `configure`. The outermost one if there are several.
+        """Return the middleware in an app to which `app.add_middleware(CallFuseMiddleware)` added it, to use its
+        `counts`, `settings` and `configure`. Returns the outermost one if there are several.
 
-        Starlette and FastAPI make their middleware with the first request, or at their startup: raises LookupError
-        before that, and in an app without the middleware. Looks into a wrapper that names its app `app`, as ASGI
-        middleware does.
+        Raises LookupError in an app without the middleware, and before Starlette or FastAPI has built it, at startup or
+        the first request. Wrappers are searched, too, if their app is in an attribute `app`, as usual for ASGI
+        middleware.
         """
         layer: object | None = app
         for _ in range(MOST_LAYERS):
@@ -171,8 +170,8 @@ class CallFuseMiddleware:
 
     def configure(self, config: Source | None = None) -> None:
         """Apply a configuration to exchanges that begin from now on, except `max_sessions`, `max_ledger_bytes`, the
-        store, the webhook and `otel`, which stay as they are. Raises ConfigError for a wrong one; then the old one
-        stays."""
+        store, the webhook and `otel`, which stay as they are. Raises ConfigError for a wrong configuration, and then
+        keeps the old one."""
         self.resolved = self._resolve(config)
         self.settings = self.resolved.config.tool_call_loop
         serve = self.resolved.config.serve
@@ -194,13 +193,13 @@ class CallFuseMiddleware:
         *,
         headers: ClientHeaders = (),
     ) -> None:
-        """Give a session settings of its own, from its next request on; None removes all that were given before.
+        """Give a session its own settings, from its next request on. None removes those of earlier calls.
 
-        `session`: the id that its client sends. `config`: the keys of `tool_call_loop` that a model may have too, and
-        `per_tool`; it replaces what was given before. `headers`: those of a request of its client; only the credential
-        in them counts, because a session belongs to a credential; then the session need not be known yet. Without a
-        credential, every known session of that name gets the settings; LookupError if there is none. What users set
-        with commands wins, as far as they may. Raises ConfigError for a wrong setting.
+        `session`: the id that its client sends. `config`: the keys of `tool_call_loop` that are allowed for models, and
+        `per_tool`. It replaces settings of earlier calls. `headers`: those of a request of its client. Only the
+        credential is used, because sessions belong to credentials; with it, the session need not be known yet. Without
+        a credential, every known session of that name gets the settings; raises LookupError if there is none. Permitted
+        commands of users win over these settings. Raises ConfigError for a wrong setting.
         """
         settings = self.settings
         overrides = NO_OVERRIDES if config is None else session_overrides(config, settings)
@@ -210,11 +209,11 @@ class CallFuseMiddleware:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that all exchanges keep at present: what `max_total_bytes` bounds."""
+        """The bytes that all exchanges keep at present, which `max_total_bytes` limits."""
         return self._host.budget.used
 
     def open_share(self) -> Share:
-        """Open a share of `max_total_bytes`, for bytes that are kept for this middleware; close it after use."""
+        """Open a share of `max_total_bytes`, for bytes that are kept for this middleware. Close it after use."""
         return self._host.budget.open()
 
     @property
@@ -229,7 +228,7 @@ class CallFuseMiddleware:
 
     @property
     def lanes(self) -> int:
-        """The number of lanes that this process keeps: what `max_sessions` bounds. 0 if the store cannot count them."""
+        """The number of lanes in this process, which `max_sessions` limits. 0 if the store cannot count them."""
         return len(self.ledger) if isinstance(self.ledger, Sized) else 0
 
     def _resolve(self, config: Source | None) -> Resolved:
@@ -248,8 +247,8 @@ class CallFuseMiddleware:
             await self.app(scope, receive, send)
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the lifespan. At its start, connects to the store in the background. Before its end is reported, sends
-        what waits for the webhook, for a bounded time; then closes the store's connections."""
+        """Run the lifespan. At its start, connect to the store in the background. Before its end is reported, send
+        waiting webhook events, for a bounded time; then close the store's connections."""
         if self.owns_store and isinstance(self.ledger, Startable):
             self.ledger.start()
         try:
@@ -266,7 +265,7 @@ class CallFuseMiddleware:
         given = scope
         stage = host.fail_open.stage("in a request")
         with stage:
-            if not isinstance(scope.get("headers") or (), list | tuple):  # ASGI allows what can be read once only
+            if not isinstance(scope.get("headers") or (), list | tuple):  # it may be readable only once
                 scope["headers"] = list(scope["headers"])
             found = headers.read(scope)
             dialect = self._dialect_of(scope)
@@ -289,7 +288,7 @@ class CallFuseMiddleware:
             if stage.failed and isinstance(prepared, Prepared):
                 with stage:
                     handler = closed_reply(prepared)
-            del found, prepared  # not to be kept while the answer streams, for there may be thousands
+            del found, prepared  # free them while the answer streams: there may be thousands
             if not isinstance(handler, Exchange):
                 send = _counted(handler, tally, send)
             tally.times.called = perf_counter()
@@ -309,8 +308,8 @@ class CallFuseMiddleware:
     async def _pass_told(
         self, dialect: Dialect | None, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool
     ) -> None:
-        """Call the app with a request that is not read, and report that if its path is a dialect's. Its answer is not
-        read either, so that a guard that is switched off costs its chunks nothing."""
+        """Call the app with a request that is not read, and report it if its path is a dialect's. The answer is not
+        read either, so a disabled guard adds no cost to its chunks."""
         cause = OWN_ERROR
         with self._host.fail_open.stage("in a request"):
             if dialect is None and scope["method"] == "POST" and not self._may_judge:
@@ -327,8 +326,8 @@ class CallFuseMiddleware:
                 self._host.in_flight.exchanges -= 1
 
     async def _pass_unread(self, scope: Scope, receive: Receive, send: Send, *, is_handshake: bool) -> None:
-        """Call the app with a request that is not guarded. Refuses WebSocket handshakes on guarded paths, if the
-        settings say so."""
+        """Call the app with an unguarded request. Refuses WebSocket handshakes on guarded paths, if the settings
+        require it."""
         refusal: bytes | None = None
         with self._host.fail_open.stage("in a request"):
             dialect = dialect_of(scope["path"]) if is_handshake and self._may_judge else None
@@ -366,7 +365,7 @@ class CallFuseMiddleware:
 
 
 def _open_webhook(settings: EventsSettings, bus: Bus) -> "Webhook | None":
-    """Open the sink for the webhook, if one is set. Raises ConfigError if aiohttp, which it needs, is missing."""
+    """Open the sink for the webhook, if one is set. Raises ConfigError if aiohttp, a requirement, is missing."""
     if settings.webhook is None:
         return None
     try:
@@ -381,7 +380,7 @@ def _open_webhook(settings: EventsSettings, bus: Bus) -> "Webhook | None":
 
 
 def _draining(webhook: "Webhook", send: Send) -> Send:
-    """Wrap a lifespan's `send`: send what waits for the webhook before the lifespan's end is reported."""
+    """Wrap a lifespan's `send`: send waiting webhook events before the lifespan's end is reported."""
     webhook.attach()
 
     async def draining(message: Message) -> None:

@@ -1,6 +1,6 @@
-"""Does work on long bodies in threads, so that one body does not stop all other streams.
+"""Process long bodies in threads, so that one body does not stop all other streams.
 
-A thread gives way every 5 ms (`sys.getswitchinterval`), but not within one call of C code. So such calls must be
+A thread releases the GIL every 5 ms (`sys.getswitchinterval`), but not within one call of C code. So such calls must be
 bounded: a body is unpacked in pieces (`codings.py`), and not parsed if it has too many values (`wire/values.py`).
 """
 
@@ -16,33 +16,34 @@ from callfuse.boundary import Boundary
 T = TypeVar("T")
 
 LONG_BYTES: Final = 64 * 1024
-"""Work on longer bodies is done in a thread: on as much of an ordinary conversation it takes 1 to 3 ms."""
+"""Longer bodies are processed in a thread. For an ordinary conversation of this size, this takes 1 to 3 ms."""
 MANY_VALUES: Final = 4000
-"""So is work on shorter bodies with so many values. Each may be a message that takes 3 to 5 us."""
+"""Shorter bodies with this many values are processed in a thread, too. Each value may be a message that takes 3 to 5
+us."""
 HUGE_BYTES: Final = 4 * 1024 * 1024
-"""Longer bodies are worked on one at a time. The others need not wait for them."""
+"""Longer bodies are processed one at a time. Shorter ones need not wait for them."""
 
 _SLOTS: Final = (4, 1)
-"""Threads for long bodies, and for huge ones. Each more may keep the event loop waiting for 5 ms more."""
+"""Threads for long bodies, and for huge ones. Each further thread may delay the event loop by 5 ms."""
 _limiters: RunVar[tuple[anyio.CapacityLimiter, ...]] = RunVar("callfuse_off_loop")
 
 
 def weight_of(text: bytes, *, packed: bool = False) -> int:
-    """Return the length of a body, for `run`: more if it has many values, or if its unpacked length is unknown."""
+    """Return the length of a body, for `run`, or more if it has many values or an unknown unpacked length."""
     size = len(text)
-    # All values but the first of a list or an object have a comma before them; to count those takes 0.4 ns a byte.
+    # Each value but the first of a list or an object follows a comma. Counting commas takes 0.4 ns a byte.
     if packed or (LONG_BYTES >= size > 2 * MANY_VALUES and text.count(b",") >= MANY_VALUES):
         return max(size, LONG_BYTES + 1)
     return size
 
 
 def weight_of_answer(size: int) -> int:
-    """Return the weight of a whole answer of so many bytes, for `run`: each call is judged in 0.1 to 0.25 ms."""
+    """Return the weight of a whole answer of `size` bytes, for `run`. Judging takes 0.1 to 0.25 ms for each call."""
     return 4 * size
 
 
 async def run(work: Callable[[], T], size: int) -> T:
-    """Do work on a body of so many bytes: in a thread if it is long. A thread costs about 0.1 ms."""
+    """Do work on a body of `size` bytes, in a thread if it is long. A thread costs about 0.1 ms."""
     if size <= LONG_BYTES:
         return work()
     results: list[T] = []
@@ -51,13 +52,13 @@ async def run(work: Callable[[], T], size: int) -> T:
         if error is not None:
             raise error
     finally:
-        del error  # a cycle with its traceback
+        del error  # breaks a cycle with its traceback
     return results[0]
 
 
 def _catch(work: Callable[[], T], results: list[T]) -> Exception | None:
-    """Do work in a thread, and return its error: if raised there, it would be in a cycle with the thread's future,
-    which would keep the body until the garbage collector runs."""
+    """Do work in a thread, and return its error. A raised error would form a cycle with the thread's future, which
+    would keep the body until the garbage collector runs."""
     with Boundary() as boundary:
         results.append(work())
     return boundary.error

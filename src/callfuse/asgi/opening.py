@@ -1,7 +1,6 @@
-"""Makes what reads an answer once its start has come: its intake, its guard, and a test for chunks that need no
-reading.
+"""Make the readers of an answer after its start: its intake, its guard, and a test for chunks that need not be read.
 
-All of it follows from the request and the start alone. The driver (`driver.py`) decides what becomes of the answer.
+They depend only on the request and the start. The driver (`driver.py`) decides what happens to the answer.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,10 +21,10 @@ from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 
 class Watching(NamedTuple):
-    """How to read an answer in which no call need be held so far.
+    """How to read an answer without suspect calls so far.
 
-    `revive` reads the request again once a call could be one too many. `unpacks`: the answer must be read, even if it
-    is compressed. `reads_all`: the id of an answer without calls is needed.
+    `revive`: reads the request again if a call could be one too many. `unpacks`: the answer must be read, even if it is
+    compressed. `reads_all`: the answer's id is needed, even without calls.
     """
 
     revive: Callable[[], Awaitable[Review]]
@@ -34,15 +33,15 @@ class Watching(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """Recognizes chunks that need not be read: whole frames without a call. `other_mark`: marks frames that must be
-    read nevertheless; empty if there are none."""
+    """Recognizes chunks that need not be read: whole frames without a call. `mark`: occurs in every frame with a call;
+    `other_mark`: occurs in other frames that must be read; empty if there are none."""
 
     mark: bytes
     other_mark: bytes
     frame_end: bytes | tuple[bytes, ...]
 
     def passes(self, chunk: bytes) -> bool:
-        """Whether a chunk need not be read; `AnswerDriver.send` repeats these lines, to save a call."""
+        """Whether a chunk need not be read. `AnswerDriver.send` repeats these lines, to save a call."""
         return (
             chunk.find(self.mark) < 0
             and (not self.other_mark or chunk.find(self.other_mark) < 0)
@@ -56,10 +55,10 @@ READ_ALL: Final = Quiet(b"", b"", ())
 
 
 class AnswerOpening:
-    """Makes what reads the answer of one exchange: intake, guard and `Quiet`.
+    """Makes the readers of an exchange's answer: intake, guard and `Quiet`.
 
     `watching`: None if the guard follows the answer from its start, and once the exchange is over. `reads_all`: an
-    answer without calls is read, too. `texts` looks at what the model says, once it has no room for more.
+    answer without calls is read, too. `texts`: checks the model's text, each time that its `room` is used up.
     """
 
     __slots__ = ("_evidence", "_keeper", "reads_all", "texts", "watching")
@@ -99,7 +98,7 @@ class AnswerOpening:
             self._keeper.tally.unwatched(cause)
 
     def guard_of(self, intake: Intake, stage: Stage) -> SafeGuard:
-        """Make a guard for an answer of this form. `stage`: where it is made, and continues assembling."""
+        """Make a guard for an answer of this form. `stage`: catches errors of making it and of assembling."""
         evidence, shape = self._evidence, intake.shape
         request, assembly = evidence.request, None
         if self.watching is not None:

@@ -1,4 +1,4 @@
-"""Settings in request headers from trusted callers, e.g. `x-callfuse-mode: warn`.
+"""Read settings in request headers of trusted callers, for example `x-callfuse-mode: warn`.
 
 The headers are always removed before the app sees the request. They apply only if `header_overrides` is on, and only to
 that exchange.
@@ -32,8 +32,7 @@ _KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 
 def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overrides, dict[str, str]]:
-    """Read the overrides in the headers of a request and, by header, what is wrong with those that set nothing.
-
+    """Read the overrides in the headers of a request. Returns also a problem for each header that sets nothing.
     `has_other_model`: the settings name a model to escalate to, so a mode may contain `escalate`.
     """
     values: dict[str, Any] = {}
@@ -52,8 +51,8 @@ def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tu
 
 @remembered(entries=256, longest=512)
 def _read_value(name: bytes, value: bytes) -> tuple[Any, str]:
-    """Return what a header sets, and what is wrong with it (empty if nothing is). A caller sends the same with each
-    request."""
+    """Return the value of a header, and what is wrong with it (empty if valid). Cached, because a caller sends the same
+    with each request."""
     key, text = KEYS[name], value.decode("latin-1").strip()
     parts = [part.strip() for part in text.split(",")]
     try:
@@ -65,14 +64,15 @@ def _read_value(name: bytes, value: bytes) -> tuple[Any, str]:
 
 
 def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the headers with callfuse's prefix that do not exist, each with a hint at the header that was meant."""
+    """Return unknown headers with callfuse's prefix, each with a hint at the header that was probably meant."""
     names = [name.decode("latin-1") for name in found if name.startswith(OWN_PREFIX) and name not in _KNOWN]
     bare = {name.decode().removeprefix(OWN_PREFIX.decode()): name.decode() for name in sorted({*NAMES, OWN_HEADER})}
     return {name: f"there is no header of this name; {_meant(name, bare)}" for name in names}
 
 
 def _meant(name: str, bare: Mapping[str, str]) -> str:
-    """Return a hint at the header that was meant. Compares without the prefix, which would make all names similar."""
+    """Return a hint at the header that was probably meant. Compares without the prefix, because it would make all names
+    similar."""
     near = nearest(name.removeprefix(OWN_PREFIX.decode()), bare)
     return f"did you mean {bare[near]}?" if near else f"use {', '.join(bare.values())}"
 

@@ -1,7 +1,7 @@
-"""Prepares a request for its exchange: reads the body, runs commands, finds the lane, its state and the settings.
+"""Prepare a request for its exchange: read the body, run commands, find the lane, its state and the settings.
 
-In: a POST to a path that a dialect serves. Out: `Prepared`, everything that an exchange needs; a `SyntheticReply` if
-callfuse answers itself; an `Unjudged` if only commands were removed; or None if the request passes as it came.
+Input: a POST to a path that a dialect serves. Output: `Prepared`, everything that an exchange needs; a `SyntheticReply`
+if callfuse answers itself; an `Unjudged` if only commands were removed; or None if the request passes unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,17 +44,17 @@ from callfuse.wire.resent import NewText, parse_new, parse_whole
 from callfuse.wire.values import has_too_many_values
 
 NO_TOOLS: Final = "no tools"
-"""The cause of an exchange whose answer can have no calls: its request has no tools, or asks for one token."""
+"""The cause for an answer that cannot have calls, because its request has no tools, or asks for one token."""
 MOST_DIGITS = 19
-"""Digits of a content length that are read. 19 hold any 64-bit size; Python refuses to parse more than 4,300."""
+"""The most digits of a content length. 19 are enough for 64 bits; Python refuses to parse more than 4,300."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What all exchanges of one middleware share. `clock`: seconds since the epoch. `route_of`: the route of a path, if
-    there are any. `in_flight`: how many exchanges are running. `budget`: bounds what they keep together.
-    `last_requests`: those that may come again. `fail_open`: reports errors that occur before the session is known.
-    `traces`: the exchanges' places in traces, if those are wanted. `known_headers`: those of clients, read."""
+    """Everything that the exchanges of one middleware share. `clock`: seconds since the epoch. `route_of`: returns the
+    route of a path, if there are routes. `in_flight`: counts running exchanges. `budget`: bounds their bytes together.
+    `last_requests`: requests that the next ones may continue. `fail_open`: reports errors that occur before the session
+    is known. `traces`: the exchanges' places in traces, if enabled. `known_headers`: parsed headers of clients."""
 
     app: ASGIApp
     settings: LoopSettings
@@ -80,20 +80,20 @@ class Host:
         return Tally(self.bus, dialect, self.route_of and self.route_of(path))
 
     def unguarded(self, cause: str) -> None:
-        """Report a request whose exchange is not known, and that passes unguarded, by cause."""
+        """Report, by cause, a request that passes unguarded before its session is known."""
         self.bus.emit(NotGuarded(cause))
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One request that is judged.
+    """One request to judge.
 
     `state`, `session`: the ledger's states of its lane and session. `settings`: those of this exchange. `signed`: the
     body must not be changed. `observed`: another callfuse guards it, so this one only observes. `keeps_place`: the
-    session has settings, or the lane a state, that must be found again where a chain continues, even after an answer
-    without calls. `tally`: the account of the exchange. `arm`: that of its session, where some are only observed to
-    measure against. `weight`: that of the body, for `off_loop.run`. `spawner`: the session whose agent has started this
-    one; empty if that is unknown.
+    state must be stored for a chain's next request, even after an answer without calls, because the session has
+    settings or the lane a state. `tally`: the account of the exchange. `arm`: that of its session in a holdout.
+    `weight`: that of the body, for `off_loop.run`. `spawner`: the session whose agent started this one; empty if
+    unknown.
     """
 
     request: KeptRequest
@@ -113,17 +113,17 @@ class Prepared:
 
     @property
     def allowed(self) -> Sequence[Allowance]:
-        """What a person has allowed in its lane."""
+        """The calls that a person has allowed in its lane."""
         return of_lane(self.session.allowed, self.where.lane) if self.session.allowed else ()
 
     @property
     def read(self) -> Read:
-        """What was read of the ledger."""
+        """The states that were read from the ledger."""
         return Read(self.lane, self.state, self.session)
 
 
 class TooManyValuesError(ValueError):
-    """A body has so many values that parsing it would delay all other exchanges."""
+    """Raised for a body with so many values that parsing it would delay all other exchanges."""
 
 
 async def prepare(
@@ -135,8 +135,8 @@ async def prepare(
     tally: Tally,
     stage: Stage,
 ) -> Prepared | SyntheticReply | Unjudged | None:
-    """Read a request and all that belongs to it, in this stage. `found`: its headers by name. Raises only what
-    `receive` raises."""
+    """Read a request, its state and its settings, in this stage. `found`: its headers by name. Raises only exceptions
+    of `receive`."""
     limit = host.settings.max_request_bytes
     length = found.get(b"content-length", b"0")
     fits = length.isdigit() and len(length) <= MOST_DIGITS and int(length) <= limit
@@ -159,7 +159,7 @@ async def prepare(
 
 
 class _ReadBody(NamedTuple):
-    """What was read of a body: `content`, in UTF-8. `last`: what is kept for the next request, if anything."""
+    """A body that was read. `content`: in UTF-8. `last`: kept for the next request, if any."""
 
     content: bytes
     request: Request
@@ -200,7 +200,7 @@ class _Preparation:
         self._weight = 0
 
     async def run(self, content: bytes, share: Share) -> Prepared | SyntheticReply | Unjudged | None:
-        """Run all steps for a body, as it came."""
+        """Run all steps for an original body."""
         if self._encoding:
             content = await self._unpack(content)
             if not share.add(len(content)):
@@ -233,7 +233,7 @@ class _Preparation:
         return await off_loop.run(unpacking, off_loop.weight_of(content, packed=True))
 
     async def _read_body(self, content: bytes) -> "_ReadBody | None":
-        """Read the body; returns None if it passes as it came. For a long one, reads only what is new since the last
+        """Read the body. Returns None if it passes unchanged. Of a long body, reads only the part after the last
         request of its conversation, and keeps it for the next."""
         host = self._host
         if len(content) < LEAST_BYTES:
@@ -259,8 +259,8 @@ class _Preparation:
         found: Continued | None = None,
         parsed: NewText | None = None,
     ) -> "_ReadBody | None":
-        """Read the body; returns None if it passes as it came. `sender`: whose last request it is. `found`: a kept
-        request that begins as this body does; `parsed`: the body, if it continues that request."""
+        """Read the body. Returns None if it passes unchanged. `sender`: the sender, to keep it as the last request.
+        `found`: a kept request with the same beginning; `parsed`: the body, if it continues that request."""
         if parsed is None:
             content = as_utf8(content)
             parsed, found = self._parse(content, found), None
@@ -286,7 +286,7 @@ class _Preparation:
         return _ReadBody(content, request, commands, lane, last)
 
     def _parse(self, content: bytes, found: Continued | None) -> NewText:
-        """Parse a body in UTF-8. `found`: a request that begins as it does, to prove where it may be continued. Raises
+        """Parse a body in UTF-8. `found`: a request with the same beginning, to prove where it may be continued. Raises
         NotJSON or TooManyValuesError."""
         if len(content) < LEAST_BYTES:
             return NewText(loads(content), None)
@@ -306,7 +306,7 @@ class _Preparation:
         if answer is not None:
             return SyntheticReply(answer)
         stripped = await off_loop.run(partial(self._strip, read.content, commands), self._weight)
-        return None if stripped is None else (stripped, kept)  # no edit changes what a body is
+        return None if stripped is None else (stripped, kept)  # no edit makes a body unreadable
 
     def _strip(self, content: bytes, commands: FoundCommands) -> Request | None:
         """Return the request without its commands."""
@@ -324,7 +324,7 @@ class _Preparation:
         *,
         is_changed: bool,
     ) -> Prepared | Unjudged | None:
-        """Return the result for a request: with its settings, or unjudged if these or the request itself say so."""
+        """Return the result for a request: with its settings, or unjudged if the settings or the request require it."""
         host, settings, keeps_place = self._host, self._host.settings, goes_on(request, state)
         chosen = merge_overrides(kept.by_code, own, kept.overrides)
         if chosen is not NO_OVERRIDES or settings.models:
@@ -353,13 +353,13 @@ class _Preparation:
         )
 
     def _where(self, request: Request, lane: Lane, state: LaneState) -> Where:
-        """Return where the exchange belongs: session, lane, model, backend and dialect."""
+        """Return session, lane, model, backend and dialect of the exchange."""
         session = lane.session if lane.named else state.session or lane.session
-        model = bounded_id(request.model)  # sinks keep it, and a client may name any
+        model = bounded_id(request.model)  # bounded, because sinks keep it and clients choose it
         return Where(session, lane.source, lane.tag, model, self._backend, self._dialect.name)
 
     def _model(self, request: Request) -> str:
-        """Return backend and model as one text, the form in which settings name models."""
+        """Return backend and model as one text, as settings name models."""
         return f"{self._backend}:{request.model}"
 
 

@@ -1,6 +1,6 @@
-"""Records the answers of an exchange for the admin page (`observe/exchanges.py`), where that is turned on.
+"""Record the answers of an exchange for the admin page (`observe/exchanges.py`), if enabled.
 
-What the vendor sends is taken at the app's `send`, what the client gets at the host's. Messages pass as they come.
+The vendor's answers are recorded at the app's `send`, the client's at the host's. Messages pass unchanged.
 """
 
 from collections.abc import Awaitable
@@ -25,7 +25,7 @@ def record(recording: KeptExchange, app: ASGIApp, send: Send, stage: Stage) -> t
 
 
 def record_reply(recording: KeptExchange, reply: OwnAnswer) -> None:
-    """Record an answer of callfuse's own, for which the vendor is not asked."""
+    """Record callfuse's own answer, without a vendor."""
     content_type, content = reply
     answer = recording.client.begin()
     answer.status, answer.media_type, answer.ended = 200, content_type.decode(), True
@@ -47,7 +47,7 @@ def _recording_send(side: KeptSide, send: Send, stage: Stage) -> Send:
 def _take(answer: KeptAnswer, message: Message) -> None:
     if message["type"] == BODY:
         if chunk := message.get("body"):
-            answer.add(chunk if type(chunk) is bytes else bytes(chunk))  # an app may use its buffer again
+            answer.add(chunk if type(chunk) is bytes else bytes(chunk))  # an app may reuse its buffer
         answer.ended = not message.get("more_body")
     elif message["type"] == START:
         content_type, answer.coding = describe(message)

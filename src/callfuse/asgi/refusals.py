@@ -1,6 +1,6 @@
-"""Refuses WebSocket handshakes on paths whose exchanges are guarded, because a WebSocket would not be guarded.
+"""Refuse WebSocket handshakes on guarded paths, because a WebSocket would not be guarded.
 
-Clients that can use either (Codex, say) then continue over HTTP.
+Clients that support both, such as Codex, then continue over HTTP.
 """
 
 from typing import Final
@@ -17,13 +17,13 @@ POLICY_VIOLATION: Final = 1008
 
 
 def is_handshake(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    """Whether an HTTP request asks for a WebSocket, at a server that does not speak it."""
+    """Whether an HTTP request asks for a WebSocket, at a server without WebSockets."""
     return bool(scope.get("method") == "GET" and headers.get(b"upgrade", b"").strip().lower() == b"websocket")
 
 
 async def refuse_handshake(content: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a handshake with 426 and this body, an error of the dialect; close it (which servers answer with 403)
-    where the server has no extension for more."""
+    """Answer a handshake with 426 and this body, an error of the dialect. If the server has no extension for that,
+    close it, which servers turn into 403."""
     headers: Headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(content)).encode()),

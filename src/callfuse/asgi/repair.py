@@ -1,7 +1,6 @@
-"""Calls the app, and once more with a repaired body if the vendor refuses the first one with an error that can be
-fixed.
+"""Call the app, and again with a repaired body if the vendor refuses the first one with an error that can be fixed.
 
-Only answers of status 400 are held back, until they are whole; every other answer passes as it comes.
+Only answers of status 400 are held back, until they are complete. Every other answer passes unchanged.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ Repair = Callable[[bytes, bytes], bytes | None]
 
 REFUSED = 400
 MAX_ERROR_BYTES = 65536
-"""Bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
+"""The most bytes of a refusal that are held back, far more than a vendor's error has. A longer one passes."""
 
 
 class RepairingApp:
@@ -28,11 +27,11 @@ class RepairingApp:
         self._repair = repair
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the app; call it again if the first call was refused for something that can be repaired."""
+        """Call the app, and again if the first call was refused for a reason that can be repaired."""
         first, before = _FirstTry(receive, send), snapshot(scope)
         try:
             await self._app(scope, first.receive, first.send)
-        except Exception:  # raised again, after what was held back
+        except Exception:  # raised again, after the refusal was sent
             first.forget_request()
             await first.send_refusal()
             raise
@@ -71,7 +70,7 @@ class _FirstTry:
 
     @property
     def body(self) -> bytes:
-        """The request's body, as far as the app has read it."""
+        """The part of the request's body that the app has read."""
         return b"".join(self._asked)
 
     @property
@@ -80,7 +79,8 @@ class _FirstTry:
         return b"".join(message.get("body") or b"" for message in self._refusal)
 
     def forget_request(self) -> None:
-        """Drop the request's body: it is not needed any more, and the exception's traceback refers to this object."""
+        """Drop the request's body, which is not needed any more, because the exception's traceback refers to this
+        object."""
         self._asked.clear()
 
     async def receive(self) -> Message:
@@ -92,7 +92,7 @@ class _FirstTry:
     def send(self, message: Message) -> Awaitable[None]:
         """Take a message of the app. Returns the server's own awaitable unless the message is part of a refusal."""
         if not self._refusal and not (message["type"] == START and message["status"] == REFUSED):
-            self._asked.clear()  # not to be kept while the answer streams
+            self._asked.clear()  # free it while the answer streams
             return self._send(message)
         self._size += len(message.get("body") or b"")
         self._refusal.append(message)
@@ -103,6 +103,6 @@ class _FirstTry:
             await self.send_refusal()
 
     async def send_refusal(self) -> None:
-        """Send what was held back, if anything."""
+        """Send the refusal that was held back, if any."""
         while self._refusal:
             await self._send(self._refusal.pop(0))

@@ -1,8 +1,8 @@
-"""Calls `on_loop` with each verdict before it is carried out; the callback may change it.
+"""Call `on_loop` with each verdict before it is carried out; the callback may change it.
 
 The callback runs in a task of its own. If it raises, is cancelled or takes too long, the exchange continues with the
-policy's verdict. A callback that takes too long is cancelled, but the exchange does not wait for its end: it may shield
-itself, or sit in a thread.
+policy's verdict. A callback that takes too long is cancelled, but the exchange does not wait for its end, because it
+may shield itself or run in a thread.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from callfuse.policy.rungs import Rung
 
 @dataclass(frozen=True, slots=True)
 class LoopEvent(Verdict):
-    """A finding in a call, the rung that is about to be carried out, and where that happens. Given to `on_loop`.
+    """A finding in a call, the rung to be carried out, and the place of the exchange. The argument of `on_loop`.
 
-    `session` and `lane`: as in log lines, where ids that are long or not printable are hashed. `source`: the header or
-    field that the session's id is from; `fingerprint` if the client sends none.
+    `session` and `lane`: as in log lines, where long or unprintable ids are hashed. `source`: the header or field with
+    the session's id; `fingerprint` if the client sends none.
     """
 
     session: str = ""
@@ -58,15 +58,15 @@ _HIDDEN_WORD = re.compile(r"\w{3,}")
 
 
 class CallbackFault(OnLoopError):
-    """The callback has raised. The message says what and where, without any word of the call."""
+    """The callback has raised. The message has type and place of its error, without any word of the call."""
 
 
 MOST_OVERDUE: Final = 100
-"""Runs of a callback that have not ended in time and continue. At so many it is called no more."""
+"""The most overdue runs of a callback that may still be running. With that many, it is not called any more."""
 
 
 class Callback:
-    """The host's `on_loop`, and its runs that did not end in time (`overdue`)."""
+    """The host's `on_loop`, and its running calls that are `overdue`."""
 
     __slots__ = ("on_loop", "overdue")
 
@@ -75,14 +75,14 @@ class Callback:
         self.overdue: set[asyncio.Task[None]] = set()
 
     def has_too_many_overdue(self) -> bool:
-        """Whether so many runs have not ended that no new run may begin. Runs of a closed event loop do not count."""
+        """Whether too many runs are overdue for a new one to begin. Runs of a closed event loop do not count."""
         if len(self.overdue) >= MOST_OVERDUE:
             self.overdue.difference_update([task for task in self.overdue if task.get_loop().is_closed()])
         return len(self.overdue) >= MOST_OVERDUE
 
 
 class _CallbackRun:
-    """One run of the callback. `done`: it has returned `answer`. `fault`: what it has raised."""
+    """One run of the callback. `done`: it has returned `answer`. `fault`: the exception that it raised."""
 
     __slots__ = ("answer", "done", "fault")
 
@@ -92,7 +92,7 @@ class _CallbackRun:
         self.fault: CallbackFault | None = None
 
     async def run(self, on_loop: OnLoop, event: LoopEvent) -> None:
-        """Call the callback, and await its answer if need be. A cancellation ends the task of this run alone."""
+        """Call the callback, and await its answer if necessary. A cancellation ends only the task of this run."""
         boundary = TaskBoundary(anyio.get_cancelled_exc_class())
         with boundary:
             answer = on_loop(event)
@@ -103,9 +103,8 @@ class _CallbackRun:
             self.fault.__cause__ = boundary.error.with_traceback(None)
 
     async def run_within(self, limit_s: float, callback: Callback, event: LoopEvent) -> bool:
-        """Run in a task of its own. Returns False if that has not ended after `limit_s` seconds; then it is cancelled.
-
-        Under asyncio nothing waits for its end. In other event loops each task has a parent, which waits for it.
+        """Run in a task of its own. If it has not ended after `limit_s` seconds, cancel it and return False. Under
+        asyncio nothing waits for its end. In other event loops each task has a parent, which waits for it.
         """
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.move_on_after(limit_s) as limit:
@@ -116,7 +115,7 @@ class _CallbackRun:
         try:
             await asyncio.wait((task,), timeout=limit_s)
             if task.done() and not task.cancelled():
-                task.result()  # raises what is for the host
+                task.result()  # raises errors for the host
             return task.done()
         finally:
             if not task.done():
@@ -126,7 +125,7 @@ class _CallbackRun:
 
 
 def _describe(error: BaseException, event: LoopEvent) -> str:
-    """Return type, message and place of a callback's error, for the log; each word of the call becomes asterisks."""
+    """Return type, message and place of a callback's error, for the log, with each word of the call masked."""
     message = ""
     with Boundary():  # its `__str__` may raise
         message = str(error)[:MESSAGE_CHARS]
@@ -140,7 +139,7 @@ def _describe(error: BaseException, event: LoopEvent) -> str:
 class Review:
     """Passes the verdicts of one exchange to its callback.
 
-    `notes`: by call, the warning that later requests carry because the callback asked for one; empty if it removed one.
+    `notes`: by call, a warning for later requests because the callback asked for it; empty if the callback removed one.
     """
 
     __slots__ = ("_bus", "_callback", "_judge", "_where", "notes")
@@ -158,7 +157,7 @@ class Review:
         return verdicts if callback is None else [await self._review_one(verdict, callback) for verdict in verdicts]
 
     async def review_texts(self, verdicts: list[Verdict]) -> list[Verdict]:
-        """Review verdicts on the model's text: it has been sent, so a warning is the most that can be done."""
+        """Review verdicts on the model's text. It has been sent, so a warning is the strictest possible action."""
         warning = self._judge.allowed(Rung.WARN)
         reviewed = await self.review(verdicts)
         return [replace(one, rung=warning) if one.withholds else one for one in reviewed]
@@ -177,7 +176,7 @@ class Review:
         return verdict
 
     async def _ask(self, callback: Callback, event: LoopEvent) -> object:
-        """Return the callback's answer. Raises OnLoopError if it gives none within `callback_timeout_s`."""
+        """Return the callback's answer. Raises OnLoopError if there is none within `callback_timeout_s`."""
         if callback.has_too_many_overdue():
             raise OnLoopError(f"it is not called: {MOST_OVERDUE} earlier runs have not ended")
         run = _CallbackRun()
@@ -190,8 +189,8 @@ class Review:
         raise OnLoopError("it was cancelled" if in_time else f"no answer within {limit_s:g} s")
 
     def _note_change(self, verdict: Verdict) -> None:
-        """Keep a callback's different decision as a note, because later requests add warnings by the ladder. Not for a
-        request, or a text, whose verdict is reported with its answer."""
+        """Keep a callback's change as a note, because later requests add warnings by the ladder. Not for verdicts on a
+        request or a text, which are reported with the answer."""
         if verdict.finding.part or verdict.finding.kind in OF_REQUESTS:
             return
         ladder = self._judge.ladder(verdict.call.full_name, verdict.finding)

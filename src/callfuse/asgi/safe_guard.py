@@ -1,9 +1,9 @@
-"""A guard whose bugs cannot break the exchange.
+"""Wrap a guard, so that its bugs cannot break the exchange.
 
-Its boundary is the only one in a chunk's way. An error there goes back to the `Guard`, which ends the hold and
-continues (`recover`). If it cannot, or if another step of it raises, the answer continues without a guard. Before the
-verdict, the bytes that wait are sent as they came and the rest passes (with `fail_closed` an answer that was followed
-ends instead). After the verdict, the withheld call is gone, so the answer escalates to the next rung, or ends.
+Its boundary is the only one that each chunk passes. An error there goes to the `Guard`, which ends the hold and
+continues (`recover`). If it cannot, or if another of its steps raises, the answer continues without a guard. Before the
+verdict, the waiting bytes are sent unchanged and the rest passes (with `fail_closed`, a followed answer ends instead).
+After the verdict, the call is withheld, so the answer escalates to the next rung, or ends.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,18 +26,18 @@ from callfuse.policy.ladder import Verdict
 from callfuse.wire import WHOLE
 
 ReviewAll = Callable[[list[Verdict]], Awaitable[list[Verdict]]]
-"""Passes verdicts to a callback, which may change them."""
+"""Passes verdicts to a callback, and returns its changes."""
 
 
 class SafeGuard:
     """The guard of one client's answer, from its first byte to its last. No method raises.
 
-    `shape`: the form of the answer. `assembly`: what reads it while no call need be held; None from then on. `state` is
-    the guard's after its last step. While a thread works on a stream's guard it stays as it was: the hold's timer reads
-    it meanwhile. `buffered_bytes`: as in the state, with what has passed unread since. `most_held`: the most bytes that
-    have been held, since that was last set to 0.
+    `shape`: the form of the answer. `assembly`: reads it while no call need be held; None afterwards. `state`: the
+    guard's state after its last step. It does not change while a thread runs a step, because the hold's timer reads it.
+    `buffered_bytes`: as in the state, with bytes that passed unread since. `most_held`: the most bytes held, since it
+    was last set to 0.
 
-    `_unsettled`: since something waits in the guard, each chunk of the app, with what the client has got then.
+    `_unsettled`: while bytes wait in the guard, each chunk of the app, with the bytes that the client then got.
     """
 
     __slots__ = (
@@ -89,16 +89,17 @@ class SafeGuard:
         return False
 
     def shows_text(self, chunk: bytes) -> bool:
-        """Whether a chunk is nothing but text of an answer without a call, so that even a long one is read at once."""
+        """Whether a chunk has only text, in an answer without a call, so that even a long one is read at once."""
         return self.assembly is not None and not self.is_broken and self.assembly.shows_text(chunk)
 
     def begin(self, request: Request, judge: Judge, trace: Trace | None = None) -> None:
-        """Follow the answer from its first byte. Raises whatever goes wrong: nothing of the answer has come."""
+        """Follow the answer from its first byte. May raise any error, because no byte has arrived yet."""
         self._request, self._fail_closed = request, judge.settings.fail_closed
         self._guard.follow(request, judge, trace)
 
     def follow(self, request: Request, judge: Judge, stage: Stage, trace: Trace | None = None) -> bytes:
-        """Hold calls from now on, beginning with the one that made the answer suspect; returns what may be sent."""
+        """Hold calls from now on, beginning with the one that made the answer suspect. Returns the bytes that may be
+        sent."""
         self._request, self._fail_closed, self._stage = request, judge.settings.fail_closed, stage
         assembly, self.assembly = self.assembly, None
         came = bytes(assembly.sent.unsent) if assembly is not None and assembly.sent is not None else b""
@@ -116,12 +117,12 @@ class SafeGuard:
         return len(self._request.body) if self._request is not None else 0
 
     def _copy_state(self) -> None:
-        """Copy the guard's state after each call."""
+        """Copy the guard's state."""
         self.state = self._guard.state
         self.buffered_bytes = self.state.buffered_bytes
 
     def feed(self, chunk: bytes, *, final: bool) -> bytes:
-        """Feed a part of an answer (`final`: its last); returns the bytes that may be sent now."""
+        """Feed a part of an answer (`final`: the last one). Returns the bytes that may be sent now."""
         if self.is_broken:
             return chunk if self._is_first and not self._fail_closed else b""
         if self.assembly is not None:
@@ -129,8 +130,8 @@ class SafeGuard:
         guard, boundary, out = self._guard, self._boundary, b""
         with boundary:
             out = guard.feed(chunk)
-            if out is chunk and not (final or self.state.pending):  # it passed unread, so no hold has changed
-                self.buffered_bytes += len(chunk)  # about right, see `measure`
+            if out is chunk and not (final or self.state.pending):  # passed unread, so no hold has changed
+                self.buffered_bytes += len(chunk)  # approximate, see `measure`
                 return out
             if final:
                 out += guard.finish()
@@ -147,7 +148,7 @@ class SafeGuard:
         return out
 
     def _recover(self, failed: Boundary, chunk: bytes, *, final: bool) -> bytes:
-        """Return what may be sent after the guard has raised. The guard continues if it can."""
+        """Return the bytes that may be sent after the guard has raised. The guard continues if it can."""
         with self._stage:
             out = self._guard.recover(failed)
             if final:
@@ -160,14 +161,14 @@ class SafeGuard:
         return self._give_up_unjudged()
 
     def begin_assembly(self, assembly: Assembly, chunk: bytes) -> None:
-        """Read the first chunk of a stream, which was sent already: whole frames without a call."""
+        """Read the first chunk of a stream: whole frames without a call, which were sent already."""
         with self._stage:
             assembly.begin(chunk)
             return
         self._give_up()
 
     def assemble(self, assembly: Assembly, chunk: bytes, *, final: bool) -> bytes:
-        """Feed a part of an answer in which no call need be held so far; returns what `feed` does."""
+        """Feed a part of an answer without suspect calls so far. Returns the same as `feed`."""
         out: bytes | None = None
         with self._stage:
             out = assembly.feed(chunk) if chunk else b""
@@ -182,7 +183,7 @@ class SafeGuard:
         return unsent + chunk if out is None else out + unsent
 
     def measure(self) -> int:
-        """Return exactly how many bytes of the answer are kept: bytes that pass unread are not."""
+        """Return the exact number of kept bytes of the answer. Bytes that passed unread are not kept."""
         if not (self.is_broken or self.assembly is not None):
             with self._stage:
                 self._copy_state()
@@ -199,7 +200,7 @@ class SafeGuard:
             verdicts = await review(verdicts)
         self._forget()
         with self._stage:
-            weight = self._request_bytes + off_loop.weight_of_answer(self.buffered_bytes)  # it is read again so far
+            weight = self._request_bytes + off_loop.weight_of_answer(self.buffered_bytes)  # it is read again
             step = await off_loop.run(partial(self._guard.apply, verdicts), weight)
             self._copy_state()
             return step
@@ -210,7 +211,7 @@ class SafeGuard:
         return self._end()
 
     def begin_next_answer(self) -> bool:
-        """Feed a new answer of the model from now on. Returns False if that failed."""
+        """Begin a new answer of the model. Returns False if that failed."""
         with self._stage:
             self._guard.begin_next_answer()
             self._copy_state()
@@ -227,7 +228,7 @@ class SafeGuard:
         return self._end()
 
     def fail(self, cause: str) -> bytes:
-        """Give up for this cause: return what is held; the rest passes."""
+        """Give up for this cause: return the held bytes, and let the rest pass."""
         with self._stage:
             out = self._guard.fail(cause)
             self._copy_state()
@@ -236,7 +237,7 @@ class SafeGuard:
         return self._give_up_unjudged()
 
     def give_way(self, cause: str) -> bytes:
-        """Release what is held, and keep nothing more of this answer: other exchanges need the memory."""
+        """Return the held bytes, and keep no more of this answer, because the memory limit is reached."""
         with self._stage:
             out = self._guard.give_way(cause)
             self._copy_state()
@@ -245,7 +246,7 @@ class SafeGuard:
         return self._give_up_unjudged()
 
     def cut(self) -> bytes:
-        """Return what is held and not yet judged, as it came: the upstream broke off."""
+        """Return held bytes that are not judged yet, unchanged, because the upstream broke off."""
         if self.is_broken:
             return b""
         with self._stage:
@@ -266,19 +267,19 @@ class SafeGuard:
         return ""
 
     def close(self) -> None:
-        """Drop all bytes and calls: the exchange is over, in whatever way. `record` stays."""
+        """Drop all bytes and calls, because the exchange is over. `record` stays."""
         self._forget()
         with self._stage:
             self._guard.close()
 
     def _give_up_unjudged(self) -> bytes:
-        """Give up a guard that broke before its verdict: return what the client gets of the bytes that wait."""
+        """Give up a guard that broke before its verdict. Returns the waiting bytes that the client gets."""
         pending = self.state.pending
         self._give_up()
         if self._is_first and not self._fail_closed:
             return self._rest()
         self._forget()
-        if pending:  # nothing of this answer has gone out: the next rung is taken once the app has ended it
+        if pending:  # no byte of this answer was sent: the next rung follows once the app has ended it
             self.state = NOTHING_WAITS._replace(pending=True)
             return b""
         with self._stage:
@@ -286,17 +287,17 @@ class SafeGuard:
         return self._last_words()
 
     def _end(self) -> Step:
-        """End the answer: the guard broke after its verdict and cannot escalate."""
+        """End the answer, because the guard broke after its verdict and cannot escalate."""
         self._give_up()
         self._forget()
         return Step(self._last_words())
 
     def _forget(self) -> None:
-        """Forget the bytes that waited in the guard: nothing waits any more."""
+        """Forget the bytes that waited in the guard, because they wait no more."""
         self._unsettled = []
 
     def _rest(self) -> bytes:
-        """Return the bytes that the client has not got. Repeats frames that overtook others (keep-alives)."""
+        """Return the bytes that the client has not received. Frames that overtook others (keep-alives) are repeated."""
         came, gone = (b"".join([pair[part] for pair in self._unsettled]) for part in (0, 1))
         self._forget()
         pairs = zip(came, gone, strict=False)
@@ -308,8 +309,8 @@ class SafeGuard:
         self.buffered_bytes = 0
 
     def _last_words(self) -> bytes:
-        """Return the end of an answer without a guard: callfuse's own text as a whole body; nothing for a stream, which
-        breaks off."""
+        """Return the end of an answer without a guard: a whole body with callfuse's own text, or nothing for a stream,
+        which breaks off."""
         with self._stage:
             request = self._request if self.shape.stream is None else None
             return request.own_answer(texts.unchecked_call("")) if request is not None else b""

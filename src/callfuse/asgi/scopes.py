@@ -1,7 +1,7 @@
-"""Gives each call of the app a scope of its own, so that nothing that one call leaves there reaches the next one.
+"""Give each call of the app a scope of its own, so that changes by one call do not reach the next one.
 
-The first call has the host's own `state`, where its middlewares put things and look for others. Later calls get copies
-of what there was before the first one.
+The first call gets the host's own `state`, which its middlewares read and write. Later calls get copies of the state
+before the first one.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ CACHES: Final = frozenset({"_ls_connection_state"})
 
 
 def snapshot(scope: Scope) -> Scope:
-    """Copy a scope, with a `state` of its own, without what a framework has cached there."""
+    """Copy a scope and its `state`, without values that a framework cached there."""
     copy = dict(scope)
     state = copy.get("state")
     if isinstance(state, Mapping):
@@ -23,14 +23,14 @@ def snapshot(scope: Scope) -> Scope:
 
 
 def hand_back(used: Scope, given: Scope) -> None:
-    """Put what the app wrote into its scope (a route, path parameters) into the given one, where the host's outer
-    middlewares look for it. The headers stay as they came."""
+    """Copy values that the app wrote into its scope (a route, path parameters) to the given one, because the host's
+    outer middlewares read them there. The headers stay unchanged."""
     if used is not given:
         given.update((key, value) for key, value in used.items() if key != "headers")
 
 
 async def call(app: ASGIApp, used: Scope, given: Scope, receive: Receive, send: Send) -> None:
-    """Call the app with a copy of the given scope, and hand back what it wrote there."""
+    """Call the app with a copy of the given scope, and copy back what the app wrote there."""
     try:
         await app(used, receive, send)
     finally:

@@ -1,4 +1,4 @@
-"""Settings that the host's code gives one session, as a user does with commands: `CallFuseMiddleware.set_session`."""
+"""Give one session settings by the host's code, as users do with commands: `CallFuseMiddleware.set_session`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -23,10 +23,11 @@ _UNKNOWN: Final = "it is unknown: pass the headers of its client, which contain 
 
 
 def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSettings) -> Overrides:
-    """Return what a configuration sets for one session. Raises ConfigError for settings that it cannot have."""
+    """Return a configuration's overrides for one session. Raises ConfigError for settings that a session cannot
+    have."""
     other: dict[str, Any] = {}
     if not isinstance(config, LoopSettings):
-        if server.escalate_model and "escalate_model" not in config:  # a session's ladder may name it
+        if server.escalate_model and "escalate_model" not in config:  # a session's ladder may contain `escalate`
             other = {"escalate_model": server.escalate_model}
         config = load_config({"tool_call_loop": {**other, **config}}, {}).tool_call_loop
     given = config.model_dump(mode="json", exclude_unset=True, exclude=set(other))
@@ -46,7 +47,8 @@ def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSett
 async def write_session(
     ledger: Ledger, session: str, overrides: Overrides, headers: ClientHeaders, server: LoopSettings, now: float
 ) -> SettingsChanged | None:
-    """Write the settings of a session; returns the change to report, if any. Raises LookupError if it is unknown."""
+    """Write the settings of a session. Returns the change to report, if any. Raises LookupError if the session is
+    unknown."""
     changed: SettingsChanged | None = None
     name = session_name(session)
     for key in await _keys(ledger, name, credential_of(_read(headers), further=server.further_credentials), now):
@@ -57,7 +59,7 @@ async def write_session(
 
 
 async def _keys(ledger: Ledger, name: str, credential: bytes, now: float) -> list[SessionKey]:
-    """Return the sessions of this name: that of the credential, or without a credential all known ones."""
+    """Return the sessions of this name: the credential's, or all known ones without a credential."""
     if credential != NO_CREDENTIAL:
         return [(credential, name)]
     found = await ledger.find_sessions(name, now) if isinstance(ledger, SessionSearch) else []

@@ -1,4 +1,4 @@
-"""Ends waits for clients that have fallen silent, with one timer of the event loop for all of them.
+"""End waits for silent clients, with one timer of the event loop for all of them.
 
     async with Waiting(30) as waiting:
         while more:
@@ -6,7 +6,7 @@
             message = await receive()
     if waiting.is_over: ...
 
-A timer for each request would be set and cancelled for nothing, nearly always.
+A timer for each request would nearly always be set and cancelled without need.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ import anyio
 
 
 class Waiting:
-    """Leaves its block silently `pause_s` seconds after the last `renew`, and `total_s` seconds after the block began,
-    however often it is renewed; then `is_over` is set. Uses asyncio, or a scope of anyio under other event loops."""
+    """Leaves its block, without an exception, `pause_s` seconds after the last `renew`, and at the latest `total_s`
+    seconds after the block began. Then `is_over` is set. Uses asyncio, or a scope of anyio under other event loops."""
 
     __slots__ = ("_last", "_loop", "_pause_s", "_total_s", "_waits", "_with", "is_over")
 
@@ -29,7 +29,7 @@ class Waiting:
         self._last = math.inf
         self._total_s = total_s
         self._pause_s = pause_s
-        self._loop = _running_loop()  # asked for once: Python 3.11 makes a system call of it
+        self._loop = _running_loop()  # read once: Python 3.11 makes a system call for it
         self._waits = None if self._loop is None else _waits_of(self._loop)
         self._with: asyncio.Timeout | anyio.CancelScope | None = None
 
@@ -44,7 +44,7 @@ class Waiting:
         return self
 
     def renew(self) -> None:
-        """Wait for as long again, within the total, because the client has sent something."""
+        """Restart the pause, because the client has sent something."""
         now = anyio.current_time() if self._loop is None else self._loop.time()
         self._last = min(self._last, now + self._total_s)
         end = min(now + self._pause_s, self._last)
@@ -65,13 +65,13 @@ class Waiting:
             self._waits.drop(ended)
             try:
                 await ended.__aexit__(kind, error, traceback)
-            except TimeoutError:  # raised for its own cancellation only
+            except TimeoutError:  # raised only for its own cancellation
                 self.is_over = True
         return self.is_over
 
 
 class _Waits:
-    """The waits of one event loop, each with the time at which it is over. It does not refer to the loop itself."""
+    """The waits of one event loop, each with its end time. Has no reference to the loop."""
 
     __slots__ = ("_ends", "_next_check")
 
@@ -80,13 +80,13 @@ class _Waits:
         self._next_check = math.inf
 
     def put(self, wait: asyncio.Timeout, end: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin a wait until this time of the loop, or begin the wait anew."""
+        """Begin a wait until this time of the loop, or renew it."""
         self._ends[wait] = end
         if end < self._next_check:
             self._check_at(end, loop)
 
     def drop(self, wait: asyncio.Timeout) -> None:
-        """Forget a wait that has ended. The timer stays: the next request needs it, too."""
+        """Forget a wait that has ended. The timer stays, because the next request needs it, too."""
         self._ends.pop(wait, None)
 
     def _check_at(self, time: float, loop: asyncio.AbstractEventLoop) -> None:
@@ -95,8 +95,8 @@ class _Waits:
             loop.call_at(time, self._check, time)
 
     def _check(self, time: float) -> None:
-        """End the waits that are over, and check again when the next one will be."""
-        if time != self._next_check:  # an earlier check has been set meanwhile, which sets the next one
+        """End the waits that are over, and schedule a check for the next one."""
+        if time != self._next_check:  # an earlier check was set meanwhile, which schedules the next one
             return
         loop = asyncio.get_running_loop()
         for wait in [wait for wait, end in self._ends.items() if end <= time]:

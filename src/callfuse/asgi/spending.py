@@ -1,8 +1,8 @@
-"""Counts what the answers to one request cost, and what was spent before: of a budget, by turn, session or credential.
+"""Count the cost of the answers to one request, and earlier spending, by turn, session or credential, for a budget.
 
-What a turn has spent is kept with its lane, in the same write. What a session or a credential has spent is kept under
-its own key, like a lane without rounds; so an exchange reads and writes once more. Either way the costs of an exchange
-are added to what is there then (`asgi/changes.py`), never written over it.
+The spending of a turn is stored with its lane, in the same write. The spending of a session or a credential has its own
+key, like a lane without rounds, so an exchange reads and writes once more. In both cases the costs of an exchange are
+added to the current value (`asgi/changes.py`), which is never overwritten.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,7 @@ from callfuse.model.spent import MICROS, NO_TOKENS, Spent, Tokens
 from callfuse.observe.events import TokensSpent
 
 SOURCE: Final = "budget"
-"""What stands in place of the source of a session's name in the keys of what was spent."""
+"""Replaces the source of a session's name in keys of spending."""
 
 
 Make = Callable[[LaneState | None], Awaitable[Mapping[Lane, LaneState]]]
@@ -29,14 +29,14 @@ BUSY: Final = "busy lane: other exchanges always wrote first"
 
 
 async def open_spending(host: Host, prepared: Prepared) -> "Spending":
-    """Read what was spent before, and return the spending of a request."""
+    """Read earlier spending, and return the spending of a request."""
     lane = _shared_lane(prepared) if prepared.settings.budget.is_on else None
     return Spending(host, prepared, None if lane is None else Read(lane, *await host.ledger.read(lane, prepared.now)))
 
 
 def _shared_lane(prepared: Prepared) -> Lane | None:
-    """Return the key of what the session or the credential of a request has spent; None for a turn. Clients without a
-    credential share nothing with one another."""
+    """Return the key for the spending of a request's session or credential; None for a turn. Clients without a
+    credential do not share a budget."""
     by, (credential, session) = prepared.settings.budget.by, prepared.read.session_key
     if by == "turn":
         return None
@@ -45,9 +45,8 @@ def _shared_lane(prepared: Prepared) -> Lane | None:
 
 
 class Spending:
-    """Adds up what one exchange spends. `shared`: what was read of a session or a credential; None for a turn.
-
-    `stage`: where the tokens of answers are counted. `last`: what the last answer has cost, as far as that is known.
+    """Adds up the spending of one exchange. `shared`: the spending of a session or a credential, as read; None for a
+    turn. `stage`: catches errors of counting tokens. `last`: the cost of the last answer, as far as it is known.
     """
 
     __slots__ = ("_due", "_evidence", "_host", "_prepared", "_shared", "last", "stage")
@@ -63,21 +62,21 @@ class Spending:
 
     @property
     def state(self) -> LaneState:
-        """The state of the request's lane, with what was spent."""
+        """The state of the request's lane, including spending."""
         state, shared = self._prepared.state, self._shared
         return state if shared is None else replace(state, spent=shared.state.spent.at(self._prepared.now))
 
     @property
     def is_kept(self) -> bool:
-        """Whether what is spent counts for a budget."""
+        """Whether spending counts towards a budget."""
         return self._prepared.settings.budget.is_on
 
     def begin(self, evidence: ExchangeEvidence) -> None:
-        """Take the request, which has been read."""
+        """Take the evidence of the request, once it has been read."""
         self._evidence = evidence
 
     def metered(self, app: ASGIApp) -> ASGIApp:
-        """Wrap the app to count what its answers cost, if that is wanted."""
+        """Wrap the app to count the cost of its answers, if enabled."""
         return MeteredApp(app, self) if self._prepared.settings.budget.reads_tokens else app
 
     def meter(self) -> AnswerMeter:
@@ -93,7 +92,7 @@ class Spending:
         )
 
     def pay(self, used: Tokens | None) -> None:
-        """Add what an answer has cost, and report it."""
+        """Add the cost of an answer, and report it."""
         if used is None:
             return
         where = self._prepared.where
@@ -104,20 +103,20 @@ class Spending:
         )
 
     def priced(self, used: Tokens) -> Tokens:
-        """Return the tokens of an answer with what they cost, if the model has a price."""
+        """Return the tokens of an answer with their cost, if the model has a price."""
         prepared = self._prepared
         price = prepared.settings.budget.price_of(prepared.where.backend, prepared.request.model)
         return used if price is None else used._replace(money=price.of(used))
 
     def take(self, calls: int) -> Spent:
-        """Return what was not kept so far, with the number of `calls` that the client was given."""
+        """Return the spending that was not stored yet, with the number of `calls` that the client got."""
         due, self._due = self._due, NO_TOKENS
         evidence = self._evidence
         warned = evidence is not None and evidence.kept.spent.warned
         return Spent(self._prepared.now, calls, due.total, due.estimated, due.money, warned)
 
     async def share(self, spent: Spent) -> bool:
-        """Add what was spent to the account of the session or the credential. Returns False for a turn."""
+        """Add spending to the account of the session or the credential. Returns False for a turn."""
         shared = self._shared
         if shared is None:
             return False
@@ -135,7 +134,7 @@ class Spending:
         return True
 
     async def settle_rest(self) -> None:
-        """Keep the cost of an answer that was not delivered to its end."""
+        """Store the cost of an answer that was not delivered completely."""
         evidence, prepared = self._evidence, self._prepared
         if self._due == NO_TOKENS or not self.is_kept or evidence is None:
             return

@@ -1,8 +1,8 @@
-"""Finds the storms that a request belongs to: requests that only fail, sub-agents with one opening, compactions.
+"""Find the storms that a request belongs to: failing requests, sub-agents with the same opening, compactions.
 
 A storm is counted in the state of a lane: failed requests in the lane of the request itself, the others under their own
-keys. Those keys are read and written only for a request that begins a sub-agent, or that shows a summary in place of
-its history.
+keys. These keys are read and written only for a request that begins a sub-agent, or that has a summary in place of its
+history.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,11 +20,11 @@ from callfuse.model import Finding
 
 
 def open_storms(host: Host, prepared: Prepared) -> "Storms | None":
-    """Return the storms that a request may belong to; None if it belongs to none. Reads the end of its history, or all
-    of a sub-agent's first request."""
+    """Return the storms that a request may belong to; None if there are none. Reads the end of its history, or all of a
+    sub-agent's first request."""
     settings, begins = prepared.settings, False
     found: compactions.Compaction | None = None
-    if settings.enabled and prepared.lane.named:  # without its session, nothing tells one conversation from the next
+    if settings.enabled and prepared.lane.named:  # without a session id, conversations cannot be distinguished
         request = prepared.request.get()
         if settings.detectors.compaction_storm:
             found = compactions.read_compaction(request)
@@ -33,7 +33,8 @@ def open_storms(host: Host, prepared: Prepared) -> "Storms | None":
 
 
 class Storms:
-    """Counts the storms of one request. `found`: the summary at its end; `begins`: it is a sub-agent's first."""
+    """Counts the storms of one request. `found`: the summary at its end; `begins`: it is a sub-agent's first
+    request."""
 
     __slots__ = ("_begins", "_found", "_host", "_prepared")
 
@@ -44,13 +45,13 @@ class Storms:
         self._begins = begins
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """Count the request, and yield what is found."""
+        """Count the request, and yield findings."""
         for found in (await self._failed(), await self._spawned(), await self._compacted()):
             if found is not None:
                 yield found
 
     async def _failed(self) -> Finding | None:
-        """Find a request that has failed too often."""
+        """Return a finding if the request has failed too often."""
         prepared = self._prepared
         row, body = prepared.state.storm, prepared.request.body
         if not row:
@@ -58,7 +59,7 @@ class Storms:
         return await off_loop.run(partial(find_storm, row, body, prepared.now, prepared.settings), len(body))
 
     async def _spawned(self) -> Finding | None:
-        """Find one sub-agent too many."""
+        """Return a finding if this is one sub-agent too many."""
         if not self._begins:
             return None
         lane, spawner, now = self._prepared.lane, self._prepared.spawner, self._prepared.now
@@ -69,7 +70,7 @@ class Storms:
         return storm(spawns.KIND, lane.fingerprint, len(row), limit, spawns.WITHIN_S)
 
     async def _compacted(self) -> Finding | None:
-        """Find one compaction too many."""
+        """Return a finding if this is one compaction too many."""
         found, prepared = self._found, self._prepared
         if found is None:
             return None
@@ -80,8 +81,8 @@ class Storms:
         return storm(compactions.KIND, found.summary, len(row), limit, compactions.WITHIN_S)
 
     async def _count(self, key: Lane, *others: Lane, add: Callable[[Row], Row]) -> Row:
-        """Add to the row of a key, and write the row under the others, too; returns the row. Writes nothing if nothing
-        is added, as for a request that is sent again."""
+        """Add to the row of a key, and write the row under the others, too. Returns the row. Does not write if nothing
+        is added, for example for a request that is sent again."""
         ledger, prepared = self._host.ledger, self._prepared
         read = Read(key, *await ledger.read(key, prepared.now))
         before = read.state.storm

@@ -1,6 +1,7 @@
-"""Sends one answer to the client: its start, bytes in order, heartbeats, and the final message.
+"""Send one answer to the client: its start, bytes in order, heartbeats, and the final message.
 
-Once heartbeats may be sent beside the app's task (`shared`), both take one lock, so that the stream stays in order.
+If heartbeats may be sent from another task than the app's (`shared`), both take one lock, so that the stream stays in
+order.
 """
 
 import anyio
@@ -10,12 +11,13 @@ from callfuse.asgi.types import Message, Send
 
 
 class ClientStream:
-    """The client's stream. The start of a whole answer waits for its body, unless blanks come before that (`lead`);
-    the start of a stream is sent at once.
+    """The client's stream. The start of a whole answer waits for its body, unless leading blanks are sent first
+    (`lead`). The start of a stream is sent at once.
 
     `last_sent`: time of the last bytes, in seconds of the event loop (only while `shared`). `closed`: the final message
-    is sent; `is_cut`: before the app has come to it. `has_begun`: the start has left; `has_said`: more of the body than
-    white space. `ahead`: white space that has left and is still to come as the beginning of what is written.
+    was sent; `is_cut`: before the app's end of the answer. `has_begun`: the start was sent; `has_said`: more of the
+    body than white space was sent. `ahead`: white space that was sent before, and with which the written bytes will
+    begin again.
     """
 
     def __init__(self, send: Send) -> None:
@@ -46,31 +48,31 @@ class ClientStream:
         await self._send(message)
 
     async def abandon(self, out: bytes) -> None:
-        """Send the start of an answer that broke off, if that waits, and what was held, but no end."""
+        """Send the start of an answer that broke off, if it waits, and the held bytes, but no end."""
         if self._start is not None:
             await self._send_start(self._start)
         await self.write(out)
 
     async def pass_on(self, message: Message) -> None:
-        """Send a message that is not a body part: trailers, a file to send, or a server's extension."""
+        """Send any other message: trailers, a file to send, or an extension of the server."""
         if self._start is not None:
             await self._send_start(self._start)
         await self._send(message)
 
     def drop(self) -> None:
-        """Drop what still comes, because the answer is over."""
+        """Drop further messages, because the answer is over."""
         self._send = _nowhere
 
     async def write(self, out: bytes, *, final: bool = False, action: str = "") -> None:
-        """Send bytes of the body; `final` ends it. `action`: the value of `x-callfuse-action` for a whole answer that
-        was changed."""
+        """Send bytes of the body; `final` ends it. `action`: the value of `x-callfuse-action` for a changed whole
+        answer."""
         if self.closed or not (out or final):
             return
         if not self.shared:
             await self._write(out, final=final, action=action)
             return
         async with self._lock:
-            if not self.closed:  # again: the answer may have ended while this waited
+            if not self.closed:  # checked again: the answer may have ended meanwhile
                 self.last_sent = anyio.current_time()
                 await self._write(out, final=final, action=action)
 
@@ -85,17 +87,17 @@ class ClientStream:
 
 
 async def _nowhere(_message: Message) -> None:
-    """Drop a message: the answer is over."""
+    """Drop a message, because the answer is over."""
 
 
 def _behind(blanks: bytes, out: bytes) -> bytes:
-    """Return the bytes still to be sent, once the white space before them was sent. If they do not begin with it, they
-    begin on a new line: an event whose first line begins with spaces is void."""
+    """Return the bytes to send after their leading white space was sent. If they do not begin with it, begin a new
+    line, because an event whose first line begins with spaces is invalid."""
     return out[len(blanks) :] if out.startswith(blanks) else b"\n" + out
 
 
 def _start_of(message: Message, body: bytes | None, action: str) -> Message:
-    """Return the start of a whole answer: as it came if the body is unchanged, else with a new content length."""
+    """Return the start of a whole answer: the original if the body is unchanged, else with a new content length."""
     declared = read(message).get(b"content-length")
     if not action and (body is None or declared in (None, str(len(body)).encode())):
         return message

@@ -1,4 +1,4 @@
-"""Collects the figures of one exchange while it runs, and reports them once when it is over, in whatever way.
+"""Collect the figures of one exchange while it runs, and report them once, when it is over for any reason.
 
     tally = Tally(bus, dialect)
     try:
@@ -7,7 +7,7 @@
     finally:
         tally.end(gone=body.gone)
 
-Nothing of it is on the way of a text chunk: who reads the answer anyway notes its status.
+It adds no work to a text chunk: the reader of the answer notes its status.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,15 +32,15 @@ from callfuse.observe.events import (
 from callfuse.observe.exchanges import KeptExchanges
 
 OWN_ERROR: Final = "error"
-"""The cause of an exchange that passed because of an error of callfuse's own."""
+"""The cause of an exchange that passed because of an error of callfuse."""
 DISABLED: Final = "disabled"
-"""That of one that the settings exempt."""
+"""The cause of an exchange that the settings exempt."""
 
 
 class ExchangeTimes:
-    """When the parts of one exchange came, in seconds from any start. `read`: the request's body has been read;
-    `called`: the app is called; `first_byte`: of the app's first answer, 0 before it. `held_s`: seconds of holds that
-    are over; `asked_s`: of these, after the model was asked again."""
+    """The times of one exchange, in seconds from any start. `read`: the request's body was read; `called`: the app was
+    called; `first_byte`: the first byte of the app's first answer, 0 before it. `held_s`: total seconds of ended holds;
+    `asked_s`: the part of it after the model was asked again."""
 
     __slots__ = ("asked_s", "began", "called", "first_byte", "held_s", "read")
 
@@ -50,7 +50,7 @@ class ExchangeTimes:
 
 
 class InFlight:
-    """Counts the `exchanges` of a middleware that are running. `kept`: those with answers kept for its admin page."""
+    """Counts the running `exchanges` of a middleware. `kept`: exchanges whose answers are kept for the admin page."""
 
     __slots__ = ("exchanges", "kept")
 
@@ -60,12 +60,12 @@ class InFlight:
 
 
 class Tally:
-    """The account of one exchange. `route`: that of its path, if it has one.
+    """The account of one exchange. `route`: the route of its path, if any.
 
     `where`: the dialect only, until the session is known. `mode`, `cause`, `status`, `calls`, `action`, `route`: as in
-    `ExchangeEnded`. `returned`: the app's call, or callfuse's own answer, has come to its end. `broke_off`: what the
-    client gets has not. `withheld`, `failures`: verdicts that kept a call from the client, and causes of failing open,
-    as far as they have been told.
+    `ExchangeEnded`. `returned`: the app's call, or callfuse's own answer, is complete. `broke_off`: the client's answer
+    is not. `withheld`, `failures`: the numbers of reported verdicts that withheld a call, and of reported causes of
+    failing open.
     """
 
     __slots__ = (
@@ -97,17 +97,17 @@ class Tally:
         self._hold: HoldMeter | None = None
 
     def unguarded(self, cause: str) -> None:
-        """Report that the exchange passes unguarded, for this cause."""
+        """Report that the exchange passes unguarded, with its cause."""
         self.cause = cause
         self._bus.emit(NotGuarded(cause, self.where))
 
     def unwatched(self, cause: str) -> None:
-        """Report that the healthy answer is not read, for this cause."""
+        """Report that the healthy answer is not read, with the cause."""
         self.cause = cause
         self._bus.emit(NotWatched(cause, self.where))
 
     def noting_status(self, send: Send) -> Send:
-        """Wrap `send` to note the answer's status, for answers that nothing else reads."""
+        """Wrap `send` to note the status of an answer that nothing else reads."""
 
         def noting(message: Message) -> Awaitable[None]:
             if not self.status and message["type"] == "http.response.start":
@@ -119,15 +119,15 @@ class Tally:
         return noting
 
     async def time_decision(self, decision: Awaitable[Step]) -> Step:
-        """Await a decision about calls, and report how long it took."""
+        """Await a decision about calls, and report its duration."""
         began = perf_counter()
         step = await decision
         self._bus.emit(Decided(self.where, perf_counter() - began))
         return step
 
     def measure_holds(self, guard: SafeGuard, tell: Callable[[], None]) -> "HoldMeter":
-        """Measure the holds of a guard from now on; one that has not ended ends with the exchange. `tell`: called when
-        a hold ends by a failure, to report that."""
+        """Measure the holds of a guard from now on. A hold still open at the end of the exchange ends then. `tell`:
+        called to report a hold that ended by a failure."""
         self._hold = HoldMeter(self, self._bus, guard, tell)
         return self._hold
 
@@ -153,7 +153,7 @@ class Tally:
 
 
 class HoldMeter:
-    """Measures how long bytes of one client's answer wait, until they or those of another answer are sent."""
+    """Measures how long bytes of one client's answer wait, until they or the bytes of another answer are sent."""
 
     __slots__ = ("_asked_at", "_before", "_bus", "_guard", "_since", "_size", "_tally", "_tell")
 
@@ -168,7 +168,7 @@ class HoldMeter:
         self._before = (0, 0)
 
     def note(self) -> None:
-        """Note whether bytes are held; called whenever that may have changed."""
+        """Note whether bytes are held. Called whenever that may have changed."""
         state = self._guard.state
         if state.holding or state.pending:
             if self._since is None:
@@ -194,7 +194,7 @@ class HoldMeter:
         self._bus.emit(HoldBegan(self._tally.where))
 
     def _done(self) -> tuple[int, int]:
-        """Return how many verdicts have withheld, and how many causes failed open, so far."""
+        """Return the numbers of verdicts that withheld calls and of causes of failing open, so far."""
         return self._tally.withheld, self._tally.failures + len(self._guard.record.fail_open)
 
     def _end(self, since: float, how: str = "") -> None:
@@ -209,5 +209,5 @@ class HoldMeter:
             how = "withheld" if self._asked_at or withheld > self._before[0] else "released"
             how = "failed" if failures > self._before[1] else how
         self._bus.emit(HoldEnded(self._tally.where, seconds, max(self._size, self._guard.most_held), how))
-        if failures > self._before[1]:  # the answer may go on for minutes, or be cancelled
+        if failures > self._before[1]:  # the answer may continue for minutes, or be cancelled
             self._tell()

@@ -1,4 +1,4 @@
-"""Makes a call of the app part of an exchange's span, where the model is asked again."""
+"""Make a call of the app part of an exchange's span, if the model is asked again."""
 
 from callfuse.asgi.fail_open import Stage
 from callfuse.asgi.types import ASGIApp, Receive, Scope, Send
