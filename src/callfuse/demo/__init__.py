@@ -1,4 +1,4 @@
-"""The demo: an agent and a scripted model that loops, run without and with callfuse. Needs `callfuse[demo]`.
+"""Run the demo: an agent and a scripted model that loops, without and with callfuse. Needs `callfuse[demo]`.
 
 agent      the question, the tool, the scripted model, and a tool loop on the OpenAI SDK
 story      what happened, as data

@@ -1,6 +1,6 @@
-"""The agent of the demo with its question and tool, and the scripted model.
+"""Define the agent of the demo, with its question and tool, and the scripted model.
 
-Everything is made up, deterministic and local. The looping search never finds anything; the other search, which the
+Everything is invented, deterministic and local. The looping search never finds anything; the other search, which the
 model tries after it has read callfuse's guidance, finds the answer. The agent is a small tool loop on the official
 OpenAI SDK: it streams, runs the calls that it gets, and has no code for callfuse.
 """
@@ -20,7 +20,7 @@ from callfuse.testing import Answer, Call, VendorRequest, looping_model
 MODEL = "scripted-model"
 TOOL = "search_web"
 MAX_CALLS = 12
-"""The agent's own limit on calls; without callfuse it ends the run."""
+"""The agent's own limit on calls, which ends the run without callfuse."""
 
 QUESTION = "When does the ferry from Svalbrook leave on Sundays?"
 SYSTEM = "You are a travel assistant. Use search_web to look things up, and answer from what it finds."
@@ -48,17 +48,18 @@ CONCLUSION = "On Sundays the ferry leaves at 10:15 and at 16:40, as the harbour 
 REQUEST_TIMEOUT_S = 30.0
 
 Tell = Callable[[EntryKind, str, int], None]
-"""Takes the kind of an entry, its text, and how many calls have been run."""
+"""Takes the kind of an entry, its text, and the number of calls so far."""
 
 
 def search_web(query: str) -> str:
-    """Return the tool. Only `OTHER_QUERY` finds anything."""
+    """Return the tool's result. Only `OTHER_QUERY` finds anything."""
     return FOUND if query == OTHER_QUERY else NOT_FOUND
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an agent is to do. `run`: runs a call, by tool and arguments. `session`: the name that it sends, if any."""
+    """The task of an agent. `run`: runs a call, by tool and arguments. `session`: the session id that it sends, if
+    any."""
 
     question: str
     tools: list[dict[str, Any]]
@@ -73,7 +74,8 @@ TRAVEL = Task(QUESTION, TOOLS, lambda _, arguments: search_web(**arguments))
 
 
 def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
-    """Return the script of the vendor's model; a `stubborn` one ignores callfuse's guidance and continues its loop."""
+    """Return the script of the vendor's model. A `stubborn` model ignores callfuse's guidance and continues its
+    loop."""
     return looping_model(
         TOOL,
         {"query": LOOPING_QUERY},
@@ -85,7 +87,7 @@ def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
 
 
 def run_agent(base_url: str, tell: Tell, task: Task = TRAVEL, pause_s: float = 0.0) -> tuple[EntryKind, int]:
-    """Ask the question and run calls up to an answer or the limit; returns what ended the run and the number of
+    """Ask the question and run calls until an answer or the limit. Returns the kind of the end, and the number of
     calls. `pause_s`: seconds before each request."""
     messages: list[Any] = [
         {"role": "system", "content": task.system},
@@ -98,7 +100,7 @@ def run_agent(base_url: str, tell: Tell, task: Task = TRAVEL, pause_s: float = 0
         max_retries=0,
         default_headers={"x-session-id": task.session} if task.session else None,
         timeout=REQUEST_TIMEOUT_S,
-        # Everything is on this machine, so proxies of the environment are not used.
+        # Everything is on this machine, so proxies from the environment are not used.
         http_client=openai.DefaultHttpxClient(trust_env=False),
     ) as client:
         while done < MAX_CALLS:

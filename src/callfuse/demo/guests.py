@@ -1,6 +1,6 @@
-"""More agents for the live page, where one would be lonely: a healthy one, and one for each other loop and rung.
+"""Run more agents for the live page: a healthy one, and one for each other loop and rung.
 
-Each has a session and a model of its own name, and the model has a fixed list of calls.
+Each has its own session and model with its name, and the model has a fixed list of calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ MODEL = "scripted-"
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """An agent and its model. `results`: of each tool, one call after another, the last forever.
+    """An agent and its model. `results`: by tool, the results of successive calls; the last one is repeated.
 
-    `after_guidance`: what the model calls then, before it answers; None: it goes on with its list, and where that ends,
-    with the last call of it.
+    `after_guidance`: the call after guidance, before the answer. If None, the model continues with its list, whose last
+    call is repeated.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Guest:
     after_guidance: Call | None
 
     def task(self) -> Task:
-        """Return what its agent is to do."""
+        """Return the task of its agent."""
         times = dict.fromkeys(self.results, 0)
 
         def run(tool: str, _: dict[str, Any]) -> str:
@@ -39,7 +39,7 @@ class Guest:
         return Task("Go on.", tools, run, "Use your tools.", MODEL + self.name, self.name)
 
     def answer(self, request: VendorRequest) -> Answer:
-        """Return the script of its model."""
+        """Answer as its model, by the script."""
         after = self.after_guidance
         if request.guidance and after is not None:
             return Answer("I change course.", [after])
@@ -92,5 +92,5 @@ GUESTS = (
     ),
     Guest("stubborn-search", _calls("search_web", "query", "harbour lights"), {"search_web": ["no results"]}, None),
 )
-"""All of them. Their names are those of models too, by which the vendor tells them apart."""
+"""All guests. Their names are also those of their models, by which the vendor distinguishes them."""
 BY_MODEL = {MODEL + guest.name: guest for guest in GUESTS}

@@ -1,7 +1,7 @@
-"""The live page of the demo's guard: opens it in a browser, and keeps it up when the story is over.
+"""Open the live page of the demo's guard in a browser, and keep it running after the story.
 
-The browser is let in by a link that works once; the token that the guard was started with is made for the run, and is
-printed too, for another browser.
+The browser logs in by a link that works once. The guard's token is generated for the run, and printed, too, for another
+browser.
 """
 
 import os
@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 class Page:
     """The page, during one demo. `say` prints a sentence. `pause_s`: seconds before each request of an agent. `stay_s`:
-    how long the page stays up at the end; None: until Ctrl-C."""
+    how long the page keeps running at the end; None: until Ctrl-C."""
 
     def __init__(self, say: Say, *, pause_s: float = PAUSE_S, stay_s: float | None = None) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -41,14 +41,14 @@ class Page:
         self._stay_s = stay_s
 
     def open(self, guard: str) -> None:
-        """Open the page of a guard in a browser, and tell its address. Raises DemoError."""
+        """Open the page of a guard in a browser, and print its address. Raises DemoError."""
         address = guard + PATH
         is_open = _can_open() and webbrowser.open(f"{address}?code={_login_code(address, self.token)}")
         what = "A browser opens the live page" if is_open else "No browser can be opened here; the live page is at"
         self._say(f"{what}: {address} (token: {self.token})")
 
     def stay(self, guard: str) -> None:
-        """Show more agents, and keep the page up. Returns after its time, or on Ctrl-C."""
+        """Run more agents, and keep the page running. Returns after its time, or on Ctrl-C."""
         if self._stay_s == 0:
             return
         end = "Ctrl-C ends it" if self._stay_s is None else f"it ends after {self._stay_s:g} s"
@@ -63,18 +63,19 @@ class Page:
             self._say("")
 
     def _run(self, name: str, guard: str) -> None:
-        """The agent of a guest. Whatever ends it, its page is the story."""
+        """Run the agent of a guest. Its end does not matter, because the live page shows everything."""
         [guest] = [one for one in GUESTS if one.name == name]
         with Boundary():
             run_agent(f"{guard}/v1", _ignore, guest.task(), self.pause_s)
 
 
 def _ignore(_kind: EntryKind, _text: str, _number: int) -> None:
-    """Tell nobody."""
+    """Ignore an entry."""
 
 
 def _can_open() -> bool:
-    """Whether there is a browser with a window. One for terminals would take over this one, and run no script."""
+    """Whether there is a browser with a window. A terminal browser would take over this terminal, and run no
+    scripts."""
     if os.environ.get("BROWSER"):
         return True
     try:
@@ -84,7 +85,7 @@ def _can_open() -> bool:
 
 
 def _login_code(address: str, token: str) -> str:
-    """Get a code for one login. Raises DemoError."""
+    """Return a code for one login. Raises DemoError."""
     request = Request(f"{address}login-code", b"", {"authorization": f"Bearer {token}"})  # noqa: S310 - http only
     try:
         with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:

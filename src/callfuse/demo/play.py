@@ -1,4 +1,4 @@
-"""Plays the demo: starts the servers, runs the agent without and with callfuse, and shows what happens on a stage.
+"""Play the demo: start the servers, run the agent without and with callfuse, and show the story on a stage.
 
 with Play(stubborn=False, chunk_delay_s=0.05) as play:
     summary = play.act(stage)  # DemoError if something goes wrong
@@ -27,18 +27,18 @@ Happened = StoryEntry | RunSummary | Exception
 
 
 class StoryView(Protocol):
-    """Where the story is shown."""
+    """The view of the story."""
 
     at_once: bool
-    """Whether both runs are shown at the same time; else one after the other."""
+    """Whether both runs are shown at the same time, or one after the other."""
 
     def show(self, entry: StoryEntry) -> None:
         """Show one entry."""
 
 
 class Play:
-    """Both runs and their servers, which run during the `with` block. The model waits `chunk_delay_s` seconds before
-    each chunk, and ignores guidance if it is `stubborn`. `page`: opened as soon as the guard listens."""
+    """Both runs and their servers. The servers run during the `with` block. The model waits `chunk_delay_s` seconds
+    before each chunk, and ignores guidance if it is `stubborn`. `page`: opened once the guard listens."""
 
     def __init__(self, *, stubborn: bool, chunk_delay_s: float, page: Page | None = None) -> None:
         self._servers = ExitStack()
@@ -57,8 +57,7 @@ class Play:
         }
 
     def _guided_model(self, request: VendorRequest) -> Answer:
-        """Return the same script, which also reports the guidance that it gets from callfuse; and those of the
-        guests."""
+        """Answer as the scripted model, or as a guest's. Reports guidance from callfuse."""
         if guest := BY_MODEL.get(request.model):
             return guest.answer(request)
         if request.guidance:
@@ -80,7 +79,8 @@ class Play:
         self._tell(Side.WITH, EntryKind.FINDING, line)
 
     def _tell_hold(self, count: int) -> None:
-        """Report the `count`-th hold, once. The finding and the guidance both imply it, and either may come first."""
+        """Report the `count`-th hold, only once. The finding and the guidance both imply it, and either may come
+        first."""
         with self._telling:
             if count > self._holds:
                 self._holds = count
@@ -89,10 +89,10 @@ class Play:
                 )
 
     def _run(self, side: Side, base_url: str) -> None:
-        """One run, in its own thread. Puts its entries and its end, or its error, into the queue."""
+        """Do one run, in its own thread. Puts its entries and its end, or its error, into the queue."""
 
         def tell(kind: EntryKind, text: str, number: int) -> None:
-            if side is Side.WITH:  # findings come first in the story, but the log may lag behind
+            if side is Side.WITH:  # findings come first in the story, but the log may be late
                 self._await_findings(self._steers + (kind is EntryKind.BLOCK))
             self._tell(side, kind, text, number)
 
@@ -130,7 +130,7 @@ class Play:
         return Summary(ends[Side.WITHOUT], ends[Side.WITH])
 
     def stay(self) -> None:
-        """Keep the page up, if there is one."""
+        """Keep the page running, if there is one."""
         if self._page is not None:
             self._page.stay(self._urls[Side.WITH])
 

@@ -1,7 +1,6 @@
-"""Runs `callfuse serve` as a separate process, and reads the findings from its log.
+"""Run `callfuse serve` as a separate process, and read the findings from its log.
 
-The process gets a free port and an environment without settings and proxies. It ends with the `with` block, whatever
-happens there.
+The process gets a free port and an environment without settings and proxies. It always ends with the `with` block.
 """
 
 import os
@@ -26,7 +25,7 @@ _PROXIES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 
 
 class DemoError(Exception):
-    """The demo failed; the message says why, for the person who runs it."""
+    """Raised if the demo fails. The message says why, for the person who runs it."""
 
 
 class Log:
@@ -41,7 +40,7 @@ class Log:
         self.last_lines: deque[str] = deque(maxlen=12)
 
     def read(self, stream: IO[str]) -> None:
-        """Read the log to its end. Run it in a thread: a full pipe would stop the process."""
+        """Read the log to its end. Run this in a thread, because a full pipe would stop the process."""
         with stream:
             for line in stream:
                 self._read_line(line)
@@ -60,7 +59,7 @@ class Log:
             self._changed.notify_all()
 
     def wait_until_it_listens(self) -> str:
-        """Wait for the URL and return it. DemoError if the process ends, or is silent for `START_TIMEOUT_S`."""
+        """Wait for the URL and return it. Raises DemoError if the process ends, or is silent for `START_TIMEOUT_S`."""
         with self._changed:
             self._changed.wait_for(lambda: self.url or self._ended, START_TIMEOUT_S)
         if self.url is None:
@@ -77,9 +76,8 @@ class Log:
 
 @contextmanager
 def callfuse_serve(upstream: str, on_finding: Callable[[str], None], token: str = "") -> Iterator[tuple[str, Log]]:
-    """Run `callfuse serve --upstream URL` with default settings; yields its URL and its log. Raises DemoError.
-
-    `token`: of its admin page; empty: one that nobody knows.
+    """Run `callfuse serve --upstream URL` with default settings. Yields its URL and its log. Raises DemoError. `token`:
+    the token of its admin page; empty: a random one.
     """
     command = [sys.executable, "-m", "callfuse", "serve", "--upstream", upstream, "--host", "127.0.0.1", "--port", "0"]
     process = subprocess.Popen(  # noqa: S603 - our own program, no shell

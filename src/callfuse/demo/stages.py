@@ -1,4 +1,4 @@
-"""Shows the story: as plain lines for pipes and narrow terminals, or live in two columns.
+"""Show the story: as plain lines for pipes and narrow terminals, or live in two columns.
 
 Plain lines have no colours and no control codes, and are wrapped to the width.
 """
@@ -32,7 +32,7 @@ _LABELS = {
 }
 
 MIN_WIDTH_LIVE = 84
-"""Columns of the terminal below which two columns cannot be read."""
+"""The least width of a terminal for two columns."""
 
 _STYLES = {
     EntryKind.CALL: ("", ""),
@@ -60,10 +60,10 @@ class PlainStage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What is written stays."""
+        """Do nothing: written lines stay."""
 
     def open(self) -> None:
-        """Say what is about to be seen."""
+        """Write the introduction."""
         self._write(
             "callfuse demo: a scripted model that loops on a search tool, and a small agent that runs its "
             "calls. The agent runs twice: directly with the model, and through callfuse serve. Everything "
@@ -125,7 +125,7 @@ class LiveStage:
         self._live.stop()
 
     def open(self) -> None:
-        """Say what is about to be seen."""
+        """Draw the introduction."""
         about = Text("callfuse demo  ", style="bold")
         about.append(
             "a scripted model that loops, and the same agent twice; everything runs on this machine\n", "not bold"
@@ -139,7 +139,7 @@ class LiveStage:
         self._live.refresh()
 
     def columns(self) -> RenderableType:
-        """Return both runs so far."""
+        """Return both runs so far, in two columns."""
         table = Table.grid(expand=True, padding=(0, 1))
         for _ in Side:
             table.add_column(ratio=1)

@@ -1,4 +1,4 @@
-"""The story of the demo as data: entries as they come, and a summary of both runs."""
+"""Define the story of the demo as data: entries in order, and a summary of both runs."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +17,7 @@ class EntryKind(Enum):
     CALL = "call"
     """A call that the agent ran, with its result."""
     HELD = "held"
-    """A call that was held back in the stream; the agent does not see it."""
+    """A call that was held back in the stream, so that the agent does not see it."""
     FINDING = "finding"
     """callfuse's log line about it."""
     GUIDANCE = "guidance"
@@ -32,7 +32,7 @@ class EntryKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoryEntry:
-    """One event of the demo; `number`: calls that the agent had run by then."""
+    """One event of the demo. `number`: the calls that the agent had run by then."""
 
     side: Side
     kind: EntryKind

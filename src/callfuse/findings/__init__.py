@@ -1,6 +1,6 @@
-"""What was found, kept beyond a restart, and asked for by time, kind, tool, model, session and action.
+"""Keep findings beyond a restart, and query them by time, kind, tool, model, session and action.
 
-`keeper.py` takes the events, `table.py` keeps them in SQLite, `query.py` reads what somebody asks for.
+`keeper.py` takes the events, `table.py` keeps them in SQLite, `query.py` parses queries.
 """
 
 from callfuse.findings.keeper import FindingsKeeper, FindingsUnavailable, check_path, keep_findings

@@ -1,15 +1,14 @@
-"""Takes the events of findings and keeps them: in a SQLite file, in a stream of the shared store, or in memory.
+"""Keep the events of findings: in a SQLite file, in a stream of the shared store, or in memory.
 
-    keeper = keep_findings(middleware)       # a sink, hung on the middleware's events
+    keeper = keep_findings(middleware)       # a sink, added to the middleware's bus
     await keeper.ask(lambda table: table.listed(query))
 
-| kept in | how |
-|---|---|
-| a file (`findings.path`) | a thread writes what is new; other processes may write the same file |
-| a stream of the store | a task sends what is new; whoever asks reads what all have sent into a table in memory |
-| memory | what is new waits until somebody asks, or there is much of it |
+| kept in | how | |---|---| | a file (`findings.path`) | a thread writes new events; other processes may write the same
+file | | a stream of the store | a task sends new events; a query reads those of all processes into a table in memory |
+| memory | new events wait for a query, or until there are many of them |
 
-No exchange waits for any of it. What cannot be written waits, within bounds, and is tried again with the next finding.
+No exchange waits for this. Events that cannot be written wait, within bounds, and are tried again with the next
+finding.
 """
 
 import logging
@@ -39,28 +38,28 @@ from callfuse.stores import open_relay
 from callfuse.stores.keys import FINDINGS
 
 MOST_WAITING: Final = 5000
-"""Events that wait to be written; beyond, the oldest are dropped."""
+"""The most events that wait to be written; the oldest are dropped."""
 MANY: Final = 500
-"""Events that wait in memory for the first request."""
+"""The most events that wait in memory for the first query."""
 LINGER_S: Final = 30.0
-"""How long a connection to the store is kept while nothing is found."""
+"""How long a connection to the store is kept without new findings."""
 PAUSE_S: Final = 0.2
-"""Between two turns of sending."""
+"""The pause between two sends."""
 
 logger: Final = logging.getLogger("callfuse")
 T = TypeVar("T")
 
 
 class FindingsUnavailable(Exception):
-    """Raised where the file cannot be read or written at present; the message says why."""
+    """Raised if the file cannot be read or written at present. The message says why."""
 
 
 class FindingsKeeper:
-    """A sink that keeps findings, and what happens to them later. Raises ConfigError for a file that cannot be used.
+    """A sink that keeps findings, and later events about them. Raises ConfigError for an unusable file.
 
-    `content`: what is kept of calls, as `admin.content` says. `relay`: the stream of a shared store, if there is one
-    and no file. `clock`: Unix seconds. `dropped`: how many events could not be kept. `alone`: the store is down, so
-    only the findings of this process are known.
+    `content`: what is kept of calls, by `admin.content`. `relay`: the stream of a shared store, if there is a store and
+    no file. `clock`: Unix seconds. `dropped`: the number of events that could not be kept. `alone`: the store is down,
+    so only the findings of this process are known.
     """
 
     kinds: Final = frozenset({FindingSeen, LoopBegan, ActionTaken, CourseMended, FeedbackGiven})
@@ -124,7 +123,7 @@ class FindingsKeeper:
             raise FindingsUnavailable(f"the findings cannot be read: {error}") from None
 
     def close(self) -> None:
-        """Write the events that wait, and close the table."""
+        """Write the waiting events, and close the table."""
         self._writing.run(self._write)
         self._writing.close()
 
@@ -135,7 +134,7 @@ class FindingsKeeper:
         return work(table)
 
     def _write(self, table: FindingsTable) -> None:
-        """Write the events that wait. If that fails, they go on waiting."""
+        """Write the waiting events. If that fails, they continue to wait."""
         with self._lock:
             taken, self._waiting = self._waiting, deque()
         if not taken:
@@ -172,7 +171,7 @@ class FindingsKeeper:
             await relay.aclose()
 
     def _take_for_store(self, table: FindingsTable) -> None:
-        """Write the events that wait to the table, too. They change nothing when they come back from the store."""
+        """Write the waiting events to the table, too. They change nothing when they come back from the store."""
         with self._lock:
             taken = [*self._waiting]
         self._write(table)
@@ -198,8 +197,8 @@ def _adding(told: Iterable[Mapping[str, Any]], now: float) -> Callable[[Findings
 
 
 class _TableThread:
-    """A thread that works with a table. It starts with the first work, and ends with the interpreter, after the
-    last."""
+    """A thread that works with a table. It starts with the first work, and ends with the interpreter, after the last
+    work."""
 
     def __init__(self, table: FindingsTable) -> None:
         self._table = table
@@ -213,18 +212,18 @@ class _TableThread:
         return self._threads.submit(work, self._table, *given).result()
 
     def start(self, work: Callable[[FindingsTable], None]) -> None:
-        """Have the thread do work soon. If such work waits already, it is not queued again."""
+        """Queue work for the thread, unless such work waits already."""
         if not self._is_due:
             self._is_due = True
             self._threads.submit(self._do, work)
 
     def _do(self, work: Callable[[FindingsTable], None]) -> None:
         self._is_due = False
-        with Boundary():  # what goes wrong with the file is told where it happens
+        with Boundary():  # errors of the file are reported where they happen
             work(self._table)
 
     def tell(self, problem: str) -> None:
-        """Log a problem once. An empty text says that it is over; then the next problem is logged again."""
+        """Log a problem once. An empty text means that it is solved; then the next problem is logged again."""
         if problem and not self._told:
             logger.error("%s", problem)
         self._told = problem
@@ -244,7 +243,7 @@ def _close(threads: ThreadPoolExecutor, table: FindingsTable) -> None:
 
 
 def keep_findings(middleware: CallFuseMiddleware) -> FindingsKeeper:
-    """Keep the findings of a middleware from now on, as its settings say. Raises ConfigError."""
+    """Keep the findings of a middleware from now on, by its settings. Raises ConfigError."""
     config = middleware.resolved.config
     relay = None
     if middleware.owns_store and config.findings.path is None:

@@ -1,13 +1,10 @@
-"""Read a query for findings: the parameters of the endpoint `findings`.
+"""Parse a query for findings: the parameters of the endpoint `findings`.
 
-| name | value |
-|---|---|
-| `range` | `hour`, `day`, `week`, `month` or `all`, up to now; `day` if neither `from` nor `to` is given |
-| `from`, `to` | a time: ISO 8601 (UTC, where it names no zone) or Unix seconds |
-| `kind`, `tool`, `model`, `session`, `action` | only those; each may be given more than once |
-| `by` | `finding`, a row for each, or `loop`, a row for each loop |
-| `sort` | a column, with `-` before it from the greatest down; `-time` by default |
-| `page`, `size` | rows `page * size` and on |
+| name | value | |---|---| | `range` | `hour`, `day`, `week`, `month` or `all`, up to now; `day` if neither `from` nor
+`to` is given | | `from`, `to` | a time: ISO 8601 (UTC if it names no zone) or Unix seconds | | `kind`, `tool`, `model`,
+`session`, `action` | only rows with these values; each may be given more than once | | `by` | `finding`, a row for
+each, or `loop`, a row for each loop | | `sort` | a column, with a leading `-` in descending order; `-time` by default |
+| `page`, `size` | at most `size` rows from row `page * size` on |
 """
 
 import math
@@ -24,24 +21,24 @@ from callfuse.policy.nearest import suggest
 RANGES: Final = {"hour": 3600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0, "all": math.inf}
 """Seconds up to now."""
 CHOICES: Final = ("kind", "tool", "model", "session", "action")
-"""The columns by whose values rows are chosen."""
+"""The columns by which rows can be filtered."""
 SORTS: Final = ("time", *CHOICES, "count", "saved_calls")
 NAMES: Final = ("range", "from", "to", *CHOICES, "by", "sort", "page", "size", "format")
 FORMATS: Final = ("json", "csv")
 MOST_VALUES: Final = 50
-"""Values of one column."""
+"""The most values of one column."""
 SIZE: Final = 50
 LARGEST: Final = 500
 """Rows of a page: the default, and the maximum."""
 LATEST: Final = 1e11
-"""A time beyond, in seconds since the epoch, has no date in the calendar."""
+"""Later times, in seconds since the epoch, cannot be converted to dates."""
 TIME_HINT: Final = "use a time as in 2026-03-01T12:00:00Z, or Unix seconds"
 
 
 @dataclass(frozen=True, slots=True)
 class FindingsQuery:
     """A query for findings. `begin`, `end`: Unix seconds; findings at `end` are not included. `chosen`: values by
-    column. `sort`: a column; `falling`: from the greatest down. `by_loop`: a row for each loop."""
+    column. `sort`: a column; `falling`: in descending order. `by_loop`: a row for each loop."""
 
     begin: float = 0.0
     end: float = math.inf
@@ -55,7 +52,7 @@ class FindingsQuery:
 
 
 def read_query(given: Iterable[tuple[str, str]], now: float) -> FindingsQuery:
-    """Read a query from parameters and their values. `now`: Unix seconds. Raises ValueError, which says what is
+    """Parse a query from parameters and their values. `now`: Unix seconds. Raises ValueError, which says what is
     allowed."""
     found: dict[str, list[str]] = {}
     for name, value in given:
@@ -84,7 +81,7 @@ def read_query(given: Iterable[tuple[str, str]], now: float) -> FindingsQuery:
 
 
 def _times(one: dict[str, str], now: float) -> tuple[float, float]:
-    """Return the begin and the end of the time that is asked for."""
+    """Return the begin and the end of the queried time."""
     if "range" in one and ("from" in one or "to" in one):
         raise ValueError("range ends now; give from and to, or range")
     if "from" in one or "to" in one:
@@ -111,7 +108,7 @@ def _time(name: str, value: str) -> float:
 
 
 def _values(name: str, values: list[str]) -> tuple[str, ...]:
-    """Return the values chosen for a column. Raises ValueError for a value that no row can have."""
+    """Return the values to filter a column by. Raises ValueError for a value that no row can have."""
     if allowed := {"kind": KINDS, "action": ACTIONS}.get(name):
         for value in values:
             _one_of(name, {name: value}, sorted(allowed))

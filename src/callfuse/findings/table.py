@@ -1,8 +1,8 @@
-"""Findings in SQLite: a file that several processes may write, or the memory of this one.
+"""Keep findings in SQLite: a file that several processes may write, or the memory of this one.
 
-A row is a finding as its events tell it (`observe/fields.py`): the finding itself, what was done, what the model did
-then, and what somebody said of it. `loop` is the id of the finding with which its loop began: the newest such one of
-the lane, whatever the order in which processes write. Nothing here waits for an event loop: run it in a thread.
+A row is a finding with data from its events (`observe/fields.py`): the finding itself, the action, the model's
+reaction, and its rating. `loop` is the id of the finding with which its loop began: the newest beginning in the lane,
+in whatever order processes write. All functions block: run them in a thread.
 """
 
 import os
@@ -22,31 +22,31 @@ from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 MEMORY: Final = ":memory:"
 MOST: Final = 50_000
-"""Rows of a file, the newest ones. With the setting `admin.content` as it is, a row has 2 to 3 KB."""
+"""The most rows of a file; the newest are kept. With the default of `admin.content`, a row has 2 to 3 KB."""
 MOST_IN_MEMORY: Final = 5000
 LONGEST: Final = 64_000
-"""Bytes of what a row keeps for its details; of the setting `full` it has about 12,000."""
+"""The most bytes of a row's details. With the setting `full`, they have about 12,000."""
 DAY_S: Final = 86_400.0
 PRUNE_S: Final = 60.0
-"""Between two times that old rows are removed."""
+"""The pause between two removals of old rows."""
 BUSY_S: Final = 5.0
 """How long a write waits for other processes."""
 MOST_VALUES: Final = 50
-"""Values of a column that are offered to choose from."""
+"""The most values of a column that are offered as filters."""
 VERSION: Final = 1
-"""Of the schema, as the file's `user_version` has it."""
+"""The version of the schema, stored in the file's `user_version`."""
 COLUMNS: Final = (
     *("id", "time", "loop", "begins", "session", "lane", "model", "provider", "dialect", "tool", "kind", "count"),
     *("threshold", "hard", "action", "arm", "then_did", "feedback", "saved_calls"),
 )
-"""Those of a row as it is listed."""
+"""The columns of a listed row."""
 _SHOWN: Final = {"threshold": "limit", "then_did": "then"}
-"""How columns are called outside, whose names SQL has for itself."""
+"""The public names of columns whose names are reserved in SQL."""
 _FLAGS: Final = ("begins", "hard")
 TOLD: Final = ("finding", "loop", "action", "mended", "feedback")
 """The events that are kept, by their names."""
 _NOTED: Final = {"mended": ("then_did", names.MENDED), "feedback": ("feedback", names.FEEDBACK)}
-"""The column that an event sets, and the field that it has of it."""
+"""The column that an event sets, and the field with its value."""
 _OFFERED: Final = ("kind", "tool", "model", "action")
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS findings (
@@ -77,17 +77,18 @@ WHERE session = :session AND lane = :lane AND time >= (SELECT time FROM findings
   (SELECT min(time) FROM findings WHERE session = :session AND lane = :lane AND begins AND id != :id
     AND time > (SELECT time FROM findings WHERE id = :id)), 9e18)
 """
-"""A loop begins: its findings are those of the lane up to the next beginning, if others were quicker to write that."""
+"""Begin a loop: its findings are those of the lane up to the next beginning, which another process may have written
+already."""
 
 
 class WrongFileError(Exception):
-    """Raised for a file that cannot be used; the message says why."""
+    """Raised for an unusable file. The message says why."""
 
 
 class FindingsTable:
     """The findings of one file, or of the memory of this process (`MEMORY`), for `keep_days` days, `most` at a time.
 
-    Raises WrongFileError. To be used from any thread, and raises `sqlite3.Error` where the file cannot be used.
+    Raises WrongFileError. May be used from any thread. Methods raise `sqlite3.Error` if the file cannot be used.
     """
 
     def __init__(self, path: str = MEMORY, *, keep_days: float = 30, most: int = MOST) -> None:
@@ -145,7 +146,7 @@ class FindingsTable:
     # What is asked.
 
     def listed(self, query: FindingsQuery) -> dict[str, Any]:
-        """Return a page of rows, how many findings and loops there are in all, and the values to filter by."""
+        """Return a page of rows, the total numbers of findings and loops, and the values to filter by."""
         where, values = _where(query)
         with self._lock:
             totals = "SELECT count(*), count(DISTINCT loop), coalesce(sum(saved_calls), 0) FROM findings WHERE "
@@ -186,7 +187,7 @@ class FindingsTable:
             yield shown | {flag: bool(shown[flag]) for flag in _FLAGS}
 
     def _values(self, column: str, query: FindingsQuery) -> list[dict[str, Any]]:
-        """Return the values that a column has in the time of a query, the most frequent first."""
+        """Return the values of a column within the time of a query, the most frequent first."""
         where, values = _where(query, time_only=True)
         counted = f"SELECT {column}, count(*), count(DISTINCT loop) FROM findings WHERE {where}"  # noqa: S608 - ours
         found = self._connection.execute(f"{counted} GROUP BY 1 ORDER BY 2 DESC LIMIT ?", [*values, MOST_VALUES])
@@ -200,7 +201,7 @@ SELECT {columns}, loops.began, loops.findings, loops.actions FROM (
 ) AS loops JOIN findings ON findings.id = (
   SELECT id FROM findings WHERE loop = loops.loop AND time = loops.ended LIMIT 1)
 """
-"""A row for each loop: its newest finding, when it began, how many findings it has, and what was done."""
+"""A row for each loop: its newest finding, its begin, its number of findings, and its actions."""
 
 
 def _where(query: FindingsQuery, *, time_only: bool = False) -> tuple[str, list[Any]]:
@@ -241,7 +242,7 @@ def _session(fields: Mapping[str, Any]) -> str:
 
 
 def _with(kept: Mapping[str, Any], event: str, fields: Mapping[str, Any]) -> str:
-    """Add an event to the events of a row. Of an event that is too long, only short fields are kept."""
+    """Add an event to the events of a row. If it is too long, only its short fields are kept."""
     if len(dumps(fields)) > LONGEST:
         fields = {name: one for name, one in fields.items() if len(str(one)) <= names.LONGEST}
     return dumps({**kept, event: fields}).decode("utf-8", "replace")
@@ -257,7 +258,7 @@ def _loaded(events: str) -> dict[str, dict[str, Any]]:
 
 
 class _Transaction:
-    """A transaction: everything that its block writes is kept, or nothing."""
+    """A transaction: either all writes of its block are kept, or none."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -272,7 +273,7 @@ class _Transaction:
 
 
 def _open(path: str) -> sqlite3.Connection:
-    """Connect to a file. A new file can be read by its owner alone. Raises WrongFileError."""
+    """Connect to a file. A new file is readable only by its owner. Raises WrongFileError."""
     try:
         if path != MEMORY:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, stat.S_IRUSR | stat.S_IWUSR))
@@ -304,6 +305,6 @@ def _prepare(connection: sqlite3.Connection) -> None:
         for statement in filter(str.strip, _SCHEMA.split(";")):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {VERSION}")
-    with suppress(sqlite3.OperationalError):  # another process has the file open, and changes it to that
+    with suppress(sqlite3.OperationalError):  # another process has the file open, and sets the same mode
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,7 +1,7 @@
-"""Finds loops of agents in the same process, without a proxy: a detector, a tracker, guarded tools.
+"""Find loops of agents in the same process, without a proxy: a detector, a tracker, guarded tools.
 
-They use the same detectors, settings and texts as the middleware. The caller passes what the middleware reads from
-requests: calls before they run (`check`), results after that (`record`), and new user messages (`new_turn`).
+They use the same detectors, settings and texts as the middleware. The caller passes the data that the middleware reads
+from requests: calls before they run (`check`), results afterwards (`record`), and new user messages (`new_turn`).
 """
 
 from callfuse.inprocess.detection import LoopDetection, LoopStats, PreviousResult

@@ -23,18 +23,18 @@ class PreviousResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoopDetection:
-    """A call that was found to loop, and what is to be done about it.
+    """A call that was found looping, and the action for it.
 
-    `call` is a copy: its arguments are JSON text (cut if they are very long), and it always has an id. `kind` is the
-    kind of the loop, `kinds` are all kinds that were found. `count` and `threshold` are in the kind's unit (calls,
-    rounds or laps), the call itself included; `window_s` is the longest pause within the loop, in seconds;
-    `confidence` is from 0 to 1, less than 1 only for calls that are similar and not equal. `calls` are the ids of the
-    earlier calls of the loop, oldest first; calls without an id are `call_1`, `call_2`, ...
+    `call` is a copy: its arguments are JSON text (cut if very long), and it always has an id. `kind` is the kind of the
+    loop, `kinds` are all kinds that were found. `count` and `threshold` are in the kind's unit (calls, rounds or laps),
+    including the call itself; `window_s` is the longest pause within the loop, in seconds; `confidence` is from 0 to 1,
+    and less than 1 only for calls that are similar but not equal. `calls` are the ids of the earlier calls of the loop,
+    oldest first; calls without an id are `call_1`, `call_2`, ...
 
     `action` is the rung of the ladder: `observe`, `warn`, `steer`, `block`, or None if `on_loop` has allowed the call.
     `message` is the text for the model, empty if there is none: with `warn` it follows the call's own result, else it
-    replaces the result. `previous` is what the same call returned last, or None if that is not kept. `number` counts
-    the detections of one detector, from 1. `verdict` is what all of this is made of.
+    replaces the result. `previous` is the last result of the same call, or None if it is not kept. `number` counts the
+    detections of one detector, from 1. All values are derived from `verdict`.
     """
 
     number: int
@@ -53,12 +53,12 @@ class LoopDetection:
 
     @property
     def description(self) -> str:
-        """What was found, for people: the end of a sentence that begins with 'this is'."""
+        """The finding in words, for people: the end of a sentence that begins with 'this is'."""
         return self.verdict.description
 
     @property
     def suggestion(self) -> str:
-        """What people could try."""
+        """A suggestion for people."""
         return self.verdict.suggestion
 
     @property
@@ -68,7 +68,7 @@ class LoopDetection:
 
     @property
     def repetitions(self) -> int:
-        """How often the pattern has come, this round included; 0 without a pattern."""
+        """How often the pattern occurred, including this round; 0 without a pattern."""
         return self.verdict.finding.repetitions
 
     @property
@@ -123,11 +123,11 @@ def _message(verdict: Verdict, settings: LoopSettings, model: str) -> str:
 class LoopStats:
     """Counts since the detector was made or cleared.
 
-    `calls`: checked calls; `detections`: those found to loop, and `by_kind` the same by every kind that was found.
-    `warnings`, `steers`, `blocks`: what was done; a detection may also have been only observed, or allowed.
-    `mitigations`: how often the model stopped looping after a message: nothing was found in its next round, or it
-    answered. `false_positives`: detections reported as wrong. `failures`: rounds that were allowed unjudged because of
-    an error in callfuse. `confidence_sum`: the sum of the detections' confidences.
+    `calls`: checked calls; `detections`: calls found looping; `by_kind`: detections by every kind that was found.
+    `warnings`, `steers`, `blocks`: detections by action; others were only observed, or allowed. `mitigations`: how
+    often the model stopped looping after a message: its next round had no finding, or it answered. `false_positives`:
+    detections reported as wrong. `failures`: rounds that passed unjudged because of an error in callfuse.
+    `confidence_sum`: the sum of the detections' confidences.
     """
 
     calls: int = 0

@@ -39,33 +39,30 @@ from callfuse.policy.settings import LoopSettings, Rung
 
 T = TypeVar("T")
 NO_NAME: Final = "-"
-"""The session of a detector that was given none."""
+"""The session of a detector without one."""
 
 OnLoop = Callable[[LoopDetection], str | bool | None]
-"""Gets each detection before its action is taken. None keeps the action; a rung's name, or `allow`, changes it. True is
-`allow`, False is `block`."""
+"""Gets each detection before its action. None keeps the action; a rung's name, or `allow`, changes it. True means
+`allow`, False means `block`."""
 
 
 class LoopDetector:
-    """Watches one agent run: `check` each call before it runs, `record` its result after that.
+    """Watches one agent run: `check` each call before it runs, and `record` its result afterwards.
 
-    `config` is what the middleware takes: a mapping in the shape of the configuration file
-    (`{"tool_call_loop": {"mode": "graduated"}}`), a `ToolCallLoopConfig`, the path of a file, a `Config`, or None for
-    environment and `CALLFUSE_CONFIG`; ConfigError names what is wrong with it. `enabled=False` turns this detector off,
-    whatever the settings are: then it finds nothing and keeps nothing. `session` is the name of the run in log lines
-    (default `-`). `model` fills the placeholder of texts, and with `backend` (`openai`) selects the settings under
-    `models`. `clock`
-    returns seconds. With a `holdout` the detectors of a share of sessions only observe, by the name of the session; by
-    chance for each detector without one. `bus` takes what happens (`callfuse.observe.bus`); None, the default: log
-    lines only.
+    `config` is the same as for the middleware: a mapping in the shape of the configuration file (`{"tool_call_loop":
+    {"mode": "graduated"}}`), a `ToolCallLoopConfig`, the path of a file, a `Config`, or None for environment and
+    `CALLFUSE_CONFIG`. Raises ConfigError for a wrong one. `enabled=False` turns this detector off, whatever the
+    settings are. `session` is the name of the run in log lines (default `-`). `model` fills the placeholder of texts,
+    and with `backend` (`openai`) selects the settings under `models`. `clock` returns seconds. With a `holdout`, the
+    detectors of a share of sessions only observe: chosen by the session's name, or at random for a detector without
+    one. `bus` gets events (`callfuse.observe.bus`); None, the default: log lines only.
 
     `on_loop` is called in the thread of the check, so it must be a plain function (else TypeError). If it raises, or
-    returns something that is not a rung, that is logged, and the action stands.
+    returns anything but a rung, this is logged, and the action stays.
 
-    One detector is for one run of one agent, whose calls follow each other: agents that share one would end each
-    other's streaks. A lock makes every method safe to call from several threads, for tools that run side by side.
-    Memory is bounded: `max_rounds` rounds, and of long arguments and results the beginning. After a pause of ten times
-    `ttl_seconds` blocks are forgotten.
+    Use one detector for one run of one agent, because agents that share one would end each other's streaks. All methods
+    are thread-safe, for tools that run in parallel. Memory is bounded: `max_rounds` rounds, with long arguments and
+    results cut. After a pause of ten times `ttl_seconds`, blocks are forgotten.
     """
 
     def __init__(
@@ -111,23 +108,22 @@ class LoopDetector:
         return self.settings.enabled
 
     def declare_tools(self, names: Iterable[str]) -> None:
-        """Add names of tools that exist. Calls of any others in a row are then a loop, too (`unknown_tool`)."""
+        """Add names of existing tools. Repeated calls of any other tool are then a loop, too (`unknown_tool`)."""
         with self._lock:
             self._tools.update(names)
 
     def check(self, call: ToolCall) -> LoopDetection | None:
-        """Judge a call that came alone in the model's answer, before it runs; None if nothing is found.
+        """Judge the only call of a model's answer, before it runs; None if nothing is found.
 
-        Its arguments are a mapping, or the JSON text that the model wrote; TypeError for anything else. Checking a
-        call puts it into the history: check it once.
+        Its arguments are a mapping, or the JSON text that the model wrote; raises TypeError for anything else. Checking
+        a call adds it to the history, so check it only once.
         """
         return self.check_round([call])[0]
 
     def check_round(self, calls: Sequence[ToolCall]) -> list[LoopDetection | None]:
-        """Judge the calls of one answer of the model, all of them before any runs; a detection or None for each.
+        """Judge all calls of one answer of the model, before any of them runs. Returns a detection or None for each.
 
-        Calls that come together belong together: equal ones count once, and a new one beside a repeated one is
-        progress.
+        Calls of one answer form a round: equal ones count once, and a new one beside a repeated one is progress.
         """
         if not (calls and self.enabled):
             return [None] * len(calls)
@@ -154,16 +150,16 @@ class LoopDetector:
             return [found.get(call) for call in own]
 
     def _forget_old(self, now: float) -> None:
-        """Forget what the ledger of a middleware would have forgotten after such a pause: blocks, and places on the
-        ladder."""
+        """Forget state that the middleware's ledger would have forgotten after such a pause: blocks, and positions on
+        the ladder."""
         if self._history.is_older(now - TIMES_KEPT * self.settings.ttl_seconds):
             self._history.forget()
             self._course = Course(())
             self._has_message = False
 
     def _told(self, verdicts: Iterable[Verdict]) -> list[Told]:
-        """Return the verdicts that the model reads about so that it changes course; in a holdout, those that it would
-        have read about."""
+        """Return the verdicts with a text that asks the model to change course; in a holdout, those that would have
+        one."""
         rungs = [(one, self._arm.rung_of(one)) for one in verdicts]
         return [taught(one, self._arm.name) for one, rung in rungs if rung is not None and rung.teaches]
 
@@ -173,7 +169,7 @@ class LoopDetector:
             self._bus.emit(CourseMended(self._where, told.finding_id, result, told.arm))
 
     def _copy(self, call: object, number: int) -> ToolCall:
-        """Copy a call, to keep it; without an id it gets `call_{number}`, unless the number is 0. Raises TypeError."""
+        """Copy a call, to keep it. Without an id it gets `call_{number}`, unless the number is 0. Raises TypeError."""
         if not isinstance(call, ToolCall) or not isinstance(call.name, str):
             raise TypeError(f"call = {call!r}: use ToolCall(id, name, arguments), with the tool's name as text")
         text = arguments_text(call.full_name, call.arguments)
@@ -191,7 +187,8 @@ class LoopDetector:
         )
 
     def _detection(self, verdict: Verdict, *, late: bool = False) -> tuple[Verdict, LoopDetection]:
-        """Make a detection from a verdict, after the callback; tell and count it. `late`: the call has run already."""
+        """Make a detection from a verdict, after the callback; report and count it. `late`: the call has run
+        already."""
         number = self.stats.detections + 1
         found = self._describe(verdict, number)
         changed = self._ask_callback(verdict, found, late=late)
@@ -213,7 +210,7 @@ class LoopDetector:
     def _ask_callback(self, verdict: Verdict, found: LoopDetection, *, late: bool) -> Verdict:
         if self._on_loop is None or self._arm.name == HOLDOUT:
             return verdict
-        with Boundary(keep_traceback=True) as boundary:  # if the callback raises, the policy's verdict stands
+        with Boundary(keep_traceback=True) as boundary:  # if the callback raises, the policy's verdict stays
             answer = self._on_loop(found)
             rung = verdict.rung if answer is None else rung_of_answer(answer)
         if boundary.error is not None:
@@ -225,7 +222,7 @@ class LoopDetector:
         return replace(verdict, rung=Rung.WARN if late and rung is not None and rung.withholds else rung)
 
     def _fail_open(self, work: Callable[[], T], otherwise: T) -> T:
-        """Run `work`; if it raises, tell why and return `otherwise` (raise with `fail_closed`)."""
+        """Run `work`. If it raises, report the error and return `otherwise` (with `fail_closed`, raise)."""
         with Boundary(keep_traceback=True) as boundary:  # callfuse's own errors must not stop the agent
             return work()
         if boundary.error is not None and self.settings.fail_closed:
@@ -239,13 +236,13 @@ class LoopDetector:
     ) -> LoopDetection | None:
         """Record the result of a call, or the exception that it raised.
 
-        It is the result of `call`, or else of the next call in the order of the newest round. Results of withheld
-        calls, of calls that are no longer kept, and texts of callfuse's own are ignored. `is_error` says whether the
-        result is an error; None: an exception is one, and any other result is if its text says so. Any type will do:
-        texts and JSON values are read as they are, anything else by its `repr`.
+        It is the result of `call`, or without one, of the next call of the newest round. Results of withheld calls, of
+        calls that are no longer kept, and callfuse's own texts are ignored. `is_error` says whether the result is an
+        error. If None, exceptions are errors, and other results are judged by their text. Any type is accepted: texts
+        and JSON values are read as they are, anything else by its `repr`.
 
-        Once the round has all its results, they may show a loop that its calls did not: the same error again, whatever
-        the arguments. Then the result is a detection, whose `message` goes to the model with this result; else None.
+        Once the round has all its results, they may show a loop that its calls did not: the same error again, with any
+        arguments. Then returns a detection, whose `message` goes to the model with this result; else None. Raises
         ValueError if no call waits for a result.
         """
         with self._lock:
@@ -268,7 +265,7 @@ class LoopDetector:
         return self._hindsight(call)
 
     def _hindsight(self, last: PastCall) -> LoopDetection | None:
-        """Judge the newest round by its results once all are there, unless its last call already has a verdict."""
+        """Judge the newest round by its results once it has all of them, unless its last call already has a verdict."""
         newest = self._history.newest
         if self._history.waiting() is not None or last not in newest or newest[-1].step:
             return None
@@ -283,7 +280,7 @@ class LoopDetector:
         return found
 
     def repeats(self, call: ToolCall) -> int:
-        """Count the equal calls in a row if this call came now, whatever their results; 1 for a new call.
+        """Return how many equal calls in a row there would be with this call, whatever their results; 1 for a new call.
 
         Nothing is checked or kept.
         """
@@ -294,8 +291,8 @@ class LoopDetector:
             return evidence.count if evidence else 1
 
     def new_turn(self) -> None:
-        """Start anew after a message of the user: streaks are 0, and blocked calls may run once; from the third block
-        on only after a new call. One that brings what it brought before is blocked again at once."""
+        """Begin a turn after a message of the user: streaks are reset, and blocked calls may run once, from the third
+        block on only after a new call. A call that then returns the same result as before is blocked again at once."""
         with self._lock:
             self.stats.mitigations += self._has_message
             self._course.speak()
@@ -303,12 +300,12 @@ class LoopDetector:
             self._new_history(self._history.blocks())
 
     def clear(self) -> None:
-        """Forget everything, statistics included; settings and declared tools stay."""
+        """Forget everything, including statistics. Settings and declared tools stay."""
         with self._lock:
             self._start()
 
     def report_false_positive(self, detection: LoopDetection) -> None:
-        """Count a detection that was wrong; each counts once. Nothing else changes: `per_tool` settings do that."""
+        """Count a wrong detection, each only once. This does not change limits; use `per_tool` settings for that."""
         with self._lock:
             if detection.number not in self._reported:
                 self._bus.emit(

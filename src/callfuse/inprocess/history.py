@@ -1,8 +1,8 @@
-"""Keeps the rounds of one agent run since its last user message, as requests and ledger do for the middleware; and what
-was blocked before that message.
+"""Keep the rounds of one agent run since its last user message, as requests and ledger do for the middleware, and
+earlier blocks.
 
 Memory is bounded: the number of rounds, the length of arguments (cut after their signature is computed), and the
-results, of which the newest are kept whole and all others as outcomes.
+results (only the newest are kept whole, all others as outcomes).
 """
 
 from collections import OrderedDict, deque
@@ -20,16 +20,16 @@ from callfuse.model.signature import Signature
 ARGUMENTS_KEPT: Final = 20_000
 """Characters of a call's arguments that are kept; more than any detector reads."""
 RESULTS_KEPT: Final = 32
-"""Results that are kept whole, for `previous`: the last one of each call, of the newest calls."""
+"""Results that are kept whole, for `previous`: the last result of each of the newest calls."""
 RESULT_KEPT: Final = 20_000
-"""Characters of a result beyond which it is not kept whole."""
+"""The most characters of a result that is kept whole."""
 UNRECORDED_KEPT: Final = 256
 """Calls of earlier rounds whose results are still awaited."""
 
 
 class RoundHistory:
     """At most `max_rounds` rounds, oldest first, with the outcomes of their calls. `window`: rounds in which a call
-    counts as known. `blocks`: what is remembered of the turns before."""
+    counts as known. `blocks`: blocks in earlier turns."""
 
     def __init__(self, max_rounds: int, window: int, blocks: BlockMemory = NO_BLOCKS) -> None:
         self._window = window
@@ -40,17 +40,17 @@ class RoundHistory:
         self._results: OrderedDict[Signature, tuple[PastCall, Any]] = OrderedDict()
 
     def timeline(self, now: float, declares: Callable[[str], bool] | None) -> Timeline:
-        """Return the rounds as a timeline. `now`: seconds. `declares`: whether a tool exists; None: unknown."""
+        """Return the rounds as a timeline. `now`: seconds. `declares`: tells whether a tool exists; None if unknown."""
         rounds, earlier = [*reversed(self._rounds)], earlier_blocks(self._blocks)
         return Timeline(rounds, now, has_blocks=bool(self._blocked), declares=declares, earlier_blocks=earlier)
 
     def blocks(self) -> BlockMemory:
-        """Return what the next turn must remember of this one and of those before."""
+        """Return the blocks of this turn and earlier ones, for the next turn."""
         return remember(self._blocks, self._blocked)
 
     def refused(self) -> set[Signature]:
-        """Signatures withheld in the newest rounds, where nothing ran: the model was asked again after these, so a new
-        call beside them does not clear them."""
+        """Signatures withheld in the newest rounds without a call that ran. The model was asked again after these, so a
+        new call beside them does not clear them."""
         refused: set[Signature] = set()
         for round_ in reversed(self._rounds):
             if not all(call.withheld for call in round_.calls):
@@ -68,12 +68,12 @@ class RoundHistory:
         self._waiting = dict.fromkeys([*older, *(call for call in calls if not call.withheld)])
 
     def is_older(self, than: float) -> bool:
-        """Whether the last round, or block of a turn before, came before this time."""
+        """Whether the last round, or the last block of an earlier turn, is older than this time."""
         last = self._rounds[-1].time if self._rounds else self._blocks.time
         return last is not None and last < than
 
     def forget(self) -> None:
-        """Keep only what a client would still show of its conversation: the calls that ran, and their results."""
+        """Keep only the calls that ran, and their results, as a client's conversation would show."""
         self._blocks = NO_BLOCKS
         self._blocked.clear()
         for _ in range(len(self._rounds)):
@@ -121,7 +121,7 @@ class RoundHistory:
         if len(as_text(content)) <= RESULT_KEPT:
             self._results[call.signature] = call, content
         else:
-            _ = call.outcome  # computed now, which drops the result
+            _ = call.outcome  # computing it drops the result
         if len(self._results) > RESULTS_KEPT:
             self._results.popitem(last=False)
 

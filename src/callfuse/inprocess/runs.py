@@ -1,7 +1,7 @@
-"""`AgentRuns`: the detectors of an agent's conversations, for adapters to frameworks that run the calls themselves.
+"""`AgentRuns`: the detectors of an agent's conversations, for adapters to frameworks that run calls themselves.
 
-A framework tells of an answer of the model (`AgentRun.begin`), asks before each of its calls (`withheld`), and gives
-the result of each that ran (`finish`). What ends a run, and how a result takes a text, is the adapter's.
+A framework reports an answer of the model (`AgentRun.begin`), asks before each of its calls (`withheld`), and reports
+the result of each call that ran (`finish`). The adapter decides how a run ends, and how texts are added to results.
 """
 
 from collections import OrderedDict
@@ -18,17 +18,17 @@ from callfuse.inprocess.values import append_text
 from callfuse.model import ToolCall
 
 OnBlock = Literal["end", "continue", "raise"]
-"""What follows a block after which no call of an answer runs: the run ends with the text of the block, or the text is
-the result of the call and the model continues, or `ToolLoopError` is raised."""
+"""What happens if a block leaves no call of an answer to run: `end`: the run ends with the text of the block;
+`continue`: the text is the result of the call; `raise`: `ToolLoopError` is raised."""
 
 _SAFE: Final = " !#$&'()*+,:;=?@[]|"
-"""What stays as it is in a part of a name: all printable characters but `/` and `%`."""
+"""Characters that stay unquoted in a part of a name: all printable ones except `/` and `%`."""
 MAX_RUNS: Final = 1000
-"""Conversations that are kept: each is at most `max_rounds` rounds and 32 results."""
+"""The most conversations that are kept: each has at most `max_rounds` rounds and 32 results."""
 
 
 class AgentRun:
-    """One conversation of an agent: its detector, and what was found in the model's newest answer.
+    """One conversation of an agent: its detector, and the findings in the model's newest answer.
 
     Every method may be called from several threads.
     """
@@ -46,8 +46,8 @@ class AgentRun:
     def begin(self, calls: Sequence[ToolCall], answer: Hashable = None) -> None:
         """Judge all calls of an answer of the model, before any runs.
 
-        `answer` names the answer: one that has been judged last is not judged again. None, the default: it is new.
-        ToolLoopError if nothing of it is left to run and `on_block` is `raise`.
+        `answer` identifies the answer: the one that was judged last is not judged again. None, the default: it is new.
+        Raises ToolLoopError if no call is left to run and `on_block` is `raise`.
         """
         with self._lock:
             if answer is None or answer != self._answer:
@@ -59,20 +59,20 @@ class AgentRun:
                 raise ToolLoopError(self.ended)
 
     def withheld(self, call_id: str) -> LoopDetection | None:
-        """Return the finding in a call of the newest answer that keeps it from running; None if it runs."""
+        """Return the finding that keeps a call of the newest answer from running; None if the call runs."""
         _, found = self._judged.get(call_id, (None, None))
         return found if found is not None and found.withholds else None
 
     def finish(self, call_id: str, result: object, *, is_error: bool | None = None) -> str:
-        """Record the result of a call of the newest answer, or the exception that it raised. Returns the text that goes
-        to the model with it, empty for none."""
+        """Record the result of a call of the newest answer, or the exception that it raised. Returns the text to add
+        for the model; empty if there is none."""
         call, found = self._judged.get(call_id, (None, None))
         if call is None or (found is not None and found.withholds):
             return ""
         return joined_messages(found, self.detector.record(result, call, is_error=is_error))
 
     def begin_turn(self, turn: Hashable) -> None:
-        """Say which message of the user the run is about; with another one than before, streaks start anew."""
+        """Set the user message that the run is about. A new message resets streaks."""
         with self._lock:
             if turn != self._turn and self._turn is not None:
                 self.detector.new_turn()
@@ -94,15 +94,15 @@ def _ending(found: Sequence[LoopDetection | None]) -> LoopDetection | None:
 
 
 def substitute(found: LoopDetection) -> Any:
-    """Return the result that the model gets for a withheld call: the previous one, if kept, with callfuse's text."""
+    """Return the result of a withheld call for the model: the previous one, if kept, with callfuse's text."""
     return append_text(found.previous.content, found.message) if found.previous is not None else found.message
 
 
 class AgentRuns:
-    """The conversations of one agent by their names, each with a detector of its own.
+    """The conversations of one agent by name, each with its own detector.
 
     `config`, `on_loop` and `enabled` are those of `LoopDetector`; settings are read once. `on_block` is `end` (the
-    default), `continue` or `raise`; ValueError for anything else. The `max_runs` conversations that were used last are
+    default), `continue` or `raise`; raises ValueError for anything else. The `max_runs` last used conversations are
     kept.
     """
 
@@ -124,7 +124,7 @@ class AgentRuns:
         self._max_runs = max_runs
         self._lock = RLock()
         self._runs: OrderedDict[str, AgentRun] = OrderedDict()
-        self.new("-")  # what is wrong with `on_loop` is raised here
+        self.new("-")  # raises errors of `on_loop`
 
     def new(self, name: str) -> AgentRun:
         """Make a run that is not kept here. `name` is for log lines."""
@@ -132,8 +132,8 @@ class AgentRuns:
         return AgentRun(detector, self._on_block)
 
     def get(self, name: str, turn: Hashable = None) -> AgentRun:
-        """Return the run of this name, made if there is none. `turn` names the newest message of the user (see
-        `AgentRun.begin_turn`); None: there is no new one."""
+        """Return the run of this name, and create it if there is none. `turn` names the newest message of the user (see
+        `AgentRun.begin_turn`); None if there is no new one."""
         with self._lock:
             if name not in self._runs:
                 self._runs[name] = self.new(name)

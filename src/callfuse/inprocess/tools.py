@@ -1,4 +1,4 @@
-"""`GuardedTools` wraps an agent's tool functions: each call is judged before it runs, and its result recorded after.
+"""`GuardedTools` wraps an agent's tool functions: each call is judged before it runs, and its result is recorded.
 
 `with_loop_hint` adds a hint against loops to a tool's description.
 """
@@ -28,9 +28,9 @@ Tool = Callable[..., Any]
 def with_loop_hint(description: str = "") -> str:
     """Return a tool's description with a hint against loops appended; unchanged if it has the hint.
 
-    The hint keeps models that read descriptions well from looping, and explains the texts in results. It is a constant,
-    so that cached prompts stay cached. Leave it out for tools that are meant to be called again and again. On the wire
-    the setting `tool_call_loop.tool_hint` does the same.
+    The hint keeps some models from looping, and explains callfuse's texts in results. It is a constant, so that cached
+    prompts stay cached. Leave it out for tools that must be called again and again. For the middleware, the setting
+    `tool_call_loop.tool_hint` does the same.
     """
     if LOOP_HINT in description:
         return description
@@ -38,7 +38,7 @@ def with_loop_hint(description: str = "") -> str:
 
 
 class ToolLoopError(CallFuseError):
-    """A call was blocked, and `raise_on_block` was set. `detection` says what was found."""
+    """A call was blocked, and `raise_on_block` was set. `detection`: the finding."""
 
     def __init__(self, detection: LoopDetection) -> None:
         super().__init__(detection.message)
@@ -49,8 +49,8 @@ class ToolLoopError(CallFuseError):
 class ToolResult:
     """The content that goes to the model for a call.
 
-    `content` is the tool's own result, with callfuse's text if there is one; `text` is the same as text. `is_error` is
-    True if the tool raised (then `error` is the exception) or could not be called. `detection` is what was found in the
+    `content` is the tool's own result, with callfuse's text if there is one; `text` is the content as text. `is_error`
+    is True if the tool raised (then `error` is the exception) or could not be called. `detection` is the finding in the
     call, or None.
     """
 
@@ -79,21 +79,20 @@ class ToolResult:
 class GuardedTools(Mapping[str, Tool]):
     """The tools of one agent run, plain and async functions by name, with a `LoopDetector` around them.
 
-    A call that is found looping does not run: the model gets its previous result, if that is kept, with a text
-    (`[callfuse] ...`) that says so. A warning follows the result of the call, with the running count. Both keep the
-    shape of the result if they can: text, mapping, or list of content parts; `attach`, a function of result and text
-    that returns the new result, does it differently. The texts are the settings `error_messages`.
+    A looping call does not run: the model gets its previous result, if kept, with a text (`[callfuse] ...`) that says
+    so. A warning, with the current count, follows the result of the call. Both keep the shape of the result if
+    possible: text, mapping, or list of content parts. To attach texts in another way, pass `attach`, a function of
+    result and text that returns the new result. The texts come from the settings `error_messages`.
 
     `run(calls)`, or `await arun(calls)`, runs all calls of one answer of the model, which are judged together, and
-    returns a `ToolResult` for each; exceptions of tools, unknown tools and broken arguments are results, too. For loops
-    that call functions themselves, `tools[name]` is the function, guarded: each call of it is judged as an answer of
-    its own, except one that comes while an equal one still runs. What it raises is raised, with callfuse's texts as
-    notes.
+    returns a `ToolResult` for each; exceptions of tools, unknown tools and broken arguments are results, too. For agent
+    loops that call functions themselves, `tools[name]` is the guarded function: each call of it is judged as an answer
+    of its own, except during an equal call. Its exceptions are raised, with callfuse's texts as notes.
 
-    `detector` is one for this run; without it, there is a new one from environment and `CALLFUSE_CONFIG`.
-    `enabled=False` leaves these tools unguarded, and a given detector unused. With `raise_on_block` (default False), a
-    block that leaves nothing of an answer to run raises `ToolLoopError`, which ends the agent's loop; else the model
-    reads the text of the block and goes on. TypeError for a tool that is not callable.
+    `detector` is the detector of this run; by default a new one from environment and `CALLFUSE_CONFIG`. `enabled=False`
+    leaves these tools unguarded, and a given detector unused. With `raise_on_block` (default False), a block that
+    leaves no call of an answer to run raises `ToolLoopError`, which ends the agent's loop; else the model reads the
+    text of the block and continues. Raises TypeError for a tool that is not callable.
     """
 
     def __init__(
@@ -128,10 +127,10 @@ class GuardedTools(Mapping[str, Tool]):
         return len(self._guarded)
 
     def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run the calls of one answer, one after the other; results in their order.
+        """Run the calls of one answer, one after the other. Returns the results in their order.
 
-        TypeError for an async tool, and for arguments that are neither JSON text nor a mapping. ToolLoopError as the
-        class says.
+        Raises TypeError for an async tool, and for arguments that are neither JSON text nor a mapping; ToolLoopError as
+        described in the class.
         """
         checked = self._guard.check(calls)
         return [
@@ -140,9 +139,11 @@ class GuardedTools(Mapping[str, Tool]):
         ]
 
     async def arun(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run the calls of one answer side by side, async tools and plain ones; results in the order of the calls.
+        """Run the calls of one answer concurrently, async tools and plain ones. Returns the results in the order of the
+        calls.
 
-        For asyncio and trio. A plain tool runs in the event loop, as it would in the agent's own code. Errors as `run`.
+        For asyncio and trio. A plain tool runs in the event loop, as it would in the agent's own code. Raises the same
+        errors as `run`.
         """
         checked = self._guard.check(calls)
         ran: dict[int, _Returned] = {}
@@ -160,7 +161,7 @@ class GuardedTools(Mapping[str, Tool]):
         ]
 
     def _run(self, call: ToolCall) -> "_Returned":
-        with Boundary(keep_traceback=True) as boundary:  # what the tool raised becomes its result
+        with Boundary(keep_traceback=True) as boundary:  # the tool's exception becomes its result
             tool, arguments = self._prepare(call)
             result = tool(**arguments)
         if boundary.error is not None:
@@ -175,7 +176,7 @@ class GuardedTools(Mapping[str, Tool]):
         return _failure(boundary)
 
     def _prepare(self, call: ToolCall) -> tuple[Tool, dict[str, Any]]:
-        """Return the tool of a call and its arguments by name; raises _UnusableCallError."""
+        """Return the tool of a call and its arguments by name. Raises _UnusableCallError."""
         if call.name not in self._tools:
             raise _UnusableCallError(f"There is no tool {call.name}. The tools are: {', '.join(self._tools)}.")
         arguments = call.arguments
@@ -198,12 +199,12 @@ class GuardedTools(Mapping[str, Tool]):
 
 
 class _UnusableCallError(Exception):
-    """A call that no function can be called with; the message is for the model."""
+    """Raised for a call that no function can handle. The message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Returned:
-    """The result of a tool, or the text of an error; `error` is what the tool raised."""
+    """The result of a tool, or the text of an error. `error`: the tool's exception."""
 
     result: Any
     is_error: bool = False
@@ -227,7 +228,7 @@ class _ToolGuard:
         self._lock = Lock()
 
     def check(self, calls: Sequence[ToolCall]) -> list[LoopDetection | None]:
-        """Judge the calls of one answer; may raise ToolLoopError."""
+        """Judge the calls of one answer. May raise ToolLoopError."""
         found = self.detector.check_round(calls)
         blocks = [one for one in found if one is not None and one.action is not None and one.action.blocks]
         if self._raise_on_block and blocks and all(one is not None and one.withholds for one in found):
@@ -244,7 +245,7 @@ class _ToolGuard:
     def record(
         self, call: ToolCall, found: LoopDetection | None, result: object, *, is_error: bool | None = None
     ) -> tuple[str, LoopDetection | None]:
-        """Record a result. Returns the text that goes to the model with it, and what is found in the call by now."""
+        """Record a result. Returns the text to add for the model, and the finding in the call, if any."""
         late = self.detector.record(result, call, is_error=is_error)
         return joined_messages(found, late), late or found
 
@@ -253,7 +254,7 @@ class _ToolGuard:
         return self._attach(result, text) if text else result
 
     def begin(self, call: ToolCall) -> bool:
-        """Note that a call begins. False if an equal one is running: the two count as one."""
+        """Note that a call begins. Returns False if an equal one is running, because the two count as one."""
         with self._lock:
             self._running[call.name, call.text] += 1
             return self._running[call.name, call.text] == 1
@@ -262,11 +263,11 @@ class _ToolGuard:
         """Note that a call has run, or will not run."""
         with self._lock:
             self._running[call.name, call.text] -= 1
-            self._running += Counter()  # drops what is not running
+            self._running += Counter()  # drops calls that are not running
 
 
 def _wrap(name: str, tool: Tool, guard: _ToolGuard) -> Tool:
-    """Make a guarded function of a tool, with the same name, signature and result."""
+    """Make a guarded function from a tool, with the same name, signature and result."""
     bind = _binder(tool)
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -290,7 +291,8 @@ def _wrap(name: str, tool: Tool, guard: _ToolGuard) -> Tool:
 
 
 class _Running:
-    """One call of a guarded function, checked when made; unless `withheld`, the tool runs within it."""
+    """One call of a guarded function, checked on creation. Unless it is `withheld`, the tool runs inside the `with`
+    block."""
 
     def __init__(self, guard: _ToolGuard, name: str, arguments: Mapping[str, Any]) -> None:
         self._guard = guard
@@ -308,11 +310,11 @@ class _Running:
 
     @property
     def withheld(self) -> LoopDetection | None:
-        """What was found, if it keeps the tool from running."""
+        """The finding, if it keeps the tool from running."""
         return self._found if self._found is not None and self._found.withholds else None
 
     def __enter__(self) -> None:
-        """Does nothing: the call has been checked already."""
+        """Do nothing: the call was checked already."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._guard.end(self._call)
@@ -322,14 +324,14 @@ class _Running:
             error.add_note(text)
 
     def finish(self, result: Any) -> Any:
-        """Record what the tool returned; returns what the caller gets."""
+        """Record the tool's result, and return the result for the caller."""
         if not self._counts:
             return result
         return self._guard.with_text(result, self._guard.record(self._call, self._found, result)[0])
 
 
 def _plain_result(name: str, result: Any) -> Any:
-    """Return the result of a plain function. Raises TypeError if it still has to be awaited."""
+    """Return the result of a plain function. Raises TypeError if it must be awaited."""
     if not inspect.isawaitable(result):
         return result
     if inspect.iscoroutine(result):
@@ -338,17 +340,17 @@ def _plain_result(name: str, result: Any) -> Any:
 
 
 def _binder(tool: Tool) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:
-    """Make a function that gives arguments of this tool by name, however they are passed."""
+    """Make a function that returns arguments of this tool by name, whether passed by position or by name."""
     try:
         signature = inspect.signature(tool)
-    except (TypeError, ValueError):  # some built-in functions have none
+    except (TypeError, ValueError):  # some built-in functions have no signature
         signature = inspect.Signature([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
     others = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), "")
 
     def bind(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:
             bound = dict(signature.bind(*args, **kwargs).arguments)
-        except TypeError:  # the tool itself will raise it
+        except TypeError:  # the tool itself will raise this
             return {"args": args, **kwargs}
         return {**bound.pop(others, {}), **bound}
 

@@ -9,9 +9,9 @@ from callfuse.model import ToolCall
 
 
 class ToolCallTracker:
-    """Says for each call of an agent run whether it may run.
+    """Decides for each call of an agent run whether it may run.
 
-    `config` and `clock` (seconds) are those of `LoopDetector`; `detector` is the one that it uses, with `new_turn()`,
+    `config` and `clock` (seconds) are those of `LoopDetector`; `detector` is the detector in use, with `new_turn()`,
     `clear()` and `stats`. Recording results is optional; without it, a call whose results differ each time counts as a
     repeat.
     """
@@ -20,11 +20,11 @@ class ToolCallTracker:
         self.detector = LoopDetector(config, clock=clock)
 
     def track_tool_call(self, name: str, arguments: object) -> tuple[bool, str | None, int]:
-        """Check a call: returns whether it is blocked, the text for the model (None: no text), and a count.
+        """Check a call. Returns whether it is blocked, the text for the model (None: no text), and a count.
 
-        `arguments` are JSON text or a mapping; TypeError for anything else. If the call is blocked, the text replaces
-        its result; if not, the call runs, and the text follows its result. The count is the number of equal calls in a
-        row, this one included, or, if something is found, it is in the unit of what was found.
+        `arguments` are JSON text or a mapping; raises TypeError for anything else. If the call is blocked, the text
+        replaces its result; if not, the call runs, and the text follows its result. The count is the number of equal
+        calls in a row, including this one, or the count of the finding, in its unit.
         """
         call = ToolCall("", name, arguments)
         count = self.detector.repeats(call)
@@ -34,6 +34,6 @@ class ToolCallTracker:
         return found.withholds, found.message or None, found.count
 
     def record_result(self, result: object, *, is_error: bool | None = None) -> str | None:
-        """Record the result of the last call (see `LoopDetector.record`); returns a text to append to it, or None."""
+        """Record the result of the last call (see `LoopDetector.record`). Returns a text to append to it, or None."""
         found = self.detector.record(result, is_error=is_error)
         return found.message or None if found else None

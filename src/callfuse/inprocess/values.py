@@ -1,4 +1,4 @@
-"""Converts Python values to the JSON that detectors read, and appends texts to results."""
+"""Convert Python values to the JSON that detectors read, and append texts to results."""
 
 import json
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ _KEY: Final = MARKER.strip("[]")
 
 
 def arguments_text(tool: str, arguments: object) -> str:
-    """Write a call's arguments as JSON text: a mapping, or text, which stays as it is, JSON or not.
+    """Return a call's arguments as JSON text: a mapping is converted, and text stays unchanged, even if it is not JSON.
 
-    Values that JSON does not know are written as their `repr`. TypeError for any other type.
+    Values without a JSON form are written as their `repr`. Raises TypeError for any other type.
     """
     if isinstance(arguments, str):
         return arguments
@@ -29,7 +29,7 @@ def arguments_text(tool: str, arguments: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Write any value as JSON text; what JSON does not know is written as its `repr`."""
+    """Return any value as JSON text. Values without a JSON form are written as their `repr`."""
     try:
         return orjson.dumps(value, default=repr).decode()
     except TypeError:  # wide integers, lone surrogates, keys that are not text, cyclic values
@@ -41,7 +41,7 @@ def json_text(value: object) -> str:
 
 
 def as_text(content: object) -> str:
-    """Write a result as text for a model: text as it is, anything else as JSON."""
+    """Return a result as text for a model: text unchanged, anything else as JSON."""
     return content if isinstance(content, str) else json_text(content)
 
 
@@ -51,7 +51,7 @@ def plain(content: object) -> Any:
 
 
 def append_text(result: Any, text: str) -> Any:
-    """Append a text of callfuse's to a tool's result, in a copy that keeps the result's shape if it can.
+    """Append callfuse's text to a tool's result, in a copy that keeps the result's shape if possible.
 
     Text: after a blank line. A mapping: under the key `callfuse`. A list of content parts (objects with a `type`): as
     one more part. None and empty text: the text alone. Anything else becomes text: its JSON, then the text.

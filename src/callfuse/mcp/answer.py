@@ -1,8 +1,8 @@
-"""Passes an MCP server's answer to the client, and lets others change the JSON-RPC messages in it.
+"""Pass an MCP server's answer to the client, and let callers change the JSON-RPC messages in it.
 
-A whole answer (`application/json`) waits until it is complete, within limits. Of a stream (`text/event-stream`), each
-event leaves in the turn in which its last byte came. All other answers, and those that are too long or come packed,
-pass as they are.
+A whole answer (`application/json`) waits until it is complete, within limits. In a stream (`text/event-stream`), each
+event is sent as soon as its last byte has arrived. All other answers, and those that are too long or compressed, pass
+unchanged.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,22 +17,22 @@ from callfuse.wire import sse
 from callfuse.wire.sse import SSEFramer
 
 Rewrite = Callable[[bytes], Awaitable[bytes]]
-"""Gets the data of one event, or a whole body; returns what takes its place. Never raises."""
+"""Gets the data of one event, or a whole body, and returns its replacement. Never raises."""
 STREAM: Final = b"text/event-stream"
 JSON: Final = b"application/json"
 _OF_BODY: Final = frozenset({b"content-type", b"content-length"})
 _OK: Final = 200
 _WITHOUT_BODY: Final = frozenset({202, 204})
-"""Statuses with which a server takes messages that get no response."""
+"""Statuses for messages that get no response."""
 
 
 class AppAnswer:
     """The app's answer to one request. `take` is the app's `send`.
 
-    `extra`: responses of callfuse's own that go with those of the app, if it answers with success. `limit`: bytes of a
-    whole answer, or of an event, that are kept at most. `status`: 0 until it has begun. `unread`: why the answer passes
-    as it is; empty if it does not. `has_ids`: its events have ids, so that it may go on in another answer. `complete`:
-    its end was sent.
+    `extra`: callfuse's own responses, which are added to those of a successful answer. `limit`: the most bytes of a
+    whole answer, or of an event, that are kept. `status`: 0 until the answer has begun. `unread`: why the answer passes
+    unread; empty if it is read. `has_ids`: its events have ids, so it may continue in another answer. `complete`: its
+    end was sent.
     """
 
     def __init__(self, send: Send, rewrite: Rewrite, share: Share, limit: int, extra: Sequence[bytes] = ()) -> None:
@@ -49,7 +49,7 @@ class AppAnswer:
         self._whole: bytearray | None = None
 
     async def take(self, message: Message) -> None:
-        """Take a message of the app's. Raises only what the server's `send` raises."""
+        """Take a message of the app. Raises only exceptions of the server's `send`."""
         kind = message["type"]
         if kind == START:
             await self._start(message)
@@ -63,7 +63,7 @@ class AppAnswer:
             if self._whole is not None:
                 await self._take_part(self._whole, message.get("body") or b"", final=final)
                 return
-        elif self._whole is not None and not self.complete:  # the server sends a file, say
+        elif self._whole is not None and not self.complete:  # for example, a file that the server sends
             self._whole, self.unread = None, str(kind)
             await self._client.pass_on(message)
             return
@@ -75,7 +75,7 @@ class AppAnswer:
         content_type = found.get(b"content-type", b"").partition(b";")[0].strip().lower()
         is_json = content_type.endswith((b"/json", b"+json"))
         if not (is_success(message) and (is_json or content_type == STREAM or self.status in _WITHOUT_BODY)):
-            self._extra = ()  # who is refused gets nothing, and an error stays what it is
+            self._extra = ()  # refused clients get no responses of ours, and errors stay unchanged
         if found.get(b"content-encoding", b"identity").strip().lower() not in (b"", b"identity"):
             self.unread = "content-encoding"
         elif content_type == STREAM:
@@ -94,7 +94,7 @@ class AppAnswer:
         await self._send(message)
 
     def _start_of_batch(self, message: Message) -> Message:
-        """Return the start of a whole answer. That of a success is changed if callfuse adds responses of its own."""
+        """Return the start of a whole answer. It is changed if the answer is successful and callfuse adds responses."""
         if not self._extra:
             return message
         headers = [*without(message.get("headers") or (), _OF_BODY), (b"content-type", JSON)]
@@ -139,7 +139,7 @@ class AppAnswer:
         return b"[" + b",".join([one for one in (inner, *self._extra) if one]) + b"]"
 
     async def abandon(self) -> None:
-        """Send what was kept as it came, because the app has ended before its answer."""
+        """Send the kept bytes unchanged, because the app has ended before its answer."""
         if self.complete or not self.status:
             return
         if self._framer is not None:
@@ -148,8 +148,7 @@ class AppAnswer:
             await self._client.abandon(bytes(self._whole))
 
     def close(self) -> None:
-        """End the exchange: drop everything that refers to it, because frames of the app may refer to `take` for
-        longer."""
+        """End the exchange: drop all references to it, because frames of the app may refer to `take` for longer."""
         self._rewrite = _keep
         self._whole = self._framer = None
         self._extra = ()

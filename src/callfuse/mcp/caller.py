@@ -1,11 +1,11 @@
-"""Judges the calls of one caller, and keeps their results so that it can give them again. No IO.
+"""Judge the calls of one caller, and keep their results so that they can be repeated. Does no IO.
 
-    pending = caller.begin(calls, client)  # before they run: `found` says what is to be done about each
-    data = caller.settle(data, find)  # what the server answers, with the notices that go with results
-    caller.give_up(pending[0])  # no result has come
+    pending = caller.begin(calls, client)  # before they run: `found` is the finding of each
+    data = caller.settle(data, find)  # the server's answer, with notices added to results
+    caller.give_up(pending[0])  # no result has arrived
 
-MCP shows no answers of a model, only calls: each POST is a round of its own. A call that comes while an equal one still
-runs is part of the same round for all that is known; it runs unjudged and does not count.
+MCP does not show the model's answers, only calls, so each POST is a round of its own. A call during an equal one may
+belong to the same round, so it runs unjudged and does not count.
 """
 
 import time
@@ -32,29 +32,29 @@ from callfuse.policy.rungs import Rung
 from callfuse.wire.jsontext import NotJSON, apply
 
 WAITING_KEPT: Final = 32
-"""Calls of one caller whose result may come with another request, later."""
+"""The most calls of one caller whose results may arrive later, with another request."""
 LONGEST_WAITING: Final = 20_000
-"""Characters of the arguments of such a call."""
+"""The most characters of the arguments of such a call."""
 OF_SEVERAL: Final = frozenset({"cycle", "no_news"})
-"""Kinds of loops in which a call may come for the second time only."""
+"""Kinds of loops with a finding already at the second run of a call."""
 LAPS: Final = 3
-"""So many windows of rounds are looked at for how often a call of such a loop has run."""
+"""Runs of a call in such a loop are counted over this number of windows."""
 NO_RESULT: Final = "The call timed out or was cancelled: no result came."
-"""What detectors read where no result was seen. In their eyes it is mended by waiting, and so hardly a sign of a
+"""The result that detectors read if none was seen. They treat it as a passing problem, which is hardly a sign of a
 loop."""
 STILL_RUNNING: Final = {"status": "running"}
-"""What they read where the result is a task."""
+"""The result that they read if it is a task."""
 
 _CALLER: Final = 8000
-"""Bytes of a caller, about, without its rounds."""
+"""Estimated bytes of a caller without its rounds."""
 _CALL: Final = 1500
-"""Bytes of a call with its outcome, about."""
+"""Estimated bytes of a call with its outcome."""
 _TIME: Final = 1000
 _LONGEST_ARGUMENTS: Final = 20_000
 
 
 class _LaneDetector(LoopDetector):
-    """A detector whose events say `where` its calls come from."""
+    """A detector that sets `where` in its events."""
 
     def __init__(
         self, config: Config, where: Where, bus: Bus, clock: Callable[[], float], on_loop: OnLoop | None
@@ -65,9 +65,9 @@ class _LaneDetector(LoopDetector):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A call between its request and its response. `identity`: who may read its result. `counts`: it is judged and its
-    result recorded. `is_open`: no result was seen yet, and one may still come. `runs`: equal calls that come now count
-    as one with it."""
+    """A call between its request and its response. `identity`: who may read its result. `counts`: it is judged, and its
+    result is recorded. `is_open`: no result was seen yet, but one may arrive. `runs`: it is running, so an equal call
+    now does not count."""
 
     request: CallRequest
     call: ToolCall
@@ -84,20 +84,20 @@ class Pending:
 
 
 Find = Callable[[bytes], Pending | None]
-"""The call for the key of a response; None if callfuse does not know it."""
+"""Returns the call for the key of a response; None if it is unknown."""
 
 
 class Caller:
     """The calls of one lane.
 
-    Nobody says when a person has spoken, which frees what was blocked elsewhere. So once nothing has run for longer
-    than `ttl_seconds`, all begins anew, and a call that has not run for so long runs, with a warning at most.
+    In MCP, user messages, which end blocks in model APIs, are not visible. So after a pause of more than `ttl_seconds`
+    without calls, everything is forgotten, and a call that has not run for so long gets at most a warning.
 
-    Calls of several clients may be in one lane, such as those of one conversation in several sessions. They count
-    together, but a result is for the identity that got it: nobody else is given it, nor a text that quotes it.
+    Calls of several clients may be in one lane, for example one conversation in several sessions. They count together,
+    but only the identity that got a result gets it again, or a text that quotes it.
 
-    `clock`: seconds. `size`: the bytes of memory that it takes, about. Memory is bounded as that of `LoopDetector` is;
-    the newest results are kept as they came, `RESULTS_BYTES` bytes of them.
+    `clock`: seconds. `size`: approximate bytes of memory. Memory is bounded as for `LoopDetector`; of the newest
+    results, `RESULTS_BYTES` bytes are kept unchanged.
     """
 
     def __init__(self, config: Config, where: Where, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
@@ -118,7 +118,7 @@ class Caller:
         return _CALLER + sum(self._rounds) + self._results.size + waiting * LONGEST_WAITING + _TIME * len(self._times)
 
     def begin(self, requests: Iterable[CallRequest], client: bytes) -> list[Pending]:
-        """Judge the calls of one POST. Raises what a detector raises under `fail_closed`. `client`: see `Identity`."""
+        """Judge the calls of one POST. Raises the detector's errors under `fail_closed`. `client`: see `Identity`."""
         if self._times.begin(self.detector.settings.ttl_seconds):
             self.detector.clear()
             self._results.forget_readers()
@@ -144,9 +144,9 @@ class Caller:
             self._in_flight[pending.request.key] = pending
 
     def _spare(self, found: LoopDetection) -> str | None:
-        """Return the rung for a finding, if not its own. What a call brought so long ago is not given again. Nor is, in
-        a loop of several calls, what it has brought less often than it may by itself: what an agent does elsewhere is
-        not seen here, such as an edit between two looks at two files."""
+        """Return another rung for a finding; None to keep its own. It becomes a warning if the call's last run is too
+        long ago. In a loop of several calls, it also does if the call itself ran fewer times than it may: actions
+        elsewhere are not visible here, such as an edit of two files that the agent reads again."""
         signature, settings = found.call.signature, self.detector.settings
         is_stale = self._times.age(signature) > settings.ttl_seconds
         times = self._times.count(signature, LAPS * settings.window)
@@ -169,8 +169,8 @@ class Caller:
         return Pending(request, call, identity, counts=not self._running[call.signature])
 
     def settle(self, data: bytes, find: Find) -> bytes:
-        """Record the responses in the data of an answer; returns the data with the notices that go with them, the same
-        object if there are none."""
+        """Record the responses in the data of an answer. Returns the data with notices added, or the same object if
+        there are none."""
         try:
             responses = messages.read_responses(data)
         except NotJSON:
@@ -184,7 +184,7 @@ class Caller:
         return apply(data, edits)
 
     def _take(self, pending: Pending, response: Response) -> str:
-        """Record a call's response. Returns the notice that goes with it, or an empty text."""
+        """Record a call's response. Returns the notice to add, or an empty text."""
         if not pending.is_open:
             return ""
         self._close(pending)
@@ -219,13 +219,13 @@ class Caller:
                 self._record_nothing(pending)
 
     def cancel(self, key: bytes) -> None:
-        """Cancel the request of this key, as its caller has asked. A response that still comes does not count."""
+        """Cancel the request of this key, as its caller has asked. A later response does not count."""
         pending = self._in_flight.get(key) or self._awaited.pop(key, None)
         if pending is not None:
             self.give_up(pending)
 
     def await_later(self, pending: Pending) -> None:
-        """Wait for the rest of an answer that broke off: it may come with another request (`take_awaited`)."""
+        """Wait for the rest of an answer that broke off, which may arrive with another request (`take_awaited`)."""
         if pending.is_open:
             self._close(pending)
             if pending.counts:
@@ -233,8 +233,7 @@ class Caller:
                 self._keep_waiting(self._awaited, pending.request.key, pending)
 
     def take_awaited(self, key: bytes, client: bytes) -> Pending | None:
-        """Return the call whose late result this key announces, and stop waiting for it. `client`: who reads that
-        response."""
+        """Return the awaited call with this key, and stop waiting for it. `client`: who reads its late response."""
         pending = self._awaited.pop(key, None)
         if pending is not None:
             pending.identity = pending.identity._replace(client=client)
@@ -269,10 +268,10 @@ class Caller:
 
 
 def reply(caller: Caller, pending: Pending, *, is_modern: bool, says_read_only: bool) -> bytes:
-    """Write the response to a call that must not run: the notice, after the call's previous result if that is kept.
+    """Write the response to a call that must not run: the notice, after the call's previous result if it is kept.
 
-    `says_read_only`: the server says that the tool changes nothing. What changes something has not done so this time:
-    its previous result would say that it has, and is left out. Nothing else depends on what a server says.
+    `says_read_only`: the server declares the tool as read-only. For other tools the previous result is left out,
+    because it would report a change that was not made this time. Nothing else depends on the server's declaration.
     """
     found, settings = pending.found, caller.detector.settings.for_tool(pending.call.name)
     notice = caller.notice(pending, found) if found is not None else ""

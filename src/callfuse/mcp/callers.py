@@ -1,4 +1,5 @@
-"""The callers that one middleware knows: bounded in number, bytes and time, the one unused for longest goes first."""
+"""Keep the callers that one middleware knows, bounded in number, bytes and time. The least recently used one is dropped
+first."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +21,7 @@ from callfuse.observe.labels import MCP
 
 @dataclass(frozen=True, slots=True)
 class KnownCaller:
-    """A caller with its lock. Whoever works on its calls holds the lock, because the work may be done in a thread."""
+    """A caller with its lock, which must be held to work on its calls, because threads may do the work."""
 
     lane: Lane
     caller: Caller
@@ -28,9 +29,9 @@ class KnownCaller:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """The lock for a few steps that must be made, though the client has left and the task is cancelled."""
+        """Hold the lock for a few steps that must complete even if the client leaves and the task is cancelled."""
         try:
-            self.lock.acquire_nowait()  # in most cases: nothing is awaited
+            self.lock.acquire_nowait()  # in most cases, without waiting
         except anyio.WouldBlock:
             with anyio.CancelScope(shield=True):
                 await self.lock.acquire()
@@ -41,7 +42,7 @@ class KnownCaller:
 
     @property
     def is_session(self) -> bool:
-        """Whether the caller is known only by its session of the transport, and by nothing that outlasts it."""
+        """Whether the caller is known only by its transport session, so it cannot outlast that."""
         return self.lane.source == SESSION.decode()
 
 

@@ -1,6 +1,6 @@
-"""One POST with calls of tools: judges them, lets the app run what may run, and reads what comes back.
+"""Handle one POST with calls of tools: judge them, let the app run the permitted ones, and read its answer.
 
-One caller's calls are judged one after another, and the work on a long body is done in a thread.
+One caller's calls are judged one after another. Long bodies are processed in a thread.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,8 +30,8 @@ _OK: Final = 200
 
 
 class Asked(NamedTuple):
-    """One POST with calls as it was asked. `client`: that of `Identity`. `says_read_only`: whether the server has said
-    of a tool to this client that it changes nothing. `is_modern`: of a revision whose results have a type."""
+    """One POST with calls. `client`: as in `Identity`. `says_read_only`: tells whether the server declared a tool as
+    read-only to this client. `is_modern`: its protocol revision has typed results."""
 
     posted: Posted
     client: bytes
@@ -56,8 +56,8 @@ class ToolExchange:
         self._ending = self._cause = "error"
 
     async def judge(self, weight: int) -> None:
-        """Judge the calls. If that fails they go unjudged, or do not run at all where `fail_closed` is set. `weight`:
-        the bytes of the body."""
+        """Judge the calls. If that fails, they run unjudged, or under `fail_closed` not at all. `weight`: the bytes of
+        the body."""
         stage = self._fail_open.stage("while judging")
         with stage:
             async with self.known.lock:
@@ -116,20 +116,19 @@ class ToolExchange:
         self._ending = "complete" if answer.complete else "broke off"
 
     async def _rewrite(self, data: bytes) -> bytes:
-        """Record the responses in data of the answer; returns the data with the notices that go with them."""
+        """Record the responses in data of the answer. Returns the data with notices added."""
         with self._fail_open.stage("while reading a result"):
             return await settle(self.known, data, self._find)
         return data
 
     def _find(self, key: bytes) -> Pending | None:
-        """Return the call for the key of a response; None if several calls have the key, because nobody can tell whose
-        result it is."""
+        """Return the call for the key of a response; None if several calls have the key, because the result may belong
+        to any of them."""
         found = [one for one in self._pending if one.request.key == key]
         return found[0] if len(found) == 1 else None
 
     def end(self, *, gone: bool) -> None:
-        """End the exchange. Must be called while the caller's lock is held. `gone`: the client has left before its
-        end."""
+        """End the exchange. The caller's lock must be held. `gone`: the client left before the end."""
         caller, answer, self._answer = self.known.caller, self._answer, None
         goes_on = answer is not None and answer.has_ids and self.known.is_session
         with self._fail_open.stage("at the end of a call"):
@@ -158,11 +157,11 @@ class ToolExchange:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server has refused the client, or says that its session is over. Known only at the end."""
+        """Whether the server refused the client, or ended its session. Known only at the end."""
         return self._status in _REFUSALS or (self._status == _NO_SESSION and self.known.is_session)
 
 
 async def settle(known: KnownCaller, data: bytes, find: Find) -> bytes:
-    """`Caller.settle`, within the caller's lock, in a thread if the data are long."""
+    """Call `Caller.settle` with the caller's lock held, in a thread if the data are long."""
     async with known.lock:
         return await off_loop.run(partial(known.caller.settle, data, find), off_loop.weight_of(data))

@@ -1,16 +1,16 @@
-"""Finds out whose a call is, from headers and the request's `_meta`: whose calls count together (`caller_of`), and who
-may read a result (`Identity`).
+"""Identify callers from headers and the request's `_meta`: whose calls count together (`caller_of`), and who may read a
+result (`Identity`).
 
-The first of these that names a conversation counts: callfuse's own header, headers of harnesses and gateways, the keys
-of `_meta` below, the session of the transport (`Mcp-Session-Id`), which some clients open for each call. Without any of
-these, as in revision 2026-07-28, a caller is a credential and a client: its name and version, and all headers but those
-that say nothing of who asks, for a server may know its users by any header. Never an address. Everything is scoped by
-the server's URL, by whom a middleware in front has authenticated, by a hash of the credential, and by headers that name
-a user.
+The first name of a conversation is used, from: callfuse's own header, headers of harnesses and gateways, the keys of
+`_meta` below, and the transport session (`Mcp-Session-Id`), which some clients open for each call. Without any of
+these, as in revision 2026-07-28, a caller is a credential and a client: its name and version, and all headers except
+those that cannot identify a user, because a server may identify users by any header. Addresses are never used.
+Everything is scoped by the server's URL, by the user that a middleware in front has authenticated, by a hash of the
+credential, and by headers that name a user.
 
-A name may be anybody's, and a session may be shared. So a result is given again only to a request whose whole identity
-is equal: every header but those of one message, and every name in `_meta`. Where anything else differs the calls still
-count together, and the notice comes without the result.
+Anyone may use a name, and a session may be shared. So a result is repeated only for a request with an equal identity:
+every header except those of one message, and every name in `_meta`. If anything differs, the calls still count
+together, but the notice comes without the result.
 """
 
 import re
@@ -38,14 +38,14 @@ CLIENT: Final = "io.modelcontextprotocol/clientInfo"
 CONVERSATIONS: Final = ("callfuse/session", "threadId", "sessionID", "openai/session")
 """Keys of `_meta` that name a conversation: ours, Codex's thread, opencode's and ChatGPT's session."""
 OF_OTHERS: Final = ("session_id", "sessionId")
-"""What others call it. Its values may be anybody's (`default`): without a credential a session of the transport is
-better."""
+"""Keys of other clients. Several users may have the same value (`default`), so without a credential the transport
+session is preferred."""
 _BAGGAGE: Final = "baggage"
 _OF_USER: Final = ("identity", "display_name", "username")
-"""Attributes of a user of Starlette's kind that say who it is."""
+"""Attributes that identify a user object like Starlette's."""
 _SIGNED: Final = b"AWS4-"
-"""A signature. Only the id of its key is a credential: that is not a secret, and the app cannot check the signature
-where it is not asked."""
+"""The beginning of a signature. Only its key id serves as the credential, which is not a secret. The app, which checks
+signatures, is not called for withheld calls."""
 _INDIFFERENT: Final = frozenset(
     b"accept accept-charset accept-encoding accept-language cache-control connection content-encoding content-length "
     b"content-type date expect host keep-alive pragma priority referer te trailer transfer-encoding upgrade "
@@ -58,10 +58,10 @@ _INDIFFERENT: Final = frozenset(
     b"x-forwarded-server x-forwarded-ssl x-original-uri x-real-ip x-scheme "
     b"dpop idempotency-key x-request-start x-stainless-retry-count".split()
 )
-"""Headers that say nothing of who asks, or nothing that another does not say: of the message, the transport, traces,
-and proxies. `dpop` proves the token that is in `authorization`, anew for each request."""
+"""Headers that do not identify a user, or only repeat others: those of messages, transport, traces and proxies. `dpop`
+proves the token in `authorization`, and differs in each request."""
 _INDIFFERENT_KINDS: Final = (b"mcp-param-", b"sec-fetch-", b"x-b3-", b"x-datadog-", b"x-envoy-")
-"""How names of further such headers begin; the first mirror arguments."""
+"""Prefixes of further such headers. The first one's headers repeat arguments."""
 
 _OF_A_MESSAGE: Final = frozenset(
     b"accept accept-encoding cache-control connection content-encoding content-length content-type date expect "
@@ -69,24 +69,23 @@ _OF_A_MESSAGE: Final = frozenset(
     b"b3 request-id sentry-trace traceparent tracestate uber-trace-id x-amzn-trace-id x-cloud-trace-context "
     b"x-correlation-id x-request-id cf-ray dpop idempotency-key x-request-start x-stainless-retry-count".split()
 )
-"""Headers that differ from one message of a client to its next. All others are part of an identity, addresses that a
-proxy has written among them."""
+"""Headers that differ between messages of one client. All others are part of an identity, including addresses from a
+proxy."""
 _KINDS_OF_A_MESSAGE: Final = (b"mcp-param-", b"x-b3-", b"x-datadog-")
 _NAMES_A_USER: Final = re.compile(
     rb"(?:\A|[-_])(?:user(?![-_]?agent)|account|tenant|customer|member|subject|principal|identity|email|login|org|"
     rb"organi[sz]ation|team|auth|token|jwt|cert|api[-_]?key)"
 )
-"""How a part of a header's name begins that says who somebody is: `x-user`, `x-goog-iap-jwt-assertion`."""
+"""Beginnings of parts of header names that identify a user: `x-user`, `x-goog-iap-jwt-assertion`."""
 _NO_USERS: Final = _INDIFFERENT.union(CREDENTIAL_HEADERS)
 
 
 class Identity(NamedTuple):
-    """Everything in a request with a call that could distinguish its user from others and is not in the call's
-    signature.
+    """Everything in a request with a call that could distinguish users, except the call's signature.
 
-    `client`: a digest of what all requests of a client have in common (`client_of`). `about`: one of what the message
-    says beside the call (`CallRequest.about`). `arguments`: the signature of all arguments, where the settings leave
-    some out of the comparison of calls; empty otherwise.
+    `client`: a digest of the values common to all requests of a client (`client_of`). `about`: a digest of the rest of
+    the message (`CallRequest.about`). `arguments`: the signature of all arguments if the settings ignore some in the
+    comparison of calls; else empty.
     """
 
     client: bytes
@@ -95,8 +94,8 @@ class Identity(NamedTuple):
 
 
 class _Surroundings:
-    """What distinguishes callers whatever their session is: the parts of the server's URL, and the user that a
-    middleware in front has found."""
+    """Values that distinguish callers independent of sessions: the parts of the server's URL, and the user that a
+    middleware in front has authenticated."""
 
     def __init__(self, *parts: bytes) -> None:
         self._digest = _digest(parts)
@@ -106,8 +105,8 @@ class _Surroundings:
 
 
 def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any], further: Set[bytes]) -> Lane:
-    """Return the lane of a request. `scope`: that of ASGI, `headers`: its headers by name in lower case, `further`:
-    names of those that are credentials, too."""
+    """Return the lane of a request. `scope`: the ASGI scope, `headers`: its headers by lower-case name, `further`:
+    names of further headers that are credentials."""
     query = scope.get("query_string", b"")
     credential = credential_of(headers, query, further)
     is_known = credential != NO_CREDENTIAL
@@ -127,19 +126,19 @@ def caller_of(scope: Mapping[str, Any], headers: Headers, meta: Mapping[str, Any
     if lane.named and lane.credential != NO_CREDENTIAL and not headers.get(b"authorization", b"").startswith(_SIGNED):
         return lane
     fingerprint = _fingerprint(lane, headers, meta)
-    if lane.named:  # anybody may use the name: what an equal client does not send counts apart
+    if lane.named:  # anyone may use the name, so clients that differ count separately
         return lane._replace(fingerprint=fingerprint)
     return lane._replace(session=fingerprint.hex(), fingerprint=fingerprint)
 
 
 def _conversation(meta: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    """Return the first of these keys of `_meta` that has a name; None if none has."""
+    """Return the first name under these keys of `_meta`; None if there is none."""
     return next((value for key in keys if isinstance(value := meta.get(key), str) and value.strip()), None)
 
 
 def client_of(scope: Mapping[str, Any]) -> bytes:
-    """Return a digest of what tells the client of a request from others: URL, authentication, certificate, and every
-    header but those of one message, as often as it comes."""
+    """Return a digest that distinguishes the client of a request: URL, authentication, certificate, and every header
+    except those of one message, including repeated ones."""
     headers = [(name.lower(), value) for name, value in scope.get("headers") or ()]
     told = sorted((name, value) for name, value in headers if not _is_of_a_message(name))
     path = scope["path"].encode("utf-8", "surrogatepass")
@@ -149,7 +148,7 @@ def client_of(scope: Mapping[str, Any]) -> bytes:
 
 
 def _certificate(scope: Mapping[str, Any]) -> bytes:
-    """Return the client's certificate, if the server tells it."""
+    """Return the client's certificate, if the server provides it."""
     found = (scope.get("extensions") or {}).get("tls")
     return repr(found.get("client_cert_chain")).encode("utf-8", "replace") if isinstance(found, Mapping) else b""
 
@@ -159,15 +158,15 @@ def _is_of_a_message(name: bytes) -> bool:
 
 
 def _user(headers: Headers) -> list[bytes]:
-    """Return what headers say of who the user is, by their names: themselves and their values, and cookies of sessions.
-    Credentials are part of a lane by themselves."""
+    """Return the headers whose names identify a user, with their values, and session cookies. Credentials are part of a
+    lane anyway."""
     names = [name for name in sorted(headers) if name not in _NO_USERS and _NAMES_A_USER.search(name)]
     return [*(part for name in names for part in (name, headers[name])), *session_cookies(headers)]
 
 
 def _authentication(user: object) -> Iterable[bytes]:
-    """Yield what a middleware in front has found out. Nobody whose token has expired gets what was given to it before,
-    and nobody what was given to another user."""
+    """Yield whether a middleware in front has authenticated the user, and the user's names. So results are not repeated
+    for another user, or after a token has expired."""
     if user is None:
         return
     yield b"known" if _attribute(user, "is_authenticated") else b"unknown"
@@ -184,7 +183,7 @@ def _attribute(user: object, name: str) -> object:
 
 
 def _fingerprint(lane: Lane, headers: Headers, meta: Mapping[str, Any]) -> bytes:
-    """Return a digest of the client, as far as its requests describe it."""
+    """Return a digest of the client's description in its requests."""
     client = meta.get(CLIENT)
     said = [client.get(key) for key in ("name", "version")] if isinstance(client, dict) else []
     telling = (name for name in sorted(headers) if _may_tell(name))

@@ -1,7 +1,6 @@
-"""Reads lists of tools on their way to the client, and remembers which tools servers call read-only.
+"""Read lists of tools on their way to the client, and remember which tools servers declare as read-only.
 
-A list is known to the client that has got it, and to nobody else (`client_of`, so in the same session, where there is
-one). A newer list wins.
+A list applies only to the client that got it (`client_of`, so to the same session, if there is one). A newer list wins.
 """
 
 from collections import OrderedDict
@@ -23,16 +22,17 @@ from callfuse.wire.jsontext import NotJSON
 from callfuse.wire.sse import SSEFramer
 
 LONGEST_LIST: Final = 1024 * 1024
-"""Bytes of an answer with a list of tools beyond which it is not read: lists of 200 tools have 200 kB."""
+"""The most bytes of an answer with a list of tools that is read: lists of 200 tools have 200 kB."""
 CLIENTS_KEPT: Final = 1000
-"""Clients whose list of tools is remembered."""
+"""The most clients whose list of tools is remembered."""
 TOOLS_KEPT: Final = 256
-"""Read-only tools of one client. With `CLIENTS_KEPT` that is 25 MB at most."""
+"""The most read-only tools of one client. With `CLIENTS_KEPT` this is at most 25 MB."""
 _DIGEST_SIZE: Final = 16
 
 
 class Listings:
-    """The read-only tools of each client, by digests of their names. The client unused for longest goes first."""
+    """The read-only tools of each client, by digests of their names. The least recently used client is dropped
+    first."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, dict[bytes, None]] = OrderedDict()
@@ -63,7 +63,7 @@ class Listings:
             self._known.popitem(last=False)
 
     def says_read_only(self, client: bytes, name: str) -> bool:
-        """Whether a server has told this client that the tool changes nothing."""
+        """Whether a server has declared the tool as read-only to this client."""
         known = self._known.get(client)
         if known is None:
             return False
@@ -76,8 +76,8 @@ def _digest(name: str) -> bytes:
 
 
 class Listing:
-    """The answer to one request for a list of tools. `take` is the app's `send`: each message leaves as it came, and
-    the whole is read behind its end."""
+    """The answer to one request for a list of tools. `take` is the app's `send`: each message passes unchanged, and the
+    whole answer is read after its end."""
 
     def __init__(self, send: Send, listings: Listings, client: bytes, keys: Sequence[bytes], share: Share) -> None:
         self._send = send
@@ -123,7 +123,7 @@ class Listing:
 
 
 def _events(text: bytes) -> list[bytes]:
-    """Yield the data of the events of a stream."""
+    """Return the data of the events of a stream."""
     framer = SSEFramer()
     frames = [*framer.feed(text), framer.flush()]
     return [data for frame in frames if (data := sse.data(frame))]

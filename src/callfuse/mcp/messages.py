@@ -1,8 +1,8 @@
-"""Reads the JSON-RPC messages of MCP that matter for calls of tools, and writes answers to them. No IO.
+"""Read the JSON-RPC messages of MCP that concern calls of tools, and write answers to them. Does no IO.
 
-In: bodies of POSTs, and the data of answers. Out: `Posted` and `Response`, and bytes in which everything but what was
-changed stays as it came. Everything that is not understood is left alone: `read_post` and `read_responses` raise
-`NotJSON` for what cannot be read at all.
+Input: bodies of POSTs, and the data of answers. Output: `Posted` and `Response`, and bytes in which everything else
+stays unchanged. Unknown messages are left alone. `read_post` and `read_responses` raise `NotJSON` if nothing can be
+read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,28 +17,28 @@ CALL: Final = "tools/call"
 LIST: Final = "tools/list"
 CANCELLED: Final = "notifications/cancelled"
 OPENING: Final = frozenset({"initialize", "server/discover"})
-"""With one of these a client begins."""
+"""The methods with which a client begins."""
 MODERN: Final = "2026-07-28"
-"""The first revision without sessions, whose results have a `resultType`. Revisions are dates, in order as texts."""
+"""The first revision without sessions, whose results have a `resultType`. Revisions are dates, which sort as texts."""
 LONGEST_NAME: Final = 1024
-"""Characters of a tool's name, and bytes of an id; calls with longer ones are left alone. The protocol has 128 for
-names."""
+"""The most characters of a tool's name, and bytes of an id. Calls with longer ones are left alone. The protocol allows
+128 for names."""
 MOST_CALLS: Final = 128
-"""Calls of one batch; one with more passes unread."""
+"""The most calls of one batch. A batch with more passes unread."""
 _META: Final = "_meta"
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _NOTHING: Final[Mapping[str, Any]] = {}
 _TIMELESS: Final = frozenset({_META, "annotations"})
-"""Members of a content block that say nothing of its content, such as when it was modified."""
+"""Members of a content block that are not its content, such as the time of modification."""
 _OF_A_CALL: Final = frozenset({"name", "arguments", "inputResponses", "requestState", _META})
-"""Parameters of a call that say nothing of who asks, or are looked at by themselves."""
+"""Parameters of a call that do not identify a user, or are checked separately."""
 _OF_A_MESSAGE: Final = frozenset(
     {
         *("progresstoken", "traceparent", "tracestate", "traceid", "spanid", "requestid", "messageid", "turnid"),
         *("callid", "toolcallid", "tooluseid", "claudecode/tooluseid"),
     }
 )
-"""Names in `_meta`, in small letters and without `_`, of what differs from one message of a client to its next."""
+"""Names in `_meta`, in lower case and without `_`, whose values differ between messages of one client."""
 _DIGEST_SIZE: Final = 16
 _OF_PROTOCOL: Final = frozenset({_META, "resultType", "isError", "ttlMs", "cacheScope"})
 
@@ -46,9 +46,9 @@ _OF_PROTOCOL: Final = frozenset({_META, "resultType", "isError", "ttlMs", "cache
 class CallRequest(NamedTuple):
     """One request `tools/call`.
 
-    `at`: its place in a batch, 0 without one. `id`: as JSON; `key`: what its response has in common with it.
-    `arguments`: as they stand in the body, `{}` if missing. `continues`: the client sends what a call of the same name
-    and arguments has asked for. `about`: a digest of all else that the message says, except for what differs each time.
+    `at`: its index in a batch, 0 without one. `id`: as JSON; `key`: matches its response. `arguments`: as in the body,
+    `{}` if missing. `continues`: the client sends the input that a call of the same name and arguments has asked for.
+    `about`: a digest of the rest of the message, except values that differ each time.
     """
 
     at: int
@@ -63,10 +63,10 @@ class CallRequest(NamedTuple):
 class Posted(NamedTuple):
     """The messages of one POST.
 
-    `rest`: how many there are beside the calls. `tasks`: how many of these are calls that ask for the handle of a task
-    in place of a result (2025-11-25), which nobody but the server can give. `cancelled`: the keys of requests that are
-    cancelled. `lists`: the keys of requests for the list of tools. `opens`: whether a client begins with it. `meta`:
-    the `_meta` of the first message.
+    `rest`: the number of messages other than `calls`. `tasks`: how many of these are calls that ask for a task handle
+    instead of a result (2025-11-25), which only the server can create. `cancelled`: the keys of cancelled requests.
+    `lists`: the keys of requests for the list of tools. `opens`: whether a client begins with it. `meta`: the `_meta`
+    of the first message.
     """
 
     is_batch: bool
@@ -80,7 +80,7 @@ class Posted(NamedTuple):
 
     @property
     def is_modern(self) -> bool:
-        """Whether the first message says that it is of a revision without sessions."""
+        """Whether the first message declares a revision without sessions."""
         version = self.meta.get(_VERSION)
         return isinstance(version, str) and version >= MODERN
 
@@ -90,14 +90,14 @@ class ResponseKind(Enum):
 
     FINAL = "final"
     INPUT = "input"
-    """The server wants something of the client, which then sends the call again with it."""
+    """The server asks the client for input, and the client then sends the call again with it."""
     TASK = "task"
-    """A handle of a task that still runs."""
+    """The handle of a running task."""
 
 
 class Response(NamedTuple):
-    """One response in the data of an answer. `path`: where it stands there. `text`: as it stands there. `error`: that
-    of JSON-RPC, if it is one."""
+    """One response in the data of an answer. `path`: its place there. `text`: its text there. `error`: its JSON-RPC
+    error, if any."""
 
     path: Path
     text: bytes
@@ -158,7 +158,7 @@ def _elements(batch: bytes) -> Iterator[bytes]:
 
 
 def _read_call(text: bytes, at: int, message: Any) -> CallRequest | None:
-    """Read the call that a message requests; None if it requests none, is malformed, or is left alone."""
+    """Read the call in a message; None if it has none, is malformed, or must be left alone."""
     if _method(message) != CALL or not isinstance(message.get("id"), str | int | float) or _asks_for_task(message):
         return None
     params, key, arguments = _params(message), key_of(message["id"]), "{}"
@@ -172,7 +172,7 @@ def _read_call(text: bytes, at: int, message: Any) -> CallRequest | None:
 
 
 def _about(message: Mapping[str, Any]) -> bytes:
-    """Return a digest of what a request says besides its call; see `CallRequest`."""
+    """Return a digest of a request without its call; see `CallRequest`."""
     params = _params(message)
     others = {name: value for name, value in message.items() if name not in ("id", "params", "jsonrpc", "method")}
     rest = {name: value for name, value in params.items() if name not in _OF_A_CALL}
@@ -181,7 +181,7 @@ def _about(message: Mapping[str, Any]) -> bytes:
 
 
 def _lasting(value: Any) -> Any:
-    """Return an object without the keys that differ from one message to the next, and anything else as it is."""
+    """Return an object without the keys that differ between messages, and anything else unchanged."""
     if not isinstance(value, dict):
         return value
     return {name: one for name, one in value.items() if name.lower().replace("_", "") not in _OF_A_MESSAGE}
@@ -213,7 +213,7 @@ def without(content: bytes, calls: Iterable[CallRequest]) -> bytes:
 
 def read_responses(data: bytes) -> list[Response]:
     """Read the responses in the data of an answer: one message, or a batch. Raises NotJSON."""
-    if not (b"result" in data or b"error" in data):  # a notification, of which there may be many
+    if not (b"result" in data or b"error" in data):  # a notification: there may be many
         return []
     if has_too_many_values(data):
         raise UnreadableJSON("too many values")
@@ -236,8 +236,8 @@ def _read_response(path: Path, text: bytes, message: Any) -> Response | None:
 
 
 def content_of(response: Response) -> tuple[Any, bool | None]:
-    """Return what a response says of how the call ended, as detectors read it, and whether it is an error (None: its
-    words tell, for servers report errors as plain results, too). What changes with each response is left out."""
+    """Return a response's content in the form that detectors read, and whether it is an error (None: judged by its
+    words, because servers report errors as plain results, too). Values that change with each response are left out."""
     if response.error is not None:
         said = [{"type": "text", "text": str(response.error.get("message", ""))}]
         return [*said, *_if_any(response.error.get("data"))], True
@@ -261,15 +261,15 @@ def _without(value: Any, names: frozenset[str]) -> Any:
 
 
 class Kept(NamedTuple):
-    """The result of a call as it came. `has_structure`: it has structured content."""
+    """The unchanged result of a call. `has_structure`: it has structured content."""
 
     text: bytes
     has_structure: bool
 
 
 def result_to_keep(response: Response) -> Kept | None:
-    """Return the result of a call, as it can be given again; an error of JSON-RPC as a result, which models get to
-    read. None if it is no result of a tool."""
+    """Return the result of a call in a form that can be repeated. A JSON-RPC error becomes a result, so that models can
+    read it. None if it is not a result of a tool."""
     if response.error is not None:
         block = {"type": "text", "text": str(response.error.get("message", ""))}
         return Kept(dumps({"content": [block], "isError": True}), has_structure=False)
@@ -280,8 +280,8 @@ def result_to_keep(response: Response) -> Kept | None:
 
 
 def read_only_tools(response: Response) -> dict[str, bool] | None:
-    """Return the names in a list of tools, each with whether the server says that the tool changes nothing. None if it
-    is no such list."""
+    """Return the names in a list of tools, each with whether the server declares the tool as read-only. None if it is
+    not such a list."""
     tools = response.result.get("tools")
     if not isinstance(tools, list):
         return None
@@ -296,7 +296,7 @@ def _says_read_only(annotations: Any) -> bool:
 
 
 def notice_edit(response: Response, notice: str) -> Edit | None:
-    """Return the edit that adds a notice to a response: as one more block of text, or at the end of an error's
+    """Return the edit that adds a notice to a response: as a further block of text, or at the end of an error's
     message."""
     if response.error is not None:
         text = f"{response.error.get('message', '')}\n\n{notice}"
@@ -309,8 +309,9 @@ def notice_edit(response: Response, notice: str) -> Edit | None:
 def reply(id_: bytes, kept: Kept | None, notice: str, *, is_error: bool, is_modern: bool) -> bytes:
     """Write the response to a call that has not run: a kept result, and the notice.
 
-    Without a kept one it is an error, because clients hold other results to the schema of the tool's output. So it is
-    where that one has structured content: of a success some clients show the model nothing else, and no notice.
+    Without a kept result it is an error, because clients check other results against the tool's output schema. It is
+    also an error if the kept result has structured content, because some clients show the model only that, and not the
+    notice.
     """
     edits = [Edit(("content", END), _block(notice))]
     if is_error or kept is None or kept.has_structure:

@@ -1,4 +1,4 @@
-"""`MCPMiddleware`: wraps a streamable-HTTP MCP server, and keeps tools from running in loops."""
+"""`MCPMiddleware`: wraps a streamable-HTTP MCP server, and prevents calls of tools in loops."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,31 +31,31 @@ from callfuse.wire.jsontext import NotJSON
 VERSION: Final = b"mcp-protocol-version"
 METHOD: Final = b"mcp-method"
 _READ: Final = frozenset(name.encode() for name in (CALL, CANCELLED, LIST, *OPENING))
-"""Methods whose messages are read, where a header says which method it is."""
+"""Methods whose messages are read, if a header names the method."""
 _LAST_EVENT: Final = b"last-event-id"
 _MOST_DIGITS: Final = 19
-"""Digits of a content length that are read."""
+"""The most digits of a content length."""
 
 
 class MCPMiddleware:
-    """The fuse around an MCP server: a call of a tool that is found looping does not run again.
+    """ASGI middleware for an MCP server: a looping call of a tool does not run again.
 
         from callfuse.mcp import MCPMiddleware
 
         app = MCPMiddleware(mcp.http_app())  # FastMCP; `mcp.streamable_http_app()` of the SDK
 
-    `app`: an ASGI app that serves MCP over streamable HTTP, at whatever path; other requests go straight to it. Each
-    `tools/call` is judged by what the same caller (`mcp/identity.py`) has called before, and what came of it. At the
-    rung `observe` that is only told; at `warn` the tool runs, and a notice is added to its result; at all others it
-    does not run, and the answer is a notice as an error. Behind it is the previous result where the tool is known to
-    change nothing, and only for who got it. Notices begin with `[callfuse]`.
+    `app`: an ASGI app that serves MCP over streamable HTTP, at any path; other requests go directly to it. Each
+    `tools/call` is judged by earlier calls and results of the same caller (`mcp/identity.py`). At the rung `observe`, a
+    finding is only reported; at `warn`, the tool runs, and a notice is added to its result; at all others it does not
+    run, and the answer is a notice, as an error. If the tool is known to be read-only, the same client also gets its
+    previous result. Notices begin with `[callfuse]`.
 
     `config`: as for `CallFuseMiddleware`: a mapping in the shape of the configuration file, the path of one, or None
-    (the default) for environment and `CALLFUSE_CONFIG`. Of it `tool_call_loop` counts. What is known of callers is kept
-    in the memory of this process, within `max_sessions`, `max_ledger_bytes` and ten times `ttl_seconds`. Raises
-    `ConfigError` for a wrong setting; never while it serves.
+    (the default) for environment and `CALLFUSE_CONFIG`. Only `tool_call_loop` is used. State of callers is kept in the
+    memory of this process, within `max_sessions`, `max_ledger_bytes` and ten times `ttl_seconds`. Raises `ConfigError`
+    for a wrong setting, but never while serving.
 
-    `bus` takes what happens (`callfuse.observe.events`), `counts` counts it, `settings` are those in force.
+    `bus` gets all events (`callfuse.observe.events`), `counts` counts them, `settings` are the current settings.
     """
 
     @fails_at_start
@@ -72,12 +72,12 @@ class MCPMiddleware:
 
     @property
     def callers(self) -> int:
-        """The number of known callers, which `max_sessions` bounds."""
+        """The number of known callers, which `max_sessions` limits."""
         return len(self._callers)
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that current requests keep, which `max_total_bytes` bounds."""
+        """The bytes that current requests keep, which `max_total_bytes` limits."""
         return self._budget.used
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +87,7 @@ class MCPMiddleware:
             return
         found: dict[bytes, bytes] = {}
         with self._fail_open.stage("in a request"):
-            if not isinstance(scope.get("headers") or (), list | tuple):  # ASGI allows what can be read once only
+            if not isinstance(scope.get("headers") or (), list | tuple):  # it may be readable only once
                 scope["headers"] = list(scope["headers"])
             found = headers.read(scope)
         if scope["method"] == "POST" and _may_be_call(found):
@@ -120,8 +120,8 @@ class MCPMiddleware:
             body.close()
 
     async def _read(self, found: dict[bytes, bytes], body: RequestBody) -> Posted | None:
-        """Read a body. None if it passes as it came."""
-        if found.get(b"content-encoding", b"identity") != b"identity":  # no server of MCP unpacks it
+        """Read a body. Returns None if it passes unchanged."""
+        if found.get(b"content-encoding", b"identity") != b"identity":  # MCP servers do not unpack it
             self.bus.emit(NotGuarded("request encoding"))
             return None
         settings, length = self.settings, found.get(b"content-length", b"0")
@@ -159,7 +159,8 @@ class MCPMiddleware:
         return send
 
     async def _heed(self, lane: Lane, posted: Posted) -> None:
-        """Take note of what a caller cancels, and of one that begins: only a session tells it from those before."""
+        """Handle cancellations by a caller, and a client that begins: only a transport session distinguishes it from
+        earlier ones."""
         known = self._callers.find(lane)
         if known is None:
             return
@@ -176,12 +177,11 @@ class MCPMiddleware:
                 lane = exchange.known.lane
                 if exchange.is_refused:
                     self._callers.forget(lane)
-                elif self._callers.find(lane) is exchange.known:  # else it was forgotten meanwhile
+                elif self._callers.find(lane) is exchange.known:  # unless it was forgotten meanwhile
                     self._callers.keep(exchange.known)
 
     async def _watch(self, scope: Scope, receive: Receive, send: Send, found: dict[bytes, bytes]) -> None:
-        """Serve a GET, whose stream may bring what an earlier answer did not come to, or a DELETE, which ends a
-        session."""
+        """Serve a GET, whose stream may contain the rest of an earlier answer, or a DELETE, which ends a session."""
         known: KnownCaller | None = None
         with self._fail_open.stage("in a request"):
             known = self._callers.find(self._lane(scope, found, {}))
@@ -224,8 +224,8 @@ class MCPMiddleware:
 
 
 def _may_be_call(found: dict[bytes, bytes]) -> bool:
-    """Whether a POST with these headers may be one of MCP over streamable HTTP whose messages are to be read. In the
-    transport before it (2024-11-05) responses come elsewhere, so that none can be given in place of the server's."""
+    """Whether a POST with these headers may be MCP over streamable HTTP with messages to read. In the older transport
+    (2024-11-05), responses come over another connection, so callfuse cannot answer in place of the server."""
     if not found.get(b"content-type", b"").strip().lower().startswith(JSON):
         return False
     if METHOD in found:

@@ -1,4 +1,4 @@
-"""Records when the calls of one caller have run, and in which of its POSTs. No IO; the clock is an argument."""
+"""Record when the calls of one caller have run, and in which of its POSTs. Does no IO; the clock is an argument."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from typing import Final
 from callfuse.model.signature import Signature
 
 CALLS_KEPT: Final = 256
-"""Calls whose last run is remembered."""
+"""The most calls whose last run is remembered."""
 RUNS_KEPT: Final = 64
-"""Runs of one call whose POST is remembered."""
+"""The most runs of one call whose POST is remembered."""
 
 
 @dataclass(slots=True)
 class _Runs:
-    """The numbers of the POSTs in which a call has run, and when it last did."""
+    """The numbers of the POSTs in which a call ran, and the time of its last run."""
 
     posts: deque[int]
     last: float = 0.0
@@ -31,11 +31,11 @@ class RunTimes:
         self._posts = self._began = 0
 
     def __len__(self) -> int:
-        """Return the number of calls that are remembered."""
+        """Return the number of remembered calls."""
         return len(self._runs)
 
     def begin(self, ttl_s: float) -> bool:
-        """Begin a POST; returns whether nothing has run for longer than `ttl_s`, so that all begins anew."""
+        """Begin a POST. Returns whether no call has run for longer than `ttl_s`, so that everything is forgotten."""
         self._posts += 1
         begins_anew = self._clock() - self._last > ttl_s
         if begins_anew:
@@ -43,7 +43,7 @@ class RunTimes:
         return begins_anew
 
     def note(self, signature: Signature, *, counts: bool) -> None:
-        """Note that a call runs now. `counts`: as a run of this POST."""
+        """Note that a call runs now. `counts`: it counts as a run of this POST."""
         runs = self._runs.setdefault(signature, _Runs(deque(maxlen=RUNS_KEPT)))
         runs.last = self._last = self._clock()
         if counts:
@@ -58,7 +58,8 @@ class RunTimes:
         return 0.0 if runs is None else self._clock() - runs.last
 
     def count(self, signature: Signature, last: int) -> int:
-        """In how many POSTs a call has run, of this one and the `last` ones before it, since all began anew."""
+        """Return in how many POSTs a call has run, of this one and the `last` ones before it, since everything was
+        forgotten."""
         runs = self._runs.get(signature)
         since = max(self._began, self._posts - last)
         return 0 if runs is None else sum(at >= since for at in runs.posts)

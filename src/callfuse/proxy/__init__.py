@@ -1,4 +1,4 @@
-"""A reverse proxy: an ASGI app that forwards every request to the upstream of its path and streams the answer back.
+"""Forward every request to the upstream of its path and stream the answer back: a reverse proxy as an ASGI app.
 
-It needs `callfuse[serve]`. Its settings, `callfuse.config.serve`, do not.
+It needs `callfuse[serve]`. Its settings, in `callfuse.config.serve`, do not.
 """

@@ -1,8 +1,8 @@
 """The reverse proxy as an ASGI app: forward requests to the upstream of their path, and stream the answers back.
 
-Bytes pass as they come, with back-pressure both ways. If the client disconnects, the upstream request ends at once. An
-unreachable upstream is a 502 or 504 with an error body in the client's dialect. An answer that breaks off in the middle
-breaks off for the client too.
+Bytes pass unchanged, with back-pressure both ways. If the client disconnects, the upstream request ends at once. For an
+unreachable upstream, the client gets 502 or 504 with an error body in its dialect. An answer that breaks off in the
+middle breaks off for the client, too.
 """
 
 import asyncio
@@ -56,8 +56,8 @@ class RouteTarget(NamedTuple):
 class ReverseProxy(Refusing):
     """An ASGI 3 app (`http`, `lifespan`) in front of `settings.upstream` and `settings.routes`.
 
-    The environment (HTTP proxies, certificates) is read when an upstream is first configured. Raises ConfigError if
-    that is wrong, or if there is no upstream. `error_body` defaults to the error body of the OpenAI APIs.
+    The environment (HTTP proxies, certificates) is read when an upstream is first configured. Raises ConfigError if the
+    environment is wrong, or if there is no upstream. `error_body` defaults to the error body of the OpenAI APIs.
     """
 
     def __init__(self, settings: ServeSettings, error_body: ErrorBody | None = None) -> None:
@@ -68,7 +68,7 @@ class ReverseProxy(Refusing):
     def configure(self, settings: ServeSettings) -> None:
         """Use these settings for exchanges that begin from now on. Raises ConfigError as the constructor does.
 
-        Running exchanges keep their client. An unused client is kept too, and is used again if its settings return.
+        Running exchanges keep their client. An unused client is kept, too, and is used again if its settings return.
         """
         named = {route.path: route.upstream for route in settings.routes}
         if settings.upstream is not None:
@@ -130,7 +130,7 @@ class ReverseProxy(Refusing):
         if self.is_foreign(scope):
             await self.refuse_foreign(scope, send)
             return
-        if scope["method"] == "CONNECT":  # sent on, it would ask the upstream for a tunnel
+        if scope["method"] == "CONNECT":  # forwarded, it would ask the upstream for a tunnel
             await self.refuse(scope, send, TUNNEL)
             return
         with Departure(receive) as client:
@@ -152,7 +152,7 @@ class ReverseProxy(Refusing):
 
     @property
     def reachable(self) -> bool | None:
-        """Whether any upstream was reached at the last try of it; None if one has not been tried for a while."""
+        """Whether any upstream was reached at its last try; None if it is not known."""
         tries = [target.client.reached for target in self._targets.values()]
         return True if True in tries else None if None in tries else False
 
@@ -161,14 +161,14 @@ class ReverseProxy(Refusing):
         return self._targets.get(route.path if route else "")
 
     def is_foreign(self, scope: Scope) -> bool:
-        """Whether an HTTP request would get configured credentials and may come from a page of another site."""
+        """Whether a page of another site may have sent this HTTP request, which would get configured credentials."""
         target = self._target_of(scope)
         if target is None or not _needs_credentials(target, scope):
             return False
         return is_cross_site(scope["headers"], self._settings.own_names)
 
     async def refuse_foreign(self, scope: Scope, send: Send) -> None:
-        """Answer a request of a page of another site with 403."""
+        """Answer a request from a page of another site with 403."""
         await self.refuse(scope, send, FOREIGN)
 
     async def _forward(
@@ -180,7 +180,7 @@ class ReverseProxy(Refusing):
         headers: list[tuple[str, str]],
         body: bytes | Upload | None,
     ) -> None:
-        """Send a request on, and its answer back."""
+        """Forward a request, and send its answer back."""
         try:
             url = target.upstream.url(scope, target.route)
             response = await target.client.ask(scope["method"], url, headers, body)
@@ -188,7 +188,7 @@ class ReverseProxy(Refusing):
             failure = explain(forget_frames(error), target.upstream.origin, target.client.proxy)
             if isinstance(body, Upload) and body.failure is not None:
                 failure = body.failure
-            if not client.gone:  # also raised when the client has cut its request off, and nobody is left to answer
+            if not client.gone:  # also raised if the client has cut off its request; then there is no one to answer
                 if not failure.is_own:
                     target.client.note_try(reached=False)
                 await self.refuse(scope, send, failure)
@@ -224,10 +224,10 @@ class ReverseProxy(Refusing):
     ) -> None:
         """Send the rest of an answer that broke off, but not its end.
 
-        The server then closes the connection, as the client would see it without a proxy. Nothing is raised, because
-        servers would log a traceback for a fault of the upstream.
+        The server then closes the connection, as without a proxy. Nothing is raised, because servers would log a
+        traceback for a fault of the upstream.
         """
-        # aiohttp raises before it returns what it has already read, and has no public way to get that.
+        # aiohttp raises before it returns the bytes that it has read, and has no public way to get them.
         if tail := content._read_nowait(-1):
             await send({"type": "http.response.body", "body": tail, "more_body": True})
         reason = explain(forget_frames(error), target.upstream.origin, target.client.proxy).reason

@@ -1,7 +1,7 @@
 """Send requests to an upstream: one connection pool, timeouts by phase, and at most one retry.
 
-`ask` takes a request and returns the response before its body has come. No header is added; bodies are not decoded,
-redirects not followed, cookies not kept, and `.netrc` not read.
+`ask` sends a request and returns the response before its body has arrived. It adds no headers, decodes no bodies,
+follows no redirects, keeps no cookies, and does not read `.netrc`.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from callfuse.proxy.upload import Upload, is_replayable
 _log = logging.getLogger("callfuse.proxy")
 
 READ_BUFFER_BYTES = 64 * 1024  # aiohttp stops reading at twice this
-MAX_HEADER_BYTES = 64 * 1024  # of one header; aiohttp's default is 8 KiB, node takes 16 KiB of all
+MAX_HEADER_BYTES = 64 * 1024  # of one header; aiohttp's default is 8 KiB, node allows 16 KiB for all
 # Long enough for the pauses between an agent's turns, shorter than the idle timeout of load balancers in front of
-# vendors (60 s and more). Servers with less (uvicorn and node: 5 s) close first, which is seen, or retried below.
+# vendors (60 s and more). Servers with less (uvicorn and node: 5 s) close first: aiohttp sees that, or `ask` retries.
 KEEPALIVE_S = 15.0
-# A connection that the upstream had closed fails within a round trip; one that fails later may have served the request.
+# A connection closed by the upstream fails within a round trip. One that fails later may have served the request.
 STALE_WITHIN_S = 2.0
 
 _connected_anew: ContextVar[bool] = ContextVar("callfuse_connected_anew", default=False)
@@ -46,14 +46,14 @@ class _Pool(aiohttp.TCPConnector):
 
 
 class UpstreamClient:
-    """Sends requests to one upstream. The session is opened by the first request at the latest, in one event loop."""
+    """Sends requests to one upstream. The first request opens the session at the latest, in one event loop."""
 
     def __init__(self, settings: ServeSettings, upstream: Upstream) -> None:
         self._proxy = proxy_for(upstream)
         self._tls = tls_context() if upstream.secure else None
         self._max_connections = settings.max_connections
         self._idle_timeout_s = settings.idle_timeout_s
-        # aiohttp's `sock_read` is the longest wait for the next bytes, whichever they are; `_begin_body` changes it.
+        # aiohttp's `sock_read` is the longest wait for any next bytes; `_begin_body` changes it.
         self._timeout = aiohttp.ClientTimeout(
             total=None, connect=settings.connect_timeout_s, sock_read=settings.first_byte_timeout_s
         )
@@ -61,7 +61,7 @@ class UpstreamClient:
         self._tunnel_headers: dict[str, str] | None = None
         if self._proxy is not None and self._proxy.authorization is not None:
             credentials = ("Proxy-Authorization", self._proxy.authorization)
-            if upstream.secure:  # the proxy sees the CONNECT only
+            if upstream.secure:  # the proxy sees only the CONNECT
                 self._tunnel_headers = dict([credentials])
             else:
                 self._added.append(credentials)
@@ -71,8 +71,8 @@ class UpstreamClient:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the upstream has answered the last request, with whatever status. None if it was not tried yet, or if
-        it failed longer ago than `FAILED_FOR_S`."""
+        """Whether the upstream answered the last request, with any status. None if it was not tried yet, or if it
+        failed longer ago than `FAILED_FOR_S`."""
         if self._failed_at is None:
             return True if self._was_tried else None
         return False if time.monotonic() - self._failed_at < FAILED_FOR_S else None
@@ -84,7 +84,7 @@ class UpstreamClient:
 
     @property
     def proxy(self) -> str | None:
-        """The URL of the HTTP proxy on the way, without credentials; None if there is none."""
+        """The URL of the HTTP proxy in between, without credentials; None if there is none."""
         return str(self._proxy.url) if self._proxy is not None else None
 
     def open(self) -> aiohttp.ClientSession:
@@ -117,9 +117,9 @@ class UpstreamClient:
     ) -> aiohttp.ClientResponse:
         """Send a request and wait for the headers of the answer. Raises one of `FAILURES` (see `proxy/failures.py`).
 
-        A request is retried once, only if the upstream was just closing a pooled connection: the connection was used
-        before, no byte came back, it failed at once, and the whole body can be sent again. In all other cases the
-        vendor may have begun to generate, which must not be paid twice.
+        A request is retried once, and only if the upstream was just closing a pooled connection: the connection was
+        used before, no byte came back, it failed at once, and the whole body can be sent again. In all other cases the
+        vendor may have begun to generate, and the client would pay twice.
         """
         loop = asyncio.get_running_loop()
         _connected_anew.set(False)
@@ -149,16 +149,16 @@ class UpstreamClient:
         return response
 
     def _begin_body(self, response: aiohttp.ClientResponse) -> None:
-        """Switch from the first-byte timeout to the idle timeout, after the headers have come."""
+        """Switch from the first-byte timeout to the idle timeout, after the headers have arrived."""
         connection = response.connection
         if connection is None or connection.protocol is None:
-            return  # the whole answer has come
+            return  # the whole answer has arrived
         connection.protocol.read_timeout = self._idle_timeout_s
-        # With more than this in its buffer aiohttp has paused reading, and must not time out for our own delay.
+        # With more than this in its buffer, aiohttp pauses reading, and must not time out because of our own delay.
         if response.content.total_bytes <= 2 * READ_BUFFER_BYTES:
             connection.protocol.start_timeout()
 
 
 def _has_begun(error: aiohttp.ServerDisconnectedError | aiohttp.ClientOSError) -> bool:
-    """Whether part of the answer's headers had come before the error."""
+    """Whether part of the answer's headers arrived before the error."""
     return isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str)

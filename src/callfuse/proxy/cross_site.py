@@ -1,7 +1,7 @@
-"""Detects requests that a foreign web page has a browser send. They may not use credentials that the proxy adds.
+"""Detect requests that a foreign web page makes a browser send. They may not use credentials that the proxy adds.
 
-A page can have its visitor's browser post a form to any address, `http://127.0.0.1:8100` too, or by a name of its own
-that leads there (DNS rebinding). Where clients bring their own credentials such a request has none.
+A page can make its visitor's browser post a form to any address, even `http://127.0.0.1:8100`, or to a name of its own
+that resolves there (DNS rebinding). If clients send their own credentials, such a request has none.
 """
 
 import ipaddress
@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 
 def is_cross_site(headers: Iterable[tuple[bytes, bytes]], names: Collection[str]) -> bool:
-    """Whether a browser may have sent this request for a page of another site. `names`: the proxy's own, lower case.
+    """Whether a browser may have sent this request for a page of another site. `names`: the proxy's own names, in lower
+    case.
 
-    `Host` must be an IP address, `localhost` or one of the names, whoever asks: over plain HTTP a page whose name leads
-    here can read without any header that only browsers send. `Referer` counts where there is no `Origin`.
+    For every request, `Host` must be an IP address, `localhost` or one of the names: over plain HTTP, a page whose name
+    resolves here can read answers without any header that only browsers send. Without an `Origin`, `Referer` is used.
     """
     found = {name.lower(): value.decode("latin-1").strip().lower() for name, value in headers}
     host = found.get(b"host", "")

@@ -1,7 +1,7 @@
 """End an exchange as soon as its client disconnects.
 
-The block of a `Departure` is left silently when the client has gone, whatever it awaits: the headers of the upstream,
-the next chunk, a slow send. A cancellation from elsewhere passes through.
+When the client has gone, the block of a `Departure` ends without an exception, whatever it awaits: the headers of the
+upstream, the next chunk, a slow send. A cancellation from elsewhere passes through.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from callfuse.proxy.asgi import Message, Receive
 class Departure:
     """Cancels the task of an exchange when its client disconnects, and swallows that cancellation after the block.
 
-    The pattern of `asyncio.timeout`, with the client instead of the clock. It needs one task for an exchange, not one
-    for each chunk. `gone`: the client has disconnected. RuntimeError outside of an asyncio task.
+    It works like `asyncio.timeout`, with the client instead of the clock. It needs one task for an exchange, not one
+    for each chunk. `gone`: the client has disconnected. Raises RuntimeError outside of an asyncio task.
     """
 
     __slots__ = ("_cancelling", "_ended", "_listener", "_task", "gone", "receive")
@@ -45,14 +45,15 @@ class Departure:
         return ours and kind is not None and issubclass(kind, Exception | asyncio.CancelledError)
 
     def listen(self) -> None:
-        """Wait for the disconnect in the background. Call after the request's end: no other message can come then."""
+        """Wait for the disconnect in the background. Call this after the end of the request, when no other message can
+        come."""
         if not self._ended:
             self._listener = asyncio.ensure_future(self.receive())
             self._listener.add_done_callback(self._on_message)
 
     def _on_message(self, listener: "asyncio.Future[Message]") -> None:
-        # A host whose `receive` raises has lost the client too. A further request message breaks the protocol: it ends
-        # the listening, because a `receive` that never waits would keep the event loop busy for ever.
+        # If the host's `receive` raises, the client is gone. A further request message breaks the protocol: it ends
+        # the listening, because a `receive` that never waits would keep the event loop busy forever.
         if not listener.cancelled() and (listener.exception() or listener.result()["type"] == "http.disconnect"):
             self.mark_gone()
 

@@ -1,4 +1,4 @@
-"""Read HTTP proxies and certificate authorities for an upstream from the environment, once at the start.
+"""Read HTTP proxies and certificate authorities for an upstream from the environment, once, at the start.
 
 `.netrc` is never read, because it would add credentials to requests; so aiohttp's own `trust_env` stays off.
 """
@@ -18,7 +18,7 @@ from callfuse.proxy.target import Upstream
 
 @dataclass(frozen=True, slots=True)
 class HttpProxy:
-    """An HTTP proxy on the way to the upstream: its URL without credentials, and these as a header value."""
+    """An HTTP proxy before the upstream: its URL without credentials, and the credentials as a header value."""
 
     url: URL
     authorization: str | None
@@ -27,7 +27,7 @@ class HttpProxy:
 def proxy_for(upstream: Upstream) -> HttpProxy | None:
     """Find the proxy for an upstream by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower case.
 
-    None if there is none. Raises ConfigError for a URL that cannot be used.
+    None if there is none. Raises ConfigError for an invalid URL.
     """
     origin = URL(upstream.origin)
     proxies = getproxies_environment()
@@ -54,8 +54,8 @@ def _proxy(value: str, variable: str) -> HttpProxy:
 def tls_context() -> ssl.SSLContext:
     """Make the TLS context for an https upstream.
 
-    Authorities are from SSL_CERT_FILE and SSL_CERT_DIR, else REQUESTS_CA_BUNDLE, else the system. Raises ConfigError
-    for a missing or broken file, which OpenSSL itself would ignore.
+    Authorities come from SSL_CERT_FILE and SSL_CERT_DIR, else from REQUESTS_CA_BUNDLE, else from the system. Raises
+    ConfigError for a missing or broken file, which OpenSSL itself would ignore.
     """
     chosen = [name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)]
     chosen = chosen or [name for name in ("REQUESTS_CA_BUNDLE",) if os.environ.get(name)]

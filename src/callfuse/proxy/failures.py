@@ -1,7 +1,7 @@
 """Turn exceptions of aiohttp into a status and a reason that is safe to show.
 
-The reasons name hosts only. The messages of the exceptions themselves may hold whole URLs, with the credentials of a
-proxy or the key in a query.
+The reasons name only hosts. The messages of the exceptions may contain whole URLs, with the credentials of a proxy or
+the key in a query.
 """
 
 import os
@@ -13,7 +13,8 @@ import aiohttp
 import orjson
 
 FAILURES = (aiohttp.ClientError, OSError, ValueError)
-"""All that a request to the upstream may raise. Timeouts are OSErrors; ValueError means an invalid request."""
+"""All exceptions that a request to the upstream may raise. Timeouts are OSErrors; ValueError means an invalid
+request."""
 
 BAD_REQUEST, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, REQUEST_TIMEOUT, MISDIRECTED = 400, 403, 404, 405, 408, 421
 NOT_IMPLEMENTED, BAD_GATEWAY, GATEWAY_TIMEOUT = 501, 502, 504
@@ -26,11 +27,11 @@ class Failure:
     status: int
     reason: str
     unread: bool = False
-    """Whether the rest of the request is not read, so that the client's connection ends with the answer."""
+    """Whether the rest of the request stays unread, so that the client's connection ends after the answer."""
 
     @property
     def is_own(self) -> bool:
-        """Whether the proxy itself refuses the request, so that the same one will be refused again."""
+        """Whether the proxy itself refuses the request, so that a retry would fail, too."""
         return self.status < BAD_GATEWAY
 
 
@@ -81,10 +82,10 @@ def explain(error: BaseException, upstream: str, proxy: str | None) -> Failure:
 
 
 def forget_frames(error: BaseException) -> BaseException:
-    """Drop the tracebacks of an exception and of those before it; returns the same exception.
+    """Drop the tracebacks of an exception and of its causes. Returns the same exception.
 
-    aiohttp keeps it in the stream that it broke, and its frames refer to that stream and to all that the exchange
-    holds: a reference cycle, which would keep bodies in memory until the next run of the collector.
+    aiohttp keeps the exception in its stream, and the frames refer to the stream and to the exchange: a reference
+    cycle, which would keep bodies in memory until the next garbage collection.
     """
     before: BaseException | None = error
     while before is not None and before.__traceback__ is not None:
@@ -99,7 +100,7 @@ def _why(error: BaseException) -> str:
 
 
 def openai_error(_path: str, status: int, message: str) -> tuple[bytes, str]:
-    """Format an error as the OpenAI APIs do, which most clients can read; returns body and content type."""
+    """Format an error as the OpenAI APIs do, which most clients can read. Returns body and content type."""
     kind = "invalid_request_error" if status < BAD_GATEWAY else "upstream_error"
     code = {BAD_GATEWAY: "upstream_unreachable", GATEWAY_TIMEOUT: "upstream_timeout"}.get(status)
     return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}), "application/json"

@@ -1,6 +1,7 @@
-"""Gates in front of the proxy, which refuse a request before anything reads or answers it.
+"""Refuse requests in front of the proxy, before anything reads or answers them.
 
-`CrossSiteGate` is in front of the guard, which answers commands by itself; `FrontGate` of the admin page, too.
+`CrossSiteGate` is in front of the guard, which answers commands by itself. `FrontGate` is also in front of the admin
+page.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,8 +14,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class CrossSiteGate:
-    """Wraps the app in front of a proxy. Requests that may not use the proxy's credentials do not reach the app, which
-    answers some by itself: commands in the chat change the settings of sessions."""
+    """Wraps the app in front of a proxy. Requests that may not use the proxy's credentials do not reach the app,
+    because it answers some by itself: commands in the chat change the settings of sessions."""
 
     def __init__(self, app: App, proxy: ReverseProxy) -> None:
         self._app = app
@@ -28,8 +29,8 @@ class CrossSiteGate:
 
 
 class FrontGate:
-    """Wraps all that is served over HTTP. Requests for a `Host` that is not a name of the proxy, and those whose body
-    comes in a transfer coding that it does not understand, do not reach it."""
+    """Wraps everything that is served over HTTP. Requests with a `Host` that is not a name of the proxy, or with an
+    unknown transfer coding of the body, do not reach the wrapped app."""
 
     def __init__(self, app: App, proxy: Refusing) -> None:
         self._app = app

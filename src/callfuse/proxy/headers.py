@@ -1,7 +1,7 @@
 """Filter the headers that the proxy forwards, both ways.
 
-Order and duplicates stay. Removed are the headers of one connection only (RFC 9110, 7.6.1), and in requests `host` and
-`expect`, which each hop sets for itself. Added is one, to streams: `x-accel-buffering`.
+Order and duplicates stay. Hop-by-hop headers are removed (RFC 9110, 7.6.1), and from requests also `host` and `expect`,
+which each hop sets for itself. Streams get one more: `x-accel-buffering`.
 """
 
 from collections.abc import Iterable
@@ -22,9 +22,9 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-# The server in front answers `expect`; nobody would read a 100 of the upstream.
+# The server in front answers `expect`; a 100 of the upstream would not be read.
 _NOT_REQUESTED = HOP_BY_HOP | {b"host", b"expect"}
-# nginx holds an answer back until a buffer is full (4 KB or more), unless told not to, by its configuration or by this.
+# nginx buffers answers (4 KB or more), unless its configuration or this header turns it off.
 _UNBUFFERED = (b"x-accel-buffering", b"no")
 _STREAMS = (b"text/event-stream", b"application/x-ndjson", b"application/vnd.amazon.eventstream")
 
@@ -42,24 +42,24 @@ def to_upstream(headers: Pairs) -> list[tuple[str, str]]:
             named = _add_named(value, named)
         elif name == b"transfer-encoding":
             chunked = True
-    if chunked:  # with both lengths, two servers may see different requests (smuggling)
+    if chunked:  # with both lengths, two servers may see different requests (request smuggling)
         named = (named or set()) | {"content-length"}
     return [(name, value) for name, value in kept if name not in named] if named else kept
 
 
 def has_unknown_coding(headers: Pairs) -> bool:
-    """Whether a request's body comes in a transfer coding besides `chunked` (RFC 9112, 6.1).
+    """Whether a request's body has a transfer coding other than `chunked` (RFC 9112, 6.1).
 
-    httptools takes the chunks off and leaves the rest, such as gzip, in the body. Forwarded without its
-    `transfer-encoding`, it would be another body.
+    httptools removes only the chunks, and leaves others, such as gzip, in the body. Forwarded without its
+    `transfer-encoding`, the body would have another meaning.
     """
     codings = [value.lower() for name, value in headers if name.lower() == b"transfer-encoding"]
     return bool(codings) and [one.strip() for one in b",".join(codings).split(b",") if one.strip()] != [b"chunked"]
 
 
 def declared_length(headers: Iterable[tuple[str, str]]) -> int | None:
-    """Return the length that request headers declare for the body; None if they declare none. Raises ValueError if they
-    declare something else, or several lengths."""
+    """Return the length of the body in request headers; None if there is none. Raises ValueError for an invalid length,
+    or several lengths."""
     values = {value.strip() for name, value in headers if name == "content-length"}
     if not values:
         return None
@@ -88,15 +88,15 @@ def to_client(headers: Pairs, *, bodiless: bool) -> list[tuple[bytes, bytes]]:
 
 
 def unbuffered(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Tell an nginx in front to pass a stream on as it comes. Names are in lower case; an upstream that has set the
-    header itself keeps its value."""
+    """Tell an nginx in front not to buffer a stream. Names are in lower case. If the upstream has set the header
+    itself, its value stays."""
     names = dict(headers)
     is_stream = names.get(b"content-type", b"").strip().lower().startswith(_STREAMS)
     return [*headers, _UNBUFFERED] if is_stream and _UNBUFFERED[0] not in names else headers
 
 
 def _add_named(connection: bytes, named: set[str] | None) -> set[str] | None:
-    """Add the headers that a `connection` header names. None stands for none, as in nearly every message."""
+    """Add the headers that a `connection` header names. None stands for an empty set, as in nearly every message."""
     tokens = {token.strip() for token in connection.decode("latin-1").lower().split(",")}
     tokens -= {"", "close", "keep-alive", "content-length"}
     return (named or set()) | tokens if tokens else named

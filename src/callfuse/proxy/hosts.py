@@ -1,7 +1,7 @@
-"""Decides whether the `Host` of a request is a name of this proxy.
+"""Decide whether the `Host` of a request is a name of this proxy.
 
-A web page's own name may lead to an address of its visitor (DNS rebinding); what it then asks has that name as `Host`,
-and the page may read the answer. Sent on, `Host` is that of the upstream, which could not tell any more.
+A web page's own name may resolve to its visitor's address (DNS rebinding). Its requests then have that name as `Host`,
+and the page may read the answers. The upstream cannot check this, because forwarded requests have its own `Host`.
 """
 
 import ipaddress
@@ -12,8 +12,8 @@ _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^\s:@/\[\]]+))(?::[0
 
 
 def is_own_host(host: str, names: Collection[str], local: str | None) -> bool:
-    """Whether a `Host` header names `localhost`, a loopback address, one of `names`, which are in lower case, or
-    `local`, the address at which the connection arrived."""
+    """Whether a `Host` header names `localhost`, a loopback address, one of `names` (in lower case), or `local`, the
+    address at which the connection arrived."""
     found = _HOST.fullmatch(host.strip().lower())
     if found is None:
         return False
@@ -22,7 +22,7 @@ def is_own_host(host: str, names: Collection[str], local: str | None) -> bool:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name is an address of this machine's own, such as 127.0.0.1."""
+    """Whether a name is a loopback address, such as 127.0.0.1."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:

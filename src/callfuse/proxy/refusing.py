@@ -1,4 +1,4 @@
-"""Refuses requests that callfuse does not serve: those for a foreign `Host`, and those that it cannot read."""
+"""Refuse requests that callfuse does not serve: those with a foreign `Host`, and those that it cannot read."""
 
 import logging
 from collections.abc import Callable
@@ -13,27 +13,27 @@ from callfuse.proxy.hosts import is_own_host
 _log = logging.getLogger("callfuse.proxy")
 
 LONGEST_HOST: Final = 100
-"""Characters of a foreign `Host` that are quoted."""
+"""The most characters of a foreign `Host` that are quoted."""
 
 ErrorBody = Callable[[str, int, str], tuple[bytes, str]]
 """(path, status, message) -> (body, content type): formats an error in the dialect of the path."""
 
 
 class Refusing:
-    """Decides which requests are refused before anything reads them, and refuses. `error_body` defaults to the error
-    body of the OpenAI APIs."""
+    """Decides which requests are refused before anything reads them, and refuses them. `error_body` defaults to the
+    error body of the OpenAI APIs."""
 
     def __init__(self, settings: ServeSettings, error_body: ErrorBody | None = None) -> None:
         self._settings = settings
         self._error_body = error_body or openai_error
 
     def configure(self, settings: ServeSettings) -> None:
-        """Use these settings for requests that come from now on."""
+        """Use these settings for requests from now on."""
         self._settings = settings
 
     def foreign_host(self, scope: Scope) -> str | None:
-        """Return the `Host` of an HTTP request if it is not a name of this proxy; None if it is one, or if there is
-        none."""
+        """Return the `Host` of an HTTP request if it is not a name of this proxy; None if it is, or if there is no
+        `Host`."""
         if self._settings.is_any_host:
             return None
         server = scope.get("server")

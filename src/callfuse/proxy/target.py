@@ -1,7 +1,7 @@
 """Build the upstream URL of a request from the base URL and the ASGI scope.
 
 The client's path and query follow the path of the base URL, byte for byte. The host is always that of the upstream,
-whatever the path holds.
+whatever the path contains.
 """
 
 import re
@@ -25,12 +25,12 @@ class Upstream:
     origin: str
     """Scheme, host and port: the only part that is logged."""
     prefix: str
-    """The base URL's path, without the slash at its end."""
+    """The base URL's path, without a slash at its end."""
     authorization: str | None = None
-    """The base URL's `user:password@` as a header's value, for requests that bring none."""
+    """The base URL's `user:password@` as a header value, for requests without credentials."""
     version: str = ""
-    """The last part of the base URL's path if it names a version, as in `/v1`. It is left out where a request begins
-    with the same: the base URLs of clients have it, too."""
+    """The last part of the base URL's path if it names a version, as in `/v1`. It is left out if a request's path
+    begins with the same part, because the base URLs of clients have it, too."""
 
     @classmethod
     def parse(cls, base_url: str) -> "Upstream":
@@ -51,7 +51,7 @@ class Upstream:
     def url(self, scope: Scope, route: str = "") -> URL:
         """Build the URL for a request; `route` is the path prefix to cut off.
 
-        `encoded`, so that yarl quotes, unquotes and normalises nothing.
+        It is `encoded`, so that yarl does not quote, unquote or normalise it.
         """
         path = path_of(scope).removeprefix(route)
         if self.version and f"{path}/".startswith(f"{self.version}/"):
@@ -59,12 +59,12 @@ class Upstream:
         target = self.prefix + (path if path.startswith("/") else "/" + path)
         if query := scope.get("query_string", b""):
             target += "?" + _text(query)
-        # A raw `#` in the request target would begin a fragment in a URL, and would not be sent.
+        # A raw `#` in the request target would begin a fragment of the URL, which is not sent.
         return URL(self.origin + target.replace("#", "%23"), encoded=True)
 
 
 def path_of(scope: Scope) -> str:
-    """Return the path as the client wrote it, without the mount path of the app. It always begins with a slash."""
+    """Return the path as the client wrote it, without the app's mount path. It always begins with a slash."""
     raw: Any = scope.get("raw_path")
     path = _text(raw.partition(b"?")[0]) if raw else quote(scope["path"], safe="/:@!$&'()*+,;=~")
     mount = scope.get("root_path", "").rstrip("/")
@@ -74,7 +74,7 @@ def path_of(scope: Scope) -> str:
 
 
 def _text(raw: bytes) -> str:
-    """Decode bytes of a request line; bytes that are not UTF-8 are percent-encoded."""
+    """Decode bytes of a request line. Bytes that are not UTF-8 are percent-encoded."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

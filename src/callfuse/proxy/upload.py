@@ -1,8 +1,8 @@
 """Forward request bodies from ASGI to aiohttp.
 
-A body that has come whole is sent as it is, and can be sent again. Otherwise it is passed on message by message, and
-nothing of it is kept. A connection to which a body was not written whole, in the length that its headers declare, is
-closed: the next request on it would be read as the rest of this one.
+A body that has arrived completely is sent in one piece, and can be sent again. Any other body is passed on message by
+message, without keeping it. If a body was not written completely, in its declared length, the connection is closed,
+because the next request on it would be read as the rest of this one.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from callfuse.proxy.failures import LATE, WRONG_LENGTH, Failure
 
 SLICE_BYTES = 64 * 1024  # asyncio's default high-water mark: one write fills the buffer, and no more
 LEAST_BYTES_PER_S: Final = 1000
-"""What a client sends at least, while it is waited for; the slowest lines in use are ten times as fast."""
+"""The lowest rate at which a client may send. The slowest connections in use are ten times as fast."""
 
 
 class Upload(Payload):
-    """A body that is still coming, or is too long for one write. `stall_timeout_s`: seconds for each write;
-    `read_timeout_s`: seconds of waiting for the client, until it has sent 1,000 bytes for each of them and the count
-    begins anew. `declared`: the length in the headers. `failure`: why the client's body could not be sent."""
+    """A body that is still arriving, or is too long for one write. `stall_timeout_s`: seconds for each write;
+    `read_timeout_s`: seconds of waiting for the client, counted from zero again once it has sent 1,000 bytes for each
+    of them. `declared`: the length in the headers. `failure`: why the client's body could not be sent."""
 
     _autoclose = True  # nothing to close
 
@@ -37,7 +37,7 @@ class Upload(Payload):
         stall_timeout_s: float,
         read_timeout_s: float,
     ) -> None:
-        super().__init__(b"", content_type=None)  # what the base class keeps it keeps for as long as itself
+        super().__init__(b"", content_type=None)  # the base class would keep a body for its whole lifetime
         self._size = None if more else len(first)
         self._first = first
         self._more = more
@@ -49,7 +49,8 @@ class Upload(Payload):
         self.failure: Failure | None = None
 
     def drop(self) -> None:
-        """Drop the body and the client: aiohttp keeps requests in reference cycles, and this payload with them."""
+        """Drop the body and the client, because aiohttp keeps requests in reference cycles, and this payload with
+        them."""
         self._first = b""
         self._client = None
 
@@ -58,8 +59,8 @@ class Upload(Payload):
         return self._first.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write the body as it comes. TimeoutError if the upstream stops reading for `stall_timeout_s`, or the client
-        is late; ConnectionError if the body is longer or shorter than declared."""
+        """Write the body as it arrives. Raises TimeoutError if the upstream stops reading for `stall_timeout_s`, or if
+        the client is too slow; ConnectionError if the body is longer or shorter than declared."""
         if self._consumed:
             raise RuntimeError("a streamed request body cannot be sent twice")
         is_whole = False
@@ -96,7 +97,7 @@ class Upload(Payload):
             await writer.drain()
 
     async def _next(self, client: Departure) -> Message:
-        """Return the client's next message. The time that the upstream takes to read is not counted."""
+        """Return the client's next message. The time of the upstream's reading does not count."""
         now = asyncio.get_running_loop().time
         begun = now()
         try:
@@ -112,7 +113,7 @@ class Upload(Payload):
         return message
 
     def _check(self, left: int, *, more: bool) -> None:
-        """Raise ConnectionResetError if the body is longer than declared, or ends before."""
+        """Raise ConnectionResetError if the body is longer or shorter than declared."""
         if left < 0 or (left and not more):
             self.failure = WRONG_LENGTH
             raise ConnectionResetError(WRONG_LENGTH.reason)
@@ -128,7 +129,7 @@ def body_to_send(
     first: Message, declared: int | None, client: Departure, stall_timeout_s: float, read_timeout_s: float
 ) -> bytes | Upload | None:
     """Make the body to send from the first message, and start to listen for the disconnect once it is complete.
-    `declared`: the length in the headers. Raises ValueError if the body has come whole, in another length."""
+    `declared`: the length in the headers. Raises ValueError if the complete body has another length."""
     body: bytes = first.get("body", b"")
     more: bool = first.get("more_body", False)
     if not more:
@@ -148,5 +149,5 @@ def body_to_send(
 
 
 def is_replayable(body: bytes | Upload | None) -> bool:
-    """Whether a body can be sent a second time: it had come whole."""
+    """Whether a body can be sent again, because it had arrived completely."""
     return not isinstance(body, Upload) or body.size is not None

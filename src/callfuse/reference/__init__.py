@@ -1,2 +1,2 @@
-"""The settings as people read and write them: every key, the template of a file, a JSON schema, what is in effect, and
-what `callfuse tune --write` writes into a file. A process that only guards needs none of it."""
+"""Show and write settings for people: every key, a template file, a JSON schema, the settings in effect, and the edits
+of `callfuse tune --write`. A process that only guards needs none of this."""

@@ -14,9 +14,9 @@ from callfuse.reference.keys import as_plain, reference
 
 DEFAULT, SERVER = "default", "server"
 COMMAND = "command in the chat, or admin page"
-"""The source of values that a session has set."""
+"""The source of a session's own values."""
 TOOL_KEYS = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
-"""Settings of a tool, each with the key of the block that decides if the tool has no entry of its own."""
+"""Settings of a tool, each with the top-level key that applies if the tool has no entry of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class EffectiveSetting:
 
     @property
     def text(self) -> str:
-        """The value as a file would write it."""
+        """The value as in a file."""
         return as_text(self.value)
 
     @property
@@ -44,8 +44,8 @@ def effective_rows(
 ) -> Iterator[EffectiveSetting]:
     """Yield every setting in effect.
 
-    `model` is backend and model as in `openai:gpt-4o`, empty for any; `tool` is None for any; `session` are the
-    overrides of a session.
+    `model` is backend and model as in `openai:gpt-4o`, empty for any; `tool` is None for any; `session`: the overrides
+    of a session.
     """
     block = resolved.config.tool_call_loop
     tiers = block.tiers(model, session, tool)
@@ -71,12 +71,12 @@ def as_json(rows: Iterable[EffectiveSetting]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Format a value as a file would write it, on one line."""
+    """Format a value as in a file, on one line."""
     return value if isinstance(value, str) and value.isprintable() and value else json.dumps(value)
 
 
 def value_at(value: Any, path: KeyPath) -> Any:
-    """Return the value under a path, as a file would write it and without credentials."""
+    """Return the value at a path, as in a file, but without credentials."""
     for name in path:
         value = value[name] if isinstance(value, dict) else getattr(value, name)
     return masked(value) if value is not None and is_secret(path) else as_plain_masked(value)

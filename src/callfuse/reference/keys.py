@@ -25,7 +25,7 @@ from callfuse.policy.settings import LoopSettings
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: its field, its description, and the variable that sets it (empty if there is none)."""
+    """One key: its field, its description, and its environment variable (empty if there is none)."""
 
     path: KeyPath
     field: FieldInfo
@@ -39,12 +39,12 @@ class Key:
 
     @property
     def default(self) -> Any:
-        """The default as a file would write it."""
+        """The default as in a file."""
         return as_plain(self.field.get_default(call_default_factory=True))
 
 
 def reference() -> Iterator[Key]:
-    """Yield every key, sections included, in the order of the classes; none below names that users choose."""
+    """Yield every key, including sections, in the order of the classes, except keys below user-chosen names."""
     names = {path: variable for variable, path in variables().items()}
     models: dict[KeyPath, type[BaseModel]] = {(): Config}
     for path, field in keys():
@@ -57,9 +57,9 @@ def reference() -> Iterator[Key]:
 
 @cache
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings below the fields of a class; for limits the text of the detector.
+    """Return the docstrings below the fields of a class; for limits, the text of the detector.
 
-    The keys of tiers have the descriptions of the same keys in `LoopSettings`.
+    Keys of tiers have the descriptions of the same keys in `LoopSettings`.
     """
     words: dict[str, str] = {}
     if model not in (LoopSettings, Detectors):
@@ -86,14 +86,14 @@ def _below_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 @cache
 def _classes(module: str) -> dict[str, list[ast.stmt]]:
-    """Return the bodies of a module's classes, by name. From Python 3.13 on `inspect` finds no source of a class that
-    is made by `create_model`, although the one that it is made of has the same name."""
+    """Return the bodies of a module's classes, by name. From Python 3.13 on, `inspect` finds no source for a class made
+    by `create_model`, although its base class has the same name."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {one.name: one.body for one in tree.body if isinstance(one, ast.ClassDef)}
 
 
 def as_plain(value: Any) -> Any:
-    """Convert a value to plain types as a file would hold it; a ladder to the name of its mode if it has one."""
+    """Convert a value to the plain types of a file; a ladder to the name of its mode if it has one."""
     if isinstance(value, tuple) and (mode := mode_name(value)):
         return mode
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Read the page of each kind of finding, as `docs/kinds` has it. A wheel contains these pages."""
+"""Read the page of each kind of finding, from `docs/kinds`. A wheel contains these pages."""
 
 import re
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from callfuse.observe.pages import DOCUMENTATION
 from callfuse.policy.settings import LoopSettings
 
 _FOLDERS: Final = (Path(__file__).parent / "kinds", Path(__file__).parents[3] / "docs" / "kinds")
-"""In an installed package, and in a checkout."""
+"""The folders in an installed package, and in a checkout."""
 _LINK: Final = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)")
 
 
 def page_text(kind: str) -> str:
-    """Return the page of a kind as Markdown, with links that lead to the documentation from anywhere. Raises OSError if
-    the installation is incomplete."""
+    """Return the page of a kind as Markdown, with absolute links to the documentation. Raises OSError if the
+    installation is incomplete."""
     page = next((folder / f"{kind}.md" for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0] / f"{kind}.md")
     return _LINK.sub(_absolute, page.read_text(encoding="utf-8"))
 
@@ -29,7 +29,7 @@ def summary(kind: str) -> str:
 
 
 def kinds_that_are_on(settings: LoopSettings) -> Mapping[str, bool]:
-    """Return every kind, in the order of the registry, and whether some tool can have a finding of it."""
+    """Return every kind, in the order of the registry, and whether any tool can have a finding of it."""
     tool = settings.for_tool(ANY_TOOL)
     own, found = tool.settings, dict[str, bool]()
     for one in REGISTERED:

@@ -1,6 +1,6 @@
-"""Make the JSON schema of the file, for editors. It accepts what the settings accept, as far as a schema can.
+"""Make the JSON schema of the file, for editors. It accepts the same values as the settings, as far as a schema can.
 
-YAML 1.2 editors read `on` and `off` as strings, but callfuse as booleans, so the schema accepts such strings.
+YAML 1.2 editors read `on` and `off` as strings, callfuse reads them as booleans, so the schema accepts such strings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ WORDS = ("true", "t", "on", "yes", "y", "1", "false", "f", "off", "no", "n", "0"
 
 
 def _spellings(names: Iterable[str]) -> list[str]:
-    """Return all spellings of names: as they are, in capitals, with one capital, with dashes."""
+    """Return all spellings of names: unchanged, in capitals, with one capital, with dashes."""
     cased = [spelt for name in names for spelt in (name, name.upper(), name.capitalize())]
     return list(dict.fromkeys([*cased, *(name.replace("_", "-") for name in cased)]))
 
@@ -46,7 +46,7 @@ LIMIT: list[JSONSchema] = [*ON_OR_OFF, NUMBER, {"enum": [0]}, {"type": "integer"
 
 
 def _long_form(limits: Mapping[str, list[JSONSchema]]) -> JSONSchema:
-    """Describe the settings of a kind of loops as a mapping: its limit under either name, and its caps."""
+    """Describe the settings of a kind of loop as a mapping: its limit under either name, and its caps."""
     keys: JSONSchema = {name: {"anyOf": limit} for name, limit in limits.items()}
     caps: JSONSchema = {name: {"anyOf": [CAP, NULL]} if name == "most_hard" else CAP for name in CAPS}
     return {"type": "object", "properties": keys | caps, "additionalProperties": False}
@@ -63,7 +63,7 @@ def json_schema() -> JSONSchema:
 
 
 def _rename_bounds(schema: Any) -> Any:
-    """Rename the bounds of fields with validators, which pydantic leaves under its own names."""
+    """Rename the bounds of fields with validators, because pydantic uses its own names for them."""
     if isinstance(schema, list):
         return [_rename_bounds(one) for one in schema]
     if isinstance(schema, dict):
@@ -72,7 +72,7 @@ def _rename_bounds(schema: Any) -> Any:
 
 
 class _Generator(GenerateJsonSchema):
-    """Describes what the validators of `policy.fields` accept, instead of what they return."""
+    """Describes the values that the validators of `policy.fields` accept, instead of those that they return."""
 
     def bool_schema(self, schema: core_schema.BoolSchema) -> JSONSchema:
         return SWITCH

@@ -1,4 +1,4 @@
-"""Write a configuration file to start from: every key with default, variable and description, all commented out.
+"""Write a template of the configuration file: every key with default, variable and description, all commented out.
 
 A key follows `#` without a blank, and an explanation follows `# `, so that deleting the `#` before each key gives a
 valid file of the defaults.
@@ -34,7 +34,7 @@ def _in_yaml(key: Key) -> Iterator[str]:
         yield ""
     yield from _comment(_explanation(key), indent)
     if key.section:
-        yield f"{indent}{key.path[-1]}:"  # empty, as all of its keys are commented out, which is allowed
+        yield f"{indent}{key.path[-1]}:"  # an empty section, because its keys are commented out, is allowed
     else:
         yield f"{indent}#{key.path[-1]}: {json.dumps(key.default, ensure_ascii=False)}"
 

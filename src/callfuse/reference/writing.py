@@ -1,8 +1,8 @@
-"""Write values into the section `tool_call_loop` of a file of settings, and leave every other byte as it is.
+"""Write values into the section `tool_call_loop` of a file of settings, and leave every other byte unchanged.
 
-Comments, order and anchors stay, because the text is edited and not written anew: a value that is there is replaced
-where it stands, a new key is added at the head of its section. What comes out is read again and compared with what is
-wanted; a file that is written in a way that this cannot edit is refused, and stays as it is.
+Comments, order and anchors stay, because the text is edited, not generated: an existing value is replaced in its place,
+and a new key is added at the head of its section. The result is read again and compared with the intended values. A
+file whose notation cannot be edited is refused, and stays unchanged.
 """
 
 import json
@@ -27,14 +27,14 @@ _BARE_KEY: Final = re.compile(r"[\w-]+", re.ASCII)
 _TOML_COMMENT: Final = re.compile(r"\s*#[^\n\"']*$")
 
 Values = Mapping[str, Any]
-"""Settings of the section: numbers, booleans and texts, or a mapping of these for a section of its own."""
+"""Settings of the section: numbers, booleans and texts, or a mapping of these for a subsection."""
 
 
 def written_into(text: str, name: str, values: Values, comments: tuple[str, ...] = ()) -> str:
     """Return the text of the file `name` (TOML by its suffix, else YAML) with these values in `tool_call_loop`.
 
-    `comments` are lines before a section that the file did not have. Raises ConfigError if the file is broken, or
-    written in a way that cannot be edited.
+    `comments` are lines before a new section. Raises ConfigError if the file is broken, or if its notation cannot be
+    edited.
     """
     is_toml = name.lower().endswith(".toml")
     parse = parse_toml if is_toml else parse_yaml
@@ -56,7 +56,7 @@ def written_into(text: str, name: str, values: Values, comments: tuple[str, ...]
 
 
 def section_in(text: str, name: str) -> Values:
-    """Return what the text of the file `name` holds in `tool_call_loop`; empty if it holds nothing or cannot be
+    """Return the values of `tool_call_loop` in the text of the file `name`; empty if there are none or it cannot be
     read."""
     value = (parse_toml if name.lower().endswith(".toml") else parse_yaml)(text, name).value
     section = value.get(SECTION) if isinstance(value, Mapping) else None
@@ -64,8 +64,8 @@ def section_in(text: str, name: str) -> Values:
 
 
 def replace_file(path: Path, text: str) -> Path | None:
-    """Write a file at once or not at all, and keep what it held before beside it. Returns the path of that backup, None
-    if there was no file. Raises OSError; the file is as it was then."""
+    """Write a file atomically, and keep its old content as a backup. Returns the path of the backup; None if there was
+    no file. Raises OSError, and then leaves the file unchanged."""
     path = path.resolve()
     before = path.read_bytes() if path.exists() else None
     if before == text.encode():
@@ -94,7 +94,7 @@ def replace_file(path: Path, text: str) -> Path | None:
 
 
 def _backups(path: Path) -> Iterator[Path]:
-    """Names for a backup: `callfuse.yaml.bak`, `callfuse.yaml.bak2`, ..."""
+    """Yield names for a backup: `callfuse.yaml.bak`, `callfuse.yaml.bak2`, ..."""
     yield path.with_name(f"{path.name}.bak")
     number = 2
     while True:
@@ -109,7 +109,7 @@ def _umask() -> int:
 
 
 def _merged(old: Mapping[Any, Any], new: Values) -> dict[Any, Any]:
-    """Merge new values into old ones, key by key, down to values that are no mappings."""
+    """Merge new values into old ones, key by key, down to values that are not mappings."""
     found = deepcopy(dict(old))
     for key, value in new.items():
         there = found.get(key)
@@ -134,7 +134,7 @@ def _yaml_edited(text: str, values: Values, comments: str) -> str:
 
 
 def _yaml_edits(text: str, node: yaml.MappingNode, values: Values) -> Iterator[tuple[int, int, str]]:
-    """Yield what to write at which place of the text: begin, end, new text."""
+    """Yield the edits of the text: begin, end, new text."""
     added: list[str] = []
     for key, value in values.items():
         there = _child(node, key)
@@ -164,7 +164,7 @@ def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
 
 
 def _flow(value: Any) -> str:
-    """Format a value on one line as YAML, which is also TOML if the value is a scalar."""
+    """Format a value on one line as YAML. For a scalar, this is also TOML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_yaml_key(key)}: {_flow(one)}" for key, one in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
@@ -195,7 +195,7 @@ def _toml_edited(text: str, values: Values, comments: str) -> str:
 def _toml_extended(
     lines: list[str], heads: Mapping[KeyPath, int], missing: Mapping[KeyPath, Any], comments: str
 ) -> str:
-    """Return the lines with values that they lack, each under the head of the nearest table, by its line in `heads`."""
+    """Return the lines with missing values added, each under the head of the nearest table, by its line in `heads`."""
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"
     added: dict[KeyPath, list[str]] = {}

@@ -1,4 +1,4 @@
-"""A scripted vendor for tests of agents and of callfuse: no key, no network, the same bytes in every run.
+"""Test agents and callfuse with a scripted vendor: no key, no network, the same bytes in every run.
 
     from callfuse.testing import Answer, Call, ScriptedVendor, served
 
@@ -7,9 +7,9 @@
     with served(vendor) as url, OpenAI(base_url=f"{url}/v1", api_key="none") as client:
         ...
 
-`vendor` is an ASGI app: serve it as above, wrap it in `CallFuseMiddleware`, or give it to an ASGI transport. It plays
-OpenAI (chat completions and Responses), Anthropic, Gemini (Interactions too), Ollama, Cohere and Bedrock, and keeps
-every request in `vendor.requests`.
+`vendor` is an ASGI app: serve it as above, wrap it in `CallFuseMiddleware`, or give it to an ASGI transport. It
+imitates OpenAI (chat completions and Responses), Anthropic, Gemini (Interactions too), Ollama, Cohere and Bedrock, and
+keeps every request in `vendor.requests`.
 """
 
 from callfuse.testing.script import Answer, Call, Fault, Usage, VendorRequest, looping_model

@@ -1,6 +1,6 @@
-"""Anthropic messages of the scripted vendor: reads requests, writes answers as streams and as bodies.
+"""Imitate Anthropic's messages API: read requests, write answers as streams and as bodies.
 
-In: a `Turn`. Out: frames or a body, with every field that the official SDK's types require.
+Input: a `Turn`. Output: frames or a body, with every field that the official SDK's types require.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ class AnthropicVendor:
     stream_type = EVENT_STREAM
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends in `/v1/messages`, or as Bedrock's, under any prefix."""
+        """Whether the path ends in `/v1/messages`, or like Bedrock's, under any prefix."""
         return path.endswith(("/v1/messages", "/invoke"))
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
@@ -56,7 +56,7 @@ class AnthropicVendor:
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Yield server-sent events from `message_start` to `message_stop`, with a ping as the vendor sends one."""
+        """Yield server-sent events from `message_start` to `message_stop`, with a ping, as the vendor does."""
         (answer,) = turn.choices
         usage = _usage(turn.usage)
         message = _message(turn) | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}
@@ -83,7 +83,7 @@ class AnthropicVendor:
         return {"type": "error", "error": {"type": _ERROR_TYPES.get(status, "api_error"), "message": message}}
 
     def error_frame(self, message: str) -> bytes:
-        """Return an `error` event, as the vendor sends it when it is overloaded in the middle of an answer."""
+        """Return an `error` event, as the vendor sends it if it is overloaded during an answer."""
         return _event(self.error(529, message))
 
     def malformed_frame(self) -> bytes:
@@ -123,7 +123,7 @@ def _whole_blocks(turn: Turn, answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _stream_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield each block as it opens, with the deltas that fill it."""
+    """Yield each block in its opening form, with the deltas that fill it."""
     if answer.thinking:
         deltas = [{"type": "thinking_delta", "thinking": piece} for piece in turn.pieces(answer.thinking)]
         signed = {"type": "signature_delta", "signature": _signature(turn, answer)}

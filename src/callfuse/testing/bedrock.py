@@ -1,6 +1,6 @@
-"""Bedrock of the scripted vendor: Converse, and Anthropic's messages by `/invoke-with-response-stream`.
+"""Imitate Bedrock: Converse, and Anthropic's messages by `/invoke-with-response-stream`.
 
-In: a `Turn`. Out: frames or a body.
+Input: a `Turn`. Output: frames or a body.
 """
 
 import re
@@ -26,7 +26,7 @@ class BedrockVendor:
     stream_type = MEDIA_TYPE
 
     def serves(self, path: str) -> bool:
-        """Whether the path ends as Converse's does, under any prefix."""
+        """Whether the path ends like Converse's, under any prefix."""
         found = list(PATH.finditer(path))
         return bool(found) and found[-1].end() == len(path)
 
@@ -76,7 +76,7 @@ class BedrockVendor:
         }
 
     def error(self, status: int, message: str) -> dict[str, Any]:
-        """Return AWS's error envelope; SDKs read the kind of the error from a header, and else from the status."""
+        """Return AWS's error envelope. SDKs read the kind of the error from a header, else from the status."""
         return {"message": message}
 
     def error_frame(self, message: str) -> bytes:
@@ -90,7 +90,7 @@ class BedrockVendor:
 
 
 class BedrockInvokeVendor(AnthropicVendor):
-    """`POST .../model/{id}/invoke-with-response-stream`: Anthropic's events, each carried by a `chunk`."""
+    """`POST .../model/{id}/invoke-with-response-stream`: Anthropic's events, each in a `chunk`."""
 
     name = "bedrock-invoke"
     stream_type = MEDIA_TYPE
@@ -117,7 +117,7 @@ class BedrockInvokeVendor(AnthropicVendor):
 
 
 def _stream_blocks(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield each block's opening (only a tool use has any), with the deltas that fill the block."""
+    """Yield each block's opening (only tool uses have one), with the deltas that fill the block."""
     if answer.thinking:
         deltas = [{"reasoningContent": {"text": piece}} for piece in turn.pieces(answer.thinking)]
         yield {}, [*deltas, {"reasoningContent": {"signature": _signature(turn, answer)}}]

@@ -1,6 +1,7 @@
-"""Cohere's chat of the scripted vendor: reads requests, writes answers as streams and as bodies.
+"""Imitate Cohere's chat API: read requests, write answers as streams and as bodies.
 
-In: a `Turn`. Out: frames or a body. Text beside calls is the plan, as Cohere writes it; other text is content.
+Input: a `Turn`. Output: frames or a body. Text in an answer with calls is the plan, as in Cohere's API; other text is
+content.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ class CohereVendor:
         return path.endswith("/v2/chat")
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-        """Return the calls and results at the end of the conversation, which has OpenAI's format."""
+        """Return the calls and results at the end of the conversation, which is in OpenAI's format."""
         return openai_chat.OpenAIChatVendor().last_round(body)
 
     def choice_count(self, body: Mapping[str, Any]) -> int:
@@ -30,7 +31,7 @@ class CohereVendor:
         return 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Yield server-sent events with a type each, then `[DONE]`."""
+        """Yield server-sent events, each with a type, then `[DONE]`."""
         answer = turn.choices[0]
         empty = {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": [], "citations": []}
         yield _event("message-start", id=_id(turn), delta={"message": empty})

@@ -1,7 +1,7 @@
-"""Gemini of the scripted vendor: reads requests, writes server-sent events, JSON arrays and bodies.
+"""Imitate Gemini: read requests, write server-sent events, JSON arrays and bodies.
 
-In: a `Turn`. Out: frames or a body, with every field that the official SDK's types know. If the request has a
-`thinkingLevel`, which only models since Gemini 3 take, the first call of an answer has a thought signature.
+Input: a `Turn`. Output: frames or a body, with every field of the official SDK's types. If the request has a
+`thinkingLevel`, which only models since Gemini 3 accept, the first call of an answer has a thought signature.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def thinks(body: Mapping[str, Any]) -> bool:
 
 
 def wants_array(path: str, query: bytes) -> bool:
-    """Whether the answer is streamed as a JSON array, i.e. the query lacks `alt=sse`."""
+    """Whether the answer is streamed as a JSON array, because the query lacks `alt=sse`."""
     return path.endswith(STREAMING_METHOD) and parse_qs(query).get(b"alt", [])[-1:] != [b"sse"]
 
 
@@ -71,7 +71,7 @@ class GeminiVendor:
         return count if isinstance(count, int) and count > 0 else 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Yield server-sent events with CRLF, one part per chunk, the candidates in turn; calls come whole."""
+        """Yield server-sent events with CRLF, one part per chunk, candidate after candidate. Calls are not split."""
         so_far = {"promptTokenCount": turn.usage.input_tokens, "totalTokenCount": turn.usage.input_tokens}
         streams = (_candidates(turn, *choice) for choice in enumerate(turn.choices))
         for round_of_candidates in zip_longest(*streams):
@@ -105,7 +105,8 @@ class GeminiVendor:
 
 
 class GeminiArrayVendor(GeminiVendor):
-    """Gemini that streams a pretty-printed JSON array. Use one instance per answer: it keeps the place in the array."""
+    """Gemini with a pretty-printed JSON array as stream. Use one instance per answer, because it keeps the position in
+    the array."""
 
     stream_type = b"application/json; charset=UTF-8"
 

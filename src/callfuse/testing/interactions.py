@@ -1,6 +1,6 @@
-"""Gemini's Interactions API of the scripted vendor: reads requests, writes answers as streams and as bodies.
+"""Imitate Gemini's Interactions API: read requests, write answers as streams and as bodies.
 
-In: a `Turn`. Out: frames or a body. `StepMemory` keeps the stored interactions, which chains go on from.
+Input: a `Turn`. Output: frames or a body. `StepMemory` keeps the stored interactions, which chained requests continue.
 """
 
 import re
@@ -129,7 +129,7 @@ def _whole_steps(turn: Turn, answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _stream_steps(turn: Turn, answer: Answer) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Yield each step as it opens, with the deltas that fill it."""
+    """Yield each step in its opening form, with the deltas that fill it."""
     if answer.thinking:
         summary = {"type": "thought_summary", "content": {"type": "text", "text": answer.thinking}}
         signed = {"type": "thought_signature", "signature": signature_for(interaction_id(turn), answer.thinking)}
@@ -153,13 +153,13 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class StepMemory:
-    """The stored interactions of a vendor: the conversation up to each, by its id."""
+    """The stored interactions of a vendor: by id, the conversation up to each."""
 
     def __init__(self) -> None:
         self._upto: dict[str, list[dict[str, Any]]] = {}
 
     def recall(self, body: Json) -> dict[str, Any] | None:
-        """Return the body with the stored conversation that it continues put in front; None if that is unknown."""
+        """Return the body, preceded by the stored conversation that it continues; None if that is unknown."""
         place = str(body.get(PLACE) or "")
         if not place:
             return dict(body)

@@ -1,6 +1,7 @@
-"""Ollama's chat of the scripted vendor: reads requests, writes answers as lines and as bodies.
+"""Imitate Ollama's chat API: read requests, write answers as lines and as bodies.
 
-In: a `Turn`. Out: frames or a body, with every field that Ollama writes. Calls come whole, with id and index.
+Input: a `Turn`. Output: frames or a body, with every field that Ollama writes. Calls are not split, and have id and
+index.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
-"""OpenAI chat completions of the scripted vendor: reads requests, writes answers as streams and as bodies.
+"""Imitate OpenAI chat completions: read requests, write answers as streams and as bodies.
 
-In: a `Turn`. Out: frames or a body, with every field that the official SDK's types require.
+Input: a `Turn`. Output: frames or a body, with every field that the official SDK's types require.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ class OpenAIChatVendor:
         return n if isinstance(n, int) and n > 0 else 1
 
     def frames(self, turn: Turn) -> Iterator[bytes]:
-        """Yield server-sent events: the choices in turn, the usage if the request asks for it, then `[DONE]`."""
+        """Yield server-sent events: choice after choice, the usage if the request asks for it, then `[DONE]`."""
         options = turn.request.body.get("stream_options")
         counts = isinstance(options, dict) and options.get("include_usage") is True
 

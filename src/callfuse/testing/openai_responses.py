@@ -1,8 +1,8 @@
-"""OpenAI Responses of the scripted vendor: reads requests, writes answers as streams and as bodies.
+"""Imitate OpenAI Responses: read requests, write answers as streams and as bodies.
 
-In: a `Turn`. Out: frames or a body, with every field that the official SDK's types require. The ids of its items
-say where they were made, so that a history can be checked: `fc_scripted_2_1_r0` was in the second answer at index 1,
-with a reasoning item at index 0.
+Input: a `Turn`. Output: frames or a body, with every field that the official SDK's types require. The ids of items
+contain their origin, so that a history can be checked: `fc_scripted_2_1_r0` was in the second answer at index 1, with a
+reasoning item at index 0.
 """
 
 from collections.abc import Iterator, Mapping
@@ -74,7 +74,7 @@ class OpenAIResponsesVendor:
 
 
 def _is_models(item: Mapping[str, Any]) -> bool:
-    """Whether the model made an item, rather than the client."""
+    """Whether the model made an item, not the client."""
     return str(item.get("type")) not in RESULTS and item.get("role") in (None, "assistant")
 
 
@@ -139,7 +139,7 @@ def _events(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def _opening_item(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item as it stands in the event that opens it."""
+    """Return an item as in the event that opens it."""
     empty: dict[str, Any] = {"message": {"content": []}, "reasoning": {"summary": []}}.get(
         item["type"], {"arguments": ""}
     )

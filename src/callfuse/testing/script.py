@@ -1,7 +1,7 @@
-"""Scripts for the scripted vendor: requests, answers and faults as plain data, the same for every dialect.
+"""Define scripts for the scripted vendor: requests, answers and faults as plain data, the same for every dialect.
 
 A script is a function from a `VendorRequest` to an `Answer`, a `Fault` or `Choices`, sync or async; or a sequence of
-answers that are given one after another.
+answers, given in order.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,14 +17,15 @@ from callfuse.model import MARKER
 STREAMING_METHOD = ":streamGenerateContent"
 """The end of Gemini's paths for streams."""
 BEDROCK_STREAMS = ("/converse-stream", "/invoke-with-response-stream")
-"""Those of Bedrock's."""
+"""The ends of Bedrock's paths for streams."""
 STREAM_UNASKED = frozenset({"ollama"})
 """Dialects that stream by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call. `arguments`: an object, or raw text that is sent as it is. `id`: None (the default) makes one up."""
+    """A tool call. `arguments`: an object, or raw text that is sent unchanged. `id`: None (the default) generates
+    one."""
 
     name: str
     arguments: Mapping[str, Any] | str = "{}"
@@ -32,11 +33,11 @@ class Call:
 
     @property
     def text(self) -> str:
-        """The arguments as the model writes them."""
+        """The arguments as text."""
         return self.arguments if isinstance(self.arguments, str) else orjson.dumps(self.arguments).decode()
 
     def same_as(self, other: "Call") -> bool:
-        """Whether both call the same tool with equal arguments, compared as JSON values."""
+        """Whether both calls have the same tool and equal arguments, compared as JSON values."""
         return self.name == other.name and _meaning(self.text) == _meaning(other.text)
 
 
@@ -72,8 +73,8 @@ class Usage:
 class Answer:
     """One assistant message: thinking, then text, then calls, in the vendor's own shape.
 
-    `finish` is the vendor's word for why the model stopped (`length`, `max_tokens`, `refusal`, ...); without it the
-    usual one for an answer with or without calls. Without `usage`, four bytes count as one token.
+    `finish` is the vendor's finish reason (`length`, `max_tokens`, `refusal`, ...); by default the usual one for an
+    answer with or without calls. Without `usage`, four bytes count as one token.
     """
 
     text: str = ""
@@ -104,38 +105,39 @@ class Fault:
 
     @classmethod
     def http(cls, status: int, message: str = "the scripted vendor failed as it was told to") -> "Fault":
-        """Return a fault that is an HTTP error in the vendor's own envelope, before any part of an answer."""
+        """Return a fault that is an HTTP error in the vendor's envelope, in place of an answer."""
         return cls(FaultKind.STATUS, status=status, message=message)
 
     @classmethod
     def cut(cls, answer: Answer, *, after_frames: int) -> "Fault":
-        """Return a fault that ends the connection after that many frames; an unstreamed answer is half sent."""
+        """Return a fault that ends the connection after `after_frames` frames. Of an unstreamed answer, half is
+        sent."""
         return cls(FaultKind.CUT, answer, after_frames)
 
     @classmethod
     def error_event(cls, answer: Answer, *, after_frames: int, message: str = "Overloaded") -> "Fault":
-        """Return a fault that ends a 200 stream with an error inside it; an unstreamed answer becomes an HTTP 500."""
+        """Return a fault that ends a 200 stream with an error inside it. An unstreamed answer becomes an HTTP 500."""
         return cls(FaultKind.ERROR_EVENT, answer, after_frames, message=message)
 
     @classmethod
     def malformed(cls, answer: Answer, *, after_frames: int) -> "Fault":
-        """Return a fault that puts a frame of broken JSON in the middle of `answer`; an unstreamed one is halved."""
+        """Return a fault that puts a frame of broken JSON into `answer`. Of an unstreamed answer, half is sent."""
         return cls(FaultKind.MALFORMED, answer, after_frames)
 
 
 @dataclass(frozen=True, slots=True)
 class VendorRequest:
-    """A request as the vendor got it."""
+    """A request that the vendor got."""
 
     number: int
-    """The number of the request at this vendor, from 1."""
+    """The number of this vendor's request, from 1."""
     dialect: str
     path: str
     headers: Mapping[str, str]
     """Names in lower case; credentials are replaced by `[redacted]`."""
     body: dict[str, Any]
     raw: bytes
-    """The body's bytes as they came."""
+    """The original bytes of the body."""
     calls: tuple[Call, ...] = ()
     """The calls whose results end the conversation; empty if it ends otherwise."""
     results: tuple[str, ...] = ()
@@ -157,7 +159,7 @@ class VendorRequest:
 
     @property
     def guidance(self) -> str:
-        """callfuse's text in the last results, from its mark on; empty if there is none."""
+        """callfuse's text in the last results, beginning with its mark; empty if there is none."""
         for result in self.results:
             _, mark, text = result.partition(MARKER)
             if mark:
@@ -182,11 +184,11 @@ def looping_model(
     conclusion: str = "I could not find it, so here is what I know without it.",
     stubborn: bool = False,
 ) -> Callable[[VendorRequest], Answer]:
-    """Return a script for a model in a loop: it makes the same call again and again, whatever the result.
+    """Return a script for a model in a loop, which makes the same call again and again, whatever the result.
 
-    If the last results contain a text of callfuse, it gives `after_guidance` (default: the same tool with other
-    arguments). After the result of another call than the looping one, it ends with `conclusion`. A `stubborn` model
-    never changes. The script depends on the request only, so one vendor can serve many agents at once.
+    If the last results contain callfuse's text, the script returns `after_guidance` (default: the same tool with other
+    arguments). After the result of any other call, it ends with `conclusion`. A `stubborn` model never changes. The
+    script depends only on the request, so one vendor can serve many agents at once.
     """
     looping = Call(tool, arguments if arguments is not None else {"query": "current status"})
     again = Answer(text=text, calls=(looping,), thinking=thinking)

@@ -1,7 +1,7 @@
 """Serve an ASGI app on a free loopback port during a `with` block. Needs `callfuse[serve]`.
 
 The server runs in its own thread and event loop, so sync and async clients can use it. The port is bound before the
-server starts, so there is no race for it.
+server starts, which avoids a race.
 """
 
 import socket
@@ -19,8 +19,8 @@ POLL_S = 0.01
 
 @contextmanager
 def served(app: Callable[[Any, Any, Any], Awaitable[None]]) -> Iterator[str]:
-    """Serve `app`; yields its base URL, e.g. `http://127.0.0.1:49152`. ImportError without uvicorn; RuntimeError if the
-    app refuses to start."""
+    """Serve `app`, and yield its base URL, for example `http://127.0.0.1:49152`. Raises ImportError without uvicorn,
+    and RuntimeError if the app refuses to start."""
     try:
         import uvicorn
     except ImportError as error:
@@ -29,7 +29,7 @@ def served(app: Callable[[Any, Any, Any], Awaitable[None]]) -> Iterator[str]:
     config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, ws="none", server_header=False)
     server = uvicorn.Server(config)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else small chunks wait for an ACK
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # without it, small chunks wait for an ACK
 
         def run() -> None:
             with suppress(SystemExit):  # uvicorn raises it if the app refuses to start

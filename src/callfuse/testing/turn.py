@@ -1,7 +1,7 @@
-"""The interface between the scripted vendor and its dialects, and signatures of thinking.
+"""Define the interface between the scripted vendor and its dialects, and signatures of thinking.
 
-A real vendor signs each thinking block and refuses one whose text, order or neighbours differ from its own answer. A
-scripted signature contains the answer's id, the block's place among the answer's thinking blocks and a digest of its
+A real vendor signs each thinking block, and refuses a block whose text, order or neighbours differ from its own answer.
+A scripted signature contains the answer's id, the block's index among the answer's thinking blocks and a digest of its
 text, so that pure functions can check a history without the answers.
 """
 
@@ -32,22 +32,22 @@ class Turn:
 
     @property
     def created_s(self) -> int:
-        """A time in seconds that depends on the request's number only."""
+        """A time in seconds that depends only on the request's number."""
         return 1_700_000_000 + self.request.number
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all choices: as the script says, else estimated from the bytes."""
+        """The tokens of all choices: from the script, else estimated from the bytes."""
         if given := [answer.usage for answer in self.choices if answer.usage is not None]:
             return sum(given, Usage())
         return Usage(len(self.request.raw) // BYTES_PER_TOKEN, sum(map(_output_tokens, self.choices)))
 
     def call_id(self, prefix: str, choice: int, place: int, call: Call) -> str:
-        """Return the id of the call at index `place` of a choice: the script's own, or a made-up one."""
+        """Return the id of the call at index `place` of a choice: the script's, or a generated one."""
         return call.id if call.id is not None else f"{prefix}scripted_{self.request.number}_{choice}_{place}"
 
     def pieces(self, text: str) -> Iterator[str]:
-        """Return the text in pieces of `piece_chars`; none for an empty text."""
+        """Yield the text in pieces of `piece_chars`; nothing for an empty text."""
         return (text[at : at + self.piece_chars] for at in range(0, len(text), self.piece_chars))
 
 
@@ -65,7 +65,7 @@ class VendorDialect(Protocol):
     """The content type of its streams."""
 
     def serves(self, path: str) -> bool:
-        """Whether requests to `path` are of this dialect."""
+        """Whether requests to `path` use this dialect."""
 
     def last_round(self, body: Mapping[str, Any]) -> tuple[tuple[Call, ...], tuple[str, ...]]:
         """Return the calls whose results end the conversation, and the texts of the results. Never raises."""
@@ -104,7 +104,7 @@ def texts(content: Any) -> str:
 def last_tool_round(
     body: Mapping[str, Any], calls_of: Callable[[Mapping[str, Any]], Iterable[Call]]
 ) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-    """`VendorDialect.last_round` where results are `tool` messages; `calls_of` reads the calls of a message."""
+    """Implement `VendorDialect.last_round` for results in `tool` messages. `calls_of` reads the calls of a message."""
     messages = objects(body.get("messages"))
     end = len(messages)
     while end and messages[end - 1].get("role") == "tool":

@@ -1,7 +1,7 @@
-"""The scripted vendor: an ASGI app that answers by a script, in the wire format of the path, streamed or whole.
+"""Run the scripted vendor: an ASGI app that answers by a script, in the wire format of the path, streamed or whole.
 
 It keeps all requests and counts the billed tokens. Apart from the pause between frames it uses no clock and no random
-numbers, so the same requests get the same bytes. It takes any history, unless it is given `rules`.
+numbers, so the same requests get the same bytes. It accepts any history, unless it has `rules`.
 """
 
 import inspect
@@ -38,9 +38,9 @@ DIALECTS: tuple[VendorDialect, ...] = (
     BedrockVendor(),
     BedrockInvokeVendor(),
 )
-"""Every vendor that is played. A new one is a file in `testing/`, and a line here."""
+"""Every imitated API. A new one needs a file in `testing/`, and a line here."""
 Rules = Callable[[str, Mapping[str, Any]], Iterable[str]]
-"""Gets the name of a dialect and the parsed body of a request, and gives a sentence for each broken rule."""
+"""Gets the name of a dialect and the parsed body of a request, and returns a sentence for each broken rule."""
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"})
 REDACTED = "[redacted]"
 UNKNOWN_RESPONSE = "previous_response_id: Previous response not found."
@@ -50,12 +50,13 @@ _UNCACHED = (b"cache-control", b"no-cache")
 
 
 class ScriptedVendor:
-    """An ASGI app that plays OpenAI (`.../chat/completions`), Anthropic (`.../v1/messages`) and others from one script.
+    """An ASGI app that imitates OpenAI (`.../chat/completions`), Anthropic (`.../v1/messages`) and others from one
+    script.
 
-    `script`: a function of the request, sync or async, or a sequence of answers given in order (a request too many is
-    answered 400). `chunk_delay_s`: seconds to wait before each frame of a stream (default 0). `piece_chars`: characters
-    of text per frame (default 12; ValueError below 1). `rules`: what a request must not break (default: nothing). The
-    vendor answers 400 with the first rule that is broken, and the script does not see the request.
+    `script`: a function of the request, sync or async, or a sequence of answers given in order (further requests get
+    400). `chunk_delay_s`: seconds to wait before each frame of a stream (default 0). `piece_chars`: characters of text
+    per frame (default 12; ValueError below 1). `rules`: rules for requests (default: none). If a request breaks some,
+    the vendor answers 400 with the first one, and the script does not see the request.
     """
 
     def __init__(
@@ -73,12 +74,12 @@ class ScriptedVendor:
             InteractionsVendor.name: StepMemory(),
         }
         self.requests: list[VendorRequest] = []
-        """All requests that could be parsed, refused ones included, in order."""
+        """All requests that could be parsed, including refused ones, in order."""
         self.billed = Usage()
         """The tokens of all answers begun so far."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request. Lifespans are acknowledged, websockets are closed."""
+        """Answer one request. Lifespans are acknowledged; websockets are closed."""
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -141,7 +142,8 @@ class ScriptedVendor:
         return request
 
     def _broken(self, dialect: str, body: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """Return the rules that a request breaks. No `body`: the request continues a response that is not stored."""
+        """Return the rules that a request breaks. `body`: None if the request continues a response that is not
+        stored."""
         if self._rules is None:
             return ()
         return (UNKNOWN_RESPONSE,) if body is None else tuple(self._rules(dialect, body))
@@ -172,7 +174,7 @@ class ScriptedVendor:
             if self._chunk_delay_s:
                 await anyio.sleep(self._chunk_delay_s)
             await send({"type": "http.response.body", "body": frame, "more_body": True})
-        if fault is None or fault.kind is not FaultKind.CUT:  # a cut stream never says that it ended
+        if fault is None or fault.kind is not FaultKind.CUT:  # a cut stream has no final message
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -240,15 +242,15 @@ _Items = list[dict[str, Any]]
 
 
 class Memory:
-    """The stored responses of a vendor: items by id, and the conversation up to each response."""
+    """The stored responses of a vendor: items by id, and by response the conversation up to it."""
 
     def __init__(self) -> None:
         self._items: dict[str, dict[str, Any]] = {}
         self._upto: dict[str, _Items] = {}
 
     def recall(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the body with the stored conversation that it continues put in front, as the model reads it; None if
-        that is unknown."""
+        """Return the body, preceded by the stored conversation that it continues, as the model reads it; None if that
+        is unknown."""
         place = _place(body)
         if place and place not in self._upto and "previous_response_id" in body:
             return None
