@@ -1,4 +1,4 @@
-"""callfuse catches tool-call loops between AI agents and models: an ASGI middleware and a reverse proxy."""
+"""Catch tool-call loops between AI agents and models: an ASGI middleware and a reverse proxy."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -58,10 +58,10 @@ _PLACES: Final = {
     "load_config": "callfuse.config",
     "with_loop_hint": "callfuse.inprocess",
 }
-"""The module of each public name, and its name there where that is another. A name is imported when it is first used:
-all of them take half a second of CPU, which `callfuse --help` and a worker's parent do not need."""
+"""The module of each public name, and its name there if it differs. A name is imported when it is first used, because
+importing all of them takes half a second of CPU, which `callfuse --help` and a worker's parent do not need."""
 
-if not TYPE_CHECKING:  # a type checker shall know the names above and no others
+if not TYPE_CHECKING:  # type checkers must know only the names above
 
     def __getattr__(name: str) -> object:
         """Import a public name, and keep it."""
@@ -73,5 +73,5 @@ if not TYPE_CHECKING:  # a type checker shall know the names above and no others
         return found
 
     def __dir__() -> list[str]:
-        """Return the public names, imported or not, and what else there is."""
+        """Return the public names, imported or not, and all other attributes."""
         return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The entry point of `callfuse` and `python -m callfuse`."""
+"""Run the command line: the entry point of `callfuse` and `python -m callfuse`."""
 
 import sys
 
@@ -6,8 +6,8 @@ from callfuse.cli.listed import answer_without, is_of_an_extra
 
 
 def main() -> None:
-    """Run the command line and exit. Where a package of an extra is missing, name the extra and exit with 2; help and
-    version need none."""
+    """Run the command line and exit. If a package of an extra is missing, name the extra and exit with 2. Help and
+    version need no extra."""
     arguments = sys.argv[1:] or ["--help"]
     try:
         from callfuse.cli.app import app

@@ -1,10 +1,10 @@
-"""The app of `callfuse serve` for other ASGI servers, such as granian and hypercorn.
+"""Provide the app of `callfuse serve` for other ASGI servers, such as granian and hypercorn.
 
     granian --interface asgi --factory callfuse.server:create_app
     hypercorn "callfuse.server:create_app()"
 
-Settings come from the environment and from the file that CALLFUSE_CONFIG names. Address, workers, TLS and the time to
-end are the server's own options.
+Settings come from the environment and from the file that CALLFUSE_CONFIG names. Address, workers, TLS and shutdown
+timeout are the server's own options.
 """
 
 import logging.config
@@ -26,7 +26,7 @@ def create_app() -> App:
     resolved = resolve_to_serve(None, {})
     config = resolved.config
     token = admin_token(os.environ)
-    guardrail_key(os.environ)  # the admin page reads it, too late to be told so
+    guardrail_key(os.environ)  # checked early: the admin page reads it too late
     if config.admin.enabled and token is None:
         raise ConfigError(f"{ADMIN_TOKEN} is not set; set it, or turn the admin page off (CALLFUSE_ADMIN_ENABLED=off)")
     logging.config.dictConfig(own_log_config(config.serve))
@@ -34,7 +34,7 @@ def create_app() -> App:
     settle_heap()
     trim_heap()
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:  # servers know ASGI 3 by the `async`
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:  # servers recognise ASGI 3 by the `async`
         await inner(scope, receive, send)
 
     return app

@@ -1,4 +1,5 @@
-"""The admin page, a mountable ASGI app: the settings in effect for a model, a tool and a session, and their sources."""
+"""Serve the admin page, a mountable ASGI app: the live page, and the settings in effect for a model, a tool and a
+session."""
 
 from callfuse.admin.app import AdminApp
 

@@ -1,8 +1,8 @@
-"""Control access to the admin page: by the token, or by the cookie that a browser gets for it.
+"""Control access to the admin page: by the token, or by the cookie that a browser gets in exchange.
 
-The cookie holds a value derived from the token, so that no browser stores the token itself; a new token voids all
-cookies. A program that has the token may open the page in a browser by a code that is good for one login, so that the
-token stands in no address. Comparisons take constant time.
+The cookie has a value derived from the token, so that no browser stores the token itself. A new token invalidates all
+cookies. A program with the token may open the page in a browser by a code that is valid for one login, so that the
+token is in no URL. Comparisons take constant time.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 CODE_S: Final = 60.0
-"""Seconds for which a code is good."""
+"""Seconds for which a code is valid."""
 
 
 class Access:
@@ -26,7 +26,7 @@ class Access:
         self._token = token.encode()
         self._clock = clock
         self._code: tuple[bytes, float] | None = None
-        # Cookies ignore ports: without a name of their own, two instances on one host would overwrite each other's.
+        # Cookies ignore ports: with equal names, two instances on one host would overwrite each other's cookie.
         self._name = f"callfuse_{self._derive(b'name')[:8]}"
         self._cookie = self._derive(b"cookie")
 
@@ -49,20 +49,20 @@ class Access:
         response.set_cookie(self._name, self._cookie, path=path or "/", secure=secure, httponly=True, samesite="strict")
 
     def make_code(self) -> str:
-        """Make a code for one login within `CODE_S` seconds. It replaces the one before."""
+        """Make a code for one login within `CODE_S` seconds. It replaces the previous code."""
         code = secrets.token_urlsafe(32)
         self._code = code.encode(), self._clock() + CODE_S
         return code
 
     def take_code(self, code: str) -> bool:
-        """Whether this is the code that was made last; from then on it is good for nothing."""
+        """Whether this is the newest code, which is then invalid."""
         if self._code is None or not hmac.compare_digest(code.encode("utf-8", "replace"), self._code[0]):
             return False
         (_, end), self._code = self._code, None
         return self._clock() < end
 
     def tag(self, credential: bytes) -> str:
-        """Return a short name for the client with this credential hash; useless outside of this page."""
+        """Return a short name for the client with this credential hash. It is useless outside of this page."""
         return self._derive(b"client " + credential)[:8]
 
     def _derive(self, what: bytes) -> str:

@@ -1,13 +1,10 @@
-"""Takes what a person lets pass: a call, or a tool, that callfuse found looping, also if it was refused already.
+"""Let a person allow a call, or a tool, that callfuse found looping, even if it was refused already.
 
-| `what` | passes |
-|---|---|
-| `call` | this call, in this conversation |
-| `tool` | every call of this tool, in this session |
-| `always` | nothing yet: the answer has the lines for the settings file with which the tool passes everywhere |
-| `nothing` | takes back what was let pass in the session of the finding |
+| `what` | allows | |---|---| | `call` | this call, in this conversation | | `tool` | every call of this tool, in this
+session | | `always` | nothing yet: the answer has lines for the settings file that allow the tool everywhere | |
+`nothing` | nothing any more in the session of the finding |
 
-It is kept with the session in the ledger, so that processes that share a store share it.
+Allowances are kept with the session in the ledger, so processes that share a store share them.
 """
 
 import time
@@ -37,8 +34,8 @@ _WORDS: Final = {
 
 
 async def take_allowance(middleware: CallFuseMiddleware, access: Access, client: str, body: bytes) -> dict[str, Any]:
-    """Let something pass, as the JSON of a request says, and return the JSON of the answer. `client`: selects one of
-    several clients with a session of that name. Raises BadQuery; then nothing has changed."""
+    """Allow a call or a tool by the JSON of a request, and return the JSON of the answer. `client`: selects one of
+    several clients with a session of that name. Raises BadQuery, and then changes nothing."""
     given = _read(body)
     what, found = given["what"], None
     session = given.get("session", "")
@@ -67,13 +64,13 @@ async def take_allowance(middleware: CallFuseMiddleware, access: Access, client:
 
 
 def allowance_of(found: KeptFinding, what: str) -> Allowance:
-    """Make the allowance for the call, or the tool, of a finding."""
+    """Return the allowance for the call, or the tool, of a finding."""
     name, signature, lane = found.call
     return Allowance(name) if what == "tool" else Allowance(found.tool, bytes.fromhex(signature), lane)
 
 
 def lines_for(tool: str) -> str:
-    """Write the lines of a settings file that let a tool pass."""
+    """Return the lines of a settings file that allow a tool."""
     return f"tool_call_loop:\n  per_tool:\n    {orjson.dumps(tool).decode()}: {{mode: observe}}\n"
 
 

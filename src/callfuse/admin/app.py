@@ -1,25 +1,20 @@
-"""The admin app, an ASGI app to be mounted: `app.mount("/_callfuse", AdminApp(fuse))`. `AdminMount` mounts it.
+"""Provide the admin app, an ASGI app to mount: `app.mount("/_callfuse", AdminApp(fuse))`. `AdminMount` mounts it, too.
 
-| path | |
-|---|---|
-| `health` | JSON, without token: status, version, whether the guard is enabled |
-| `ready` | JSON, without token: 200 or 503, and the state of each part; `?exclude=store` leaves one out |
-| `metrics` | for Prometheus |
-| `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
-| `sessions` | JSON: all sessions, with what they have set; `?changed=1`: only those that have set something |
-| `openapi.json` | JSON: all of this for programs, as OpenAPI |
-| `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
-| `reset` | POST: blocks and evidence of a session are forgotten, its fuse holds again; `?session=...` |
-| `allow` | POST: a call or a tool passes from now on, as JSON: `{"finding": ID, "what": "call"}` |
-| `feedback` | POST: what a finding was, as JSON: `{"finding": ID, "kind": "false_positive"}` |
-| `guardrail` | POST: LiteLLM's question whether a request may go on (`admin/guardrail.py`), with a key of its own |
-| `login-code` | POST: a code for one login within a minute, by a link: `./?code=...` |
-| `change` | POST: sets or unsets settings of a session; `?session=...` |
-| `findings`, `findings/detail` | JSON or CSV: which findings and loops there were (`admin/findings.py`) |
-| `findings/exchange` | JSON: what the vendor sent and the client got (`admin/exchanges.py`); `?id=...` |
-| `activity`, `activity/session`, `rates` | JSON: what the live page shows (`admin/live.py`) |
-| `./`, `page.js`, `findings.js`, `exchange.js`, `page.css` | the live page, and the form that takes the token once |
-| `plain` | settings and sessions as a page without script |
+| path | | |---|---| | `health` | JSON, without token: status, version, whether the guard is enabled | | `ready` | JSON,
+without token: 200 or 503, and the state of each part; `?exclude=store` leaves one out | | `metrics` | for Prometheus |
+| `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` | |
+`sessions` | JSON: all sessions, with their own settings; `?changed=1`: only sessions with their own settings | |
+`openapi.json` | JSON: the description of all endpoints, as OpenAPI | | `events` | the event feed, a stream of
+`text/event-stream`; `?session=...&kind=...` | | `reset` | POST: forgets blocks and evidence of a session, and resets
+its fuse; `?session=...` | | `allow` | POST: allows a call or a tool from now on, as JSON: `{"finding": ID, "what":
+"call"}` | | `feedback` | POST: rates a finding, as JSON: `{"finding": ID, "kind": "false_positive"}` | | `guardrail` |
+POST: LiteLLM's guardrail request (`admin/guardrail.py`), with a key of its own | | `login-code` | POST: a code for one
+login within a minute, by a link: `./?code=...` | | `change` | POST: sets or unsets settings of a session;
+`?session=...` | | `findings`, `findings/detail` | JSON or CSV: past findings and loops (`admin/findings.py`) | |
+`findings/exchange` | JSON: what the vendor sent and the client got (`admin/exchanges.py`); `?id=...` | | `activity`,
+`activity/session`, `rates` | JSON: the data of the live page (`admin/live.py`) | | `./`, `page.js`, `findings.js`,
+`exchange.js`, `page.css` | the live page, and the form that takes the token once | | `plain` | settings and sessions as
+a page without script |
 """
 
 import os
@@ -64,30 +59,30 @@ if TYPE_CHECKING:
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 LAST: Final = {"connection": "close", "x-should-retry": "false"}
-"""Headers of an answer behind which the connection ends."""
+"""Headers of an answer after which the connection closes."""
 LONGEST_FORM: Final = 4096
-"""Bytes of a form, and of a change of settings, that are read."""
+"""The most bytes of a form, and of a change of settings."""
 
 HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"content-security-policy", page.POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    # Nothing leaves this origin. With `no-referrer` browsers would not name it to the login form either.
+    # Other origins get no referrer. With `no-referrer`, browsers would not send it to the login form either.
     (b"referrer-policy", b"same-origin"),
 ]
-"""Headers of every answer that has no other value for them."""
+"""Default headers of every answer."""
 SANDBOX: Final = (b"content-security-policy", b"sandbox")
-"""The header of a page that is not ours. A policy of its own holds, too."""
+"""The header for a foreign page. A policy of its own applies, too."""
 
 
 class AdminApp:
     """The page and its endpoints for one middleware. Each request reads its current settings and sessions.
 
-    `token` is needed for all but `health` and `ready`; it defaults to the environment variable `CALLFUSE_ADMIN_TOKEN`.
-    `metrics`: a `callfuse.observe.prometheus.Metrics` that watches the middleware already, such as one in the host's
-    own registry; None makes one, if prometheus-client is installed. `readiness`: what `ready` tells; None knows of the
-    store only. Raises ConfigError if there is no token, if it is too short, if `middleware` is no CallFuseMiddleware,
-    or if the file of `admin.feedback_file` cannot be written.
+    `token` is required for everything except `health` and `ready`; it defaults to the environment variable
+    `CALLFUSE_ADMIN_TOKEN`. `metrics`: a `callfuse.observe.prometheus.Metrics` that watches the middleware already, such
+    as one in the host's own registry; None makes one, if prometheus-client is installed. `readiness`: the data of
+    `ready`; by default only the state of the store. Raises ConfigError if there is no token, if it is too short, if
+    `middleware` is not a CallFuseMiddleware, or if the file of `admin.feedback_file` cannot be written.
     """
 
     def __init__(
@@ -155,7 +150,7 @@ class AdminApp:
             await send(message)
 
         root = scope.get("root_path", "")
-        if scope["type"] == "http" and root and scope["path"] == root:  # links on the page are relative to its folder
+        if scope["type"] == "http" and root and scope["path"] == root:  # links on the page are relative to its path
             query = scope.get("query_string", b"").decode("latin-1")
             there = f"./{quote(root.rpartition('/')[2], safe='~')}/{query and '?'}{query}"
             await Response(status_code=307, headers={"location": there})(scope, receive, with_headers)
@@ -164,13 +159,13 @@ class AdminApp:
 
     def stop(self) -> None:
         """Tell the page that the process stops: it is no longer ready, and readers of the feed are disconnected,
-        because they never leave by themselves. Must be called in the event loop."""
+        because they never leave by themselves. Call this in the event loop."""
         self._readiness.draining = True
         self._feed.end()
 
     def close(self) -> None:
-        """Write the findings that wait to be written, and close their file. What is found later is not kept. Needed
-        only where the process goes on without the page: at its end all is written."""
+        """Write waiting findings, and close their file. Later findings are not kept. Needed only if the process
+        continues without the page, because everything is written at its end."""
         self._middleware.bus.remove(self._findings)
         self._findings.close()
 
@@ -183,8 +178,8 @@ class AdminApp:
         return protected
 
     def _protect_page(self, endpoint: Endpoint) -> Endpoint:
-        """Wrap a page, which a browser gets with the token or the cookie, and without them the login form: with status
-        200, because the browser's console would report any other as a failure."""
+        """Wrap a page so that it needs the token or the cookie. Without them, a browser gets the login form, with
+        status 200, because the browser's console would report any other status as a failure."""
 
         async def protected(request: Request) -> Response:
             is_browser = "text/html" in request.headers.get("accept", "") and "authorization" not in request.headers
@@ -216,7 +211,7 @@ class AdminApp:
         if self._metrics is None:
             return JSONResponse({"error": f"this needs prometheus-client: {install_hint('serve')}"}, 501)
         accept, encoding = (",".join(request.headers.getlist(name)) for name in ("accept", "accept-encoding"))
-        # In a thread, because to sum up those of many workers takes a while.
+        # In a thread, because summing up many workers takes a while.
         body, headers = await to_thread.run_sync(self._metrics.render, accept, encoding)
         return Response(body, headers=headers)
 
@@ -309,7 +304,7 @@ class AdminApp:
 
 
 def _metrics_of(middleware: CallFuseMiddleware) -> "Metrics | None":
-    """Metrics of a middleware, in a registry of their own; None without prometheus-client."""
+    """Return the metrics of a middleware, in a registry of their own; None without prometheus-client."""
     try:
         from callfuse.observe.prometheus import Metrics
     except ModuleNotFoundError as error:
@@ -322,10 +317,10 @@ def _metrics_of(middleware: CallFuseMiddleware) -> "Metrics | None":
 
 
 class AdminMount:
-    """An app with the admin page mounted: requests at or below `settings.path` go to `admin`, all others to `app`.
+    """An app with the admin page: requests at or below `settings.path` go to `admin`, all others to `app`.
 
-    Both have one origin, and so one cookie. What `app` shows a browser as a page, such as an error page of an upstream
-    that quotes its path, is sandboxed: its scripts would have all that the admin page has.
+    Both have the same origin, and so the same cookie. Pages from `app`, such as an upstream's error page that quotes
+    its path, are sandboxed, because their scripts would otherwise have full access to the admin page.
     """
 
     def __init__(self, app: ASGIApp, admin: ASGIApp, settings: AdminSettings) -> None:
@@ -335,7 +330,7 @@ class AdminMount:
         self._holds = settings.holds
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve one ASGI connection; a lifespan has no path, and goes to `app`."""
+        """Serve one ASGI connection. A lifespan has no path, and goes to `app`."""
         path = scope.get("path", "")
         if path.startswith(self._path) and self._holds(path):
             scope = {**scope, "root_path": scope.get("root_path", "") + self._path}
@@ -354,7 +349,7 @@ def _is_for_a_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _sandboxed(send: Send) -> Send:
-    """Return a `send` that adds the header by which a page has an origin of its own and runs no script."""
+    """Return a `send` that adds the sandbox header, by which a page gets an opaque origin and runs no scripts."""
 
     async def with_header(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -365,14 +360,14 @@ def _sandboxed(send: Send) -> Send:
 
 
 def _check_origin(request: Request) -> None:
-    """Raise HTTPException (403) for a form that a page of another site has sent."""
+    """Raise HTTPException (403) for a form from a page of another site."""
     if not is_same_origin(request):
         raise HTTPException(403, "this form was sent from a page of another site")
 
 
 async def _read_body(request: Request, timeout_s: float) -> bytes:
-    """Read a short body; empty if the client leaves. Raises HTTPException: 413 for a long one, 408 for one that has not
-    come whole after so many seconds."""
+    """Read a short body; empty if the client leaves. Raises HTTPException: 413 for a long one, 408 for one that is not
+    complete after `timeout_s`."""
     body = bytearray()
     try:
         with fail_after(timeout_s):
@@ -393,5 +388,5 @@ async def _as_json(_: Request, error: Any) -> Response:
 
 
 async def _as_problem(_: Request, wrong: Any) -> Response:
-    """Answer what cannot be answered, a BadQuery, as JSON."""
+    """Answer a BadQuery as JSON."""
     return JSONResponse({"error": str(wrong)}, wrong.status)

@@ -1,9 +1,9 @@
-"""The endpoint `events`: the feed as a stream of server-sent events. The only module that imports sse-starlette.
+"""Serve the endpoint `events`: the feed as server-sent events. Only this module imports sse-starlette.
 
-It is imported with the first reader, for that replaces `uvicorn.Server.handle_exit` by a method that marks the process
-as ending forever: of servers that run one after the other, as in tests, only the first would have a feed. The method is
-put back. sse-starlette then finds the server by its signal handler, and ends the streams when it stops: they do not
-hold up a graceful shutdown.
+It is imported with the first reader, because the import replaces `uvicorn.Server.handle_exit` by a method that marks
+the process as ending forever: of several servers in one process, as in tests, only the first would have a feed. So the
+original method is restored. sse-starlette then finds the server by its signal handler, and ends the streams when the
+server stops, so that they do not delay a graceful shutdown.
 """
 
 import logging
@@ -28,33 +28,33 @@ from callfuse.policy.nearest import suggest
 from callfuse.stores import open_relay
 
 HEARTBEAT_S: Final = 15
-"""Pause between two comments that keep the connection open."""
+"""The pause between two comments that keep the connection open."""
 SEND_TIMEOUT_S: Final = 30.0
-"""How long a reader may take nothing before its connection is closed."""
+"""How long a reader may read nothing before its connection is closed."""
 END_TIMEOUT_S: Final = 1.0
-"""How long the end of an answer may take where the server stops."""
+"""How long the end of an answer may take when the server stops."""
 MOST_NAMES: Final = 50
-"""Sessions, or kinds, of a query."""
+"""The most sessions, or kinds, of a query."""
 _OWN_HEADERS: Final = (b"connection", b"cache-control")
-"""Headers of sse-starlette's that every answer has, or that HTTP/2 forbids."""
+"""Headers of sse-starlette that every answer has anyway, or that HTTP/2 forbids."""
 
 logger: Final = logging.getLogger("callfuse.serve")
 
 
 class Unavailable(BadQuery):
-    """Raised where the feed has no room for another reader."""
+    """Raised if the feed has no room for another reader."""
 
     status = 503
 
 
 class NotInstalled(BadQuery):
-    """Raised where sse-starlette is missing."""
+    """Raised if sse-starlette is missing."""
 
     status = 501
 
 
 def feed_of(middleware: CallFuseMiddleware) -> Feed:
-    """Make the feed of a middleware, through its store if processes share that, and hang it on its events."""
+    """Make the feed of a middleware, through its store if processes share it, and add it to the middleware's bus."""
     config = middleware.resolved.config
     relay = None
     if middleware.owns_store:
@@ -65,7 +65,7 @@ def feed_of(middleware: CallFuseMiddleware) -> Feed:
 
 
 async def stream(feed: Feed, request: Request) -> Response:
-    """Open the feed for a request. Raises BadQuery for one that cannot be answered."""
+    """Open the feed for a request. Raises BadQuery for an invalid request."""
     choice, after = read_choice(request), read_position(request)
     if request.method == "HEAD":
         return Response(media_type="text/event-stream")
@@ -105,7 +105,7 @@ def read_position(request: Request) -> EventId | None:
 
 
 class Stream(Response):
-    """The answer to one reader, which leaves the feed at its end, whatever ends it."""
+    """The answer to one reader. It always leaves the feed at its end."""
 
     def __init__(self, feed: Feed, reader: Reader, make: Callable[[Reader], Response]) -> None:
         self.status_code = 200
@@ -139,7 +139,7 @@ class Stream(Response):
 
 
 def _maker() -> Callable[[Reader], Response]:
-    """Import sse-starlette, and return what makes its response. Raises NotInstalled."""
+    """Import sse-starlette, and return a function that makes its response. Raises NotInstalled."""
     server: Any = None
     with suppress(ImportError):
         import uvicorn

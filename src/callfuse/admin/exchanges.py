@@ -1,8 +1,8 @@
-"""The endpoint `findings/exchange`: what the vendor sent and what the client got in the exchange of a finding.
+"""Serve the endpoint `findings/exchange`: what the vendor sent and what the client got in the exchange of a finding.
 
-`admin.keep_exchanges` turns on that answers are kept (`observe/exchanges.py`). A body is decoded when somebody asks for
-it, in a thread: without its content coding, as UTF-8, with escapes for what is not printable, and with asterisks for
-known forms of secrets.
+Answers are kept if `admin.keep_exchanges` is on (`observe/exchanges.py`). A body is decoded on request, in a thread:
+its content coding is removed, it is read as UTF-8, unprintable characters are escaped, and known forms of secrets are
+masked.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,8 +48,8 @@ class ExchangesPage:
 
 
 def _as_json(exchange: KeptExchange, limit: int) -> dict[str, Any]:
-    """Return an exchange as an object: the answers of the vendor, and the answer that the client got (None before it
-    has begun)."""
+    """Return an exchange as an object: the answers of the vendor, and the client's answer (None before it has
+    begun)."""
     return {
         "began": exchange.began,
         "is_over": exchange.is_over,
@@ -60,7 +60,7 @@ def _as_json(exchange: KeptExchange, limit: int) -> dict[str, Any]:
 
 
 def _answer(answer: KeptAnswer, limit: int) -> dict[str, Any]:
-    """Return an answer as an object: its `first` and `last` text, and how many bytes are left out between them."""
+    """Return an answer as an object: its `first` and `last` text, and the number of bytes left out between them."""
     first, last, left_out = b"".join((*answer.first,)), b"".join(answer.last), answer.left_out
     is_unpacked = True
     if answer.coding:
@@ -80,7 +80,8 @@ def _answer(answer: KeptAnswer, limit: int) -> dict[str, Any]:
 
 
 def _unpack(chunks: Iterable[bytes], coding: str, limit: int) -> tuple[bytes, bool]:
-    """Unpack a body, or its beginning, to at most `limit` bytes. Returns the bytes, and whether they are complete."""
+    """Decompress a body, or its beginning, to at most `limit` bytes. Returns the bytes, and whether they are
+    complete."""
     plain = bytearray()
     try:
         unpacker = unpacker_of(coding)
@@ -95,7 +96,7 @@ def _unpack(chunks: Iterable[bytes], coding: str, limit: int) -> tuple[bytes, bo
 
 
 def _shown(content: bytes) -> str:
-    """Decode bytes as text that can steer neither a terminal nor a page."""
+    """Decode bytes as text that is safe for terminals and pages."""
     text = star_secrets(content.decode("utf-8", "replace"))
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Takes feedback on findings: reads it, appends it to the file of `admin.feedback_file`, and emits an event."""
+"""Take feedback on findings: read it, append it to the file of `admin.feedback_file`, and emit an event."""
 
 import os
 from dataclasses import asdict
@@ -20,7 +20,7 @@ from callfuse.policy.nearest import suggest
 
 KEYS: Final = ("finding", "kind")
 LONGEST_ID: Final = 100
-"""Characters of an id; those of findings have 16."""
+"""The most characters of an id. Ids of findings have 16."""
 
 
 class UnknownFinding(BadQuery):
@@ -30,14 +30,14 @@ class UnknownFinding(BadQuery):
 
 
 class NotKept(BadQuery):
-    """Raised where the file could not be written, so that nothing was counted."""
+    """Raised if the file could not be written, so that nothing was counted."""
 
     status = 500
 
 
 async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str, Any]:
-    """Take feedback as the JSON of a request, and return the JSON of the answer. The same rating counts once. Raises
-    BadQuery."""
+    """Take feedback from the JSON of a request, and return the JSON of the answer. An equal rating counts only once.
+    Raises BadQuery."""
     finding_id, kind = _read(body)
     try:
         found = await middleware.findings.find(finding_id)
@@ -61,7 +61,7 @@ async def take_feedback(middleware: CallFuseMiddleware, body: bytes) -> dict[str
 
 
 def line_of(found: KeptFinding, feedback: str) -> dict[str, Any]:
-    """Return what the file keeps of a finding and its rating. `time`: when the finding was made."""
+    """Return the file's object for a finding and its rating. `time`: the time of the finding."""
     told = asdict(found)
     del told["call"]
     moment = datetime.fromtimestamp(told.pop("time"), UTC).isoformat(timespec="seconds")
@@ -69,7 +69,7 @@ def line_of(found: KeptFinding, feedback: str) -> dict[str, Any]:
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
-    """Append a line of JSON in one write, so that processes may share the file. Raises OSError."""
+    """Append a line of JSON in one write, so that processes can share the file. Raises OSError."""
     handle = _open(path)
     try:
         os.write(handle, orjson.dumps(line) + b"\n")

@@ -1,9 +1,8 @@
-"""The endpoints of the findings: a list of findings or loops, and everything that is known about one.
+"""Serve the endpoints of findings: a list of findings or loops, and everything known about one.
 
-| path | |
-|---|---|
-| `findings` | findings, or with `by=loop` loops, by time, kind, tool, model, session and action, as JSON or CSV |
-| `findings/detail` | what is known of one, by its id: its session with the call, as `activity/session` shows it |
+| path | | |---|---| | `findings` | findings, or with `by=loop` loops, by time, kind, tool, model, session and action,
+as JSON or CSV | | `findings/detail` | one finding, by its id: its session with the call, in the form of
+`activity/session` |
 """
 
 import csv
@@ -27,12 +26,12 @@ COLUMNS: Final = (
     *("id", "time", "loop", "session", "lane", "model", "provider", "dialect", "tool", "kind", "count", "limit"),
     *("hard", "action", "arm", "then", "feedback", "saved_calls"),
 )
-"""Those of the CSV."""
+"""The columns of the CSV."""
 OF_LOOPS: Final = ("began", "findings", "actions")
-"""Those that it has besides, where a row is a loop."""
+"""Further columns if rows are loops."""
 _TIMES: Final = frozenset({"time", "began"})
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""How cells begin that a spreadsheet would run."""
+"""The beginnings of cells that a spreadsheet would run as formulas."""
 
 
 class UnknownFindingId(BadQuery):
@@ -90,7 +89,7 @@ class FindingsPage:
 
 
 def _session_of(told: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Build a session that has only the call of a finding, in the form of the live page; None without events."""
+    """Build a session with only the call of a finding, in the form of the live page; None without events."""
     activity, session = Activity("full"), ""
     for fields in told:
         session = session or str(fields.get("gen_ai.conversation.id", "-"))
@@ -109,7 +108,7 @@ def _csv(query: FindingsQuery, table: FindingsTable) -> str:
 
 
 def _cell(column: str, value: Any) -> str | int | float:
-    """Return the value of a cell, in a form that no spreadsheet takes for a formula."""
+    """Return the value of a cell, in a form that spreadsheets do not read as a formula."""
     if column in _TIMES:
         return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
     if isinstance(value, bool):

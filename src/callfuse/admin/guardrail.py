@@ -1,7 +1,7 @@
-"""The endpoint of the guardrail that LiteLLM asks: who may ask, how much is read, and what is answered.
+"""Serve the guardrail endpoint for LiteLLM: check access and limits, and answer.
 
-LiteLLM appends a path of its own to the base URL that it is given, and sends its key as `x-api-key`. What it asks has
-the body of its client's request in it, so that is read within the same limits.
+LiteLLM appends its own path to the configured base URL, and sends its key as `x-api-key`. Its request contains the body
+of the client's request, so the same limits apply.
 """
 
 import hmac
@@ -19,13 +19,13 @@ from callfuse.integrations.guardrail import Guardrail
 from callfuse.wire.jsontext import NotJSON
 
 PATHS: Final = ("/guardrail", "/guardrail/beta/litellm_basic_guardrail_api")
-"""Where it is asked; the second is what LiteLLM makes of the first."""
+"""The paths of the endpoint; LiteLLM derives the second from the first."""
 
 
 class GuardrailEndpoint:
     """Answers POSTs with the key of the environment `env`, or with the token of the page in either header.
 
-    Raises ConfigError for a key that cannot be used.
+    Raises ConfigError for an invalid key.
     """
 
     def __init__(self, middleware: CallFuseMiddleware, access: Access, env: Mapping[str, str]) -> None:
@@ -35,8 +35,7 @@ class GuardrailEndpoint:
         self._guardrail = Guardrail(middleware)
 
     async def answer(self, request: Request) -> Response:
-        """Answer one question. A request that cannot be read within the limits passes, as it would at the guard
-        itself."""
+        """Answer one request of LiteLLM. A request that exceeds the limits passes, as at the guard itself."""
         if not self._allows(request):
             return JSONResponse({"error": f"use x-api-key with {GUARDRAIL_KEY}, or the token of the admin page"}, 401)
         settings = self._middleware.settings

@@ -1,14 +1,12 @@
-"""The live page: its HTML, script and style, and the JSON that it asks for.
+"""Serve the live page: its HTML, script and style, and its JSON data.
 
-| path | |
-|---|---|
-| `activity` | a page of sessions, the last used one first; `?page=0&search=...&found=1&server=...&since=VERSION` |
-| `activity/session` | all lanes and beads of one, and what can be changed of it; `?session=ID&bead=NUMBER` |
-| `rates` | totals since the start, and amounts in buckets of time |
+| path | | |---|---| | `activity` | a page of sessions, the last used one first;
+`?page=0&search=...&found=1&server=...&since=VERSION` | | `activity/session` | all lanes and beads of one, and its
+changeable settings; `?session=ID&bead=NUMBER` | | `rates` | totals since the start, and amounts in buckets of time |
 
-What the page knows of `server` (an activity) and `since` (a version) is not sent again. Processes that share a store
-show the same activity, with the same versions and numbers of beads, so that a page may ask any of them; `alone` says
-that the store is down, and that this process shows its own events.
+Sessions that have not changed since the version `since` of the activity `server` are not sent again. Processes that
+share a store show the same activity, with the same versions and numbers of beads, so a page may ask any of them.
+`alone` means that the store is down, and this process shows its own events.
 
 The script puts every foreign text into the page as text, never as HTML, and the Content-Security-Policy allows nothing
 but the package's own files.
@@ -35,11 +33,11 @@ from callfuse.observe.view import View
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 PAGE_SIZE: Final = 20
-"""Sessions of a page."""
+"""The number of sessions on a page."""
 LANES_SHOWN: Final = 3
-"""Lanes of a session in the list; all of them are in its details."""
+"""The most lanes of a session in the list. Its details have all of them."""
 BEADS_SHOWN: Final = 40
-"""Beads of such a lane."""
+"""The most beads of such a lane."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -60,7 +58,7 @@ _STYLE: Final = _read("page.css")
 
 
 async def live_page(_: Request) -> Response:
-    """Return the page. It is the same for everybody; its script asks for the data."""
+    """Return the page. It is the same for all users; its script requests the data."""
     return HTMLResponse(_PAGE, headers={"content-security-policy": POLICY})
 
 
@@ -98,7 +96,7 @@ class LivePage:
         return JSONResponse({**shown, "page_size": PAGE_SIZE, "alone": self._view.alone})
 
     async def finding(self, request: Request, finding_id: str) -> Response | None:
-        """Return the session of a finding, with everything known about its call; None if the live page does not have
+        """Return the session of a finding, with everything known about its call; None if the live page does not keep
         it."""
         activity = await self._look(request)
         place = activity.place_of(finding_id)
@@ -109,7 +107,7 @@ class LivePage:
         return JSONResponse({**found, **known, "is_kept": False, "bead": place[1]})
 
     async def sessions(self, request: Request) -> list[dict[str, Any]]:
-        """List all sessions that are kept, the last used one first, without their lanes."""
+        """List all kept sessions, the last used one first, without their lanes."""
         activity = await self._look(request)
         shown = await run_in_threadpool(activity.page, 0, MAX_SESSIONS, lanes=0, beads=0)
         found: list[dict[str, Any]] = shown["sessions"]
@@ -117,7 +115,7 @@ class LivePage:
 
     async def _session(self, request: Request) -> Response:
         query = request.query_params
-        asked, bead = query.get("session", ""), _number(query["bead"]) if "bead" in query else None  # 0: of none
+        asked, bead = query.get("session", ""), _number(query["bead"]) if "bead" in query else None  # 0 selects no bead
         activity = await self._look(request)
         found = await run_in_threadpool(activity.session, asked, bead)
         if found is None:
@@ -130,7 +128,7 @@ class LivePage:
         return JSONResponse((await self._look(request)).rates())
 
     async def _look(self, request: Request) -> Activity:
-        """Bring the activity up to date, at least to the version that the page has already."""
+        """Update the activity, at least to the version that the page already has."""
         asked = request.query_params
         return await self._view.look(asked.get("server", ""), _number(asked.get("since")))
 

@@ -1,7 +1,7 @@
-"""Write the HTML of the page without script: query, settings in effect, and sessions that have set something.
+"""Write the HTML of the page without script: query, settings in effect, and sessions with their own settings.
 
 It uses no script and no other resource, and its Content-Security-Policy forbids both. Every foreign text is made
-printable and escaped. The live page (`admin/live.py`) is another.
+printable and escaped. The live page (`admin/live.py`) is a different page.
 """
 
 from base64 import b64encode
@@ -20,7 +20,7 @@ from callfuse.observe.printable import printable
 from callfuse.reference.effective import DEFAULT, EffectiveSetting, as_text
 
 SESSIONS_SHOWN: Final = 200
-"""Sessions on the page, those that were used last; the endpoint `sessions` lists all."""
+"""The most sessions on the page, the last used ones; the endpoint `sessions` lists all."""
 
 
 def _read(name: str) -> str:
@@ -33,7 +33,8 @@ _LOGIN: Final = _read("login.html")
 
 
 def _hash_of_style() -> str:
-    """Return the hash that allows only the style of the frame: https://www.w3.org/TR/CSP3/#grammardef-hash-source"""
+    """Return the hash in the policy that allows only the style of the page's frame:
+    https://www.w3.org/TR/CSP3/#grammardef-hash-source"""
     style = _FRAME.template.partition("<style>")[2].partition("</style>")[0]
     return b64encode(sha256(style.encode()).digest()).decode()
 
@@ -60,10 +61,10 @@ def settings(
     unlisted: str,
     is_known: bool = True,
 ) -> str:
-    """Write the page for a query. `rows` is None if the query is wrong, which `problem` then explains.
+    """Write the page for a query. `rows`: None if the query is wrong, which `problem` then explains.
 
-    `sessions` is None if the store cannot list them, for the reason `unlisted`. `is_known`: whether the session of the
-    query is.
+    `sessions`: None if the store cannot list them, for the reason `unlisted`. `is_known`: whether the query's session
+    is known.
     """
     main = _SETTINGS.substitute(
         alert=_alert(problem),

@@ -1,4 +1,4 @@
-"""Read what the admin page shows: the settings in effect for a query, and the sessions that have set something."""
+"""Read the data of the admin page: the settings in effect for a query, and the sessions with their own settings."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -36,8 +36,8 @@ UNKNOWN = "callfuse has never seen it, or not for a long time"
 
 
 class BadQuery(ValueError):
-    """Raised for a query that cannot be answered; the message says why, and what would be right. `status`: the HTTP
-    status of the answer."""
+    """Raised for an invalid query. The message says why, and what is allowed. `status`: the HTTP status of the
+    answer."""
 
     status = 400
 
@@ -49,7 +49,7 @@ class UnknownSession(BadQuery):
 
 
 class NoStore(BadQuery):
-    """Raised where the store that knows the sessions does not answer."""
+    """Raised if the store with the sessions does not answer."""
 
     status = 503
 
@@ -58,8 +58,8 @@ class NoStore(BadQuery):
 class Query:
     """The parameters of the page; each may be empty.
 
-    `model` is backend and model as one text, `session` the id that a client uses or the name of a session in logs,
-    `client` tells apart sessions of the same name. `changed`, if not empty, leaves out what is a default.
+    `model` is backend and model as one text, `session` is a client's session id or the name of a session in logs,
+    `client` distinguishes sessions of the same name. `changed`, if not empty, leaves out defaults.
     """
 
     model: str = ""
@@ -83,7 +83,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """A session that has settings of its own, by command, page or code.
+    """A session with its own settings, set by command, page or code.
 
     `name` is its name in logs, `overrides` are its settings without locked ones, `used` is the time of its last use in
     Unix seconds.
@@ -101,12 +101,12 @@ class SessionSettings:
 
     @property
     def set(self) -> dict[str, Any]:
-        """What it has set, as plain values."""
+        """Its own settings, as plain values."""
         return _plain_values(self.overrides.values)
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:
-        """What it has set for single tools, as plain values by tool."""
+        """Its own settings for single tools, as plain values by tool."""
         return {pattern: _plain_values(values) for pattern, values in self.overrides.tools.items()}
 
     def as_json(self) -> dict[str, Any]:
@@ -116,8 +116,8 @@ class SessionSettings:
 
 
 def with_all(set_: Iterable[SessionSettings], live: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Sessions as objects for JSON, the last used one first: those that have set something, and all that the live page
-    (`Activity.page`) knows, with what is counted of these."""
+    """Return sessions as objects for JSON, the last used one first: those with their own settings, and all of the live
+    page (`Activity.page`), with their counts."""
     found = [(one.used, one.as_json()) for one in set_]
     by_name: dict[str, list[dict[str, Any]]] = {}
     for _, shown in found:
@@ -159,7 +159,7 @@ async def sessions_of(middleware: CallFuseMiddleware, access: Access) -> list[Se
 
 
 def _in_force(state: SessionState, closed: frozenset[str]) -> Overrides:
-    """Return the settings of a session that apply: those set by code, and those set by commands under open keys."""
+    """Return the settings of a session that apply: those set by code, and those set by commands for permitted keys."""
     return merge_overrides(state.by_code, state.overrides.without(closed))
 
 
@@ -180,8 +180,8 @@ async def rows_of(middleware: CallFuseMiddleware, access: Access, query: Query) 
 
 
 async def reset(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[str]:
-    """Forget the blocks of a session in all of its lanes, so that its fuse holds again, and all evidence until now, so
-    that a request that was blocked can continue; returns its names. Raises BadQuery."""
+    """Forget the blocks of a session in all of its lanes, which resets its fuse, and all evidence until now, so that a
+    blocked request can continue. Returns its names. Raises BadQuery."""
     if not query.session:
         raise BadQuery("name the session to reset: session=ID")
     found, now = await find_to_change(middleware, access, query), time.time()
@@ -209,8 +209,8 @@ def read_change(body: bytes) -> dict[str, str | None]:
 async def change(
     middleware: CallFuseMiddleware, access: Access, query: Query, values: Mapping[str, str | None]
 ) -> list[str]:
-    """Set settings of a session by the names that commands in the chat have (`tool-loop-mode`), or unset them (None),
-    with the commands' own checks and limits. Returns the session's names. Raises BadQuery; then nothing is changed."""
+    """Set settings of a session by their names in chat commands (`tool-loop-mode`), or unset them (None), with the
+    checks and limits of commands. Returns the session's names. Raises BadQuery, and then changes nothing."""
     if not query.session:
         raise BadQuery("name the session to change: session=ID")
     if not values:
@@ -235,8 +235,8 @@ async def change(
 
 
 async def changeable(middleware: CallFuseMiddleware, access: Access, name: str) -> dict[str, Any]:
-    """Describe what can be changed of a session: its clients, and each open key with its use and its value. `problem`:
-    why nothing can be changed. `keeps_exchanges`: exchanges with a finding are kept."""
+    """Describe the changeable settings of a session: its clients, and each permitted key with its use and its value.
+    `problem`: why nothing can be changed. `keeps_exchanges`: whether exchanges with a finding are kept."""
     common = {"keeps_exchanges": middleware.exchanges.is_on}
     closed = closed_settings(middleware.settings.commands)
     try:
@@ -282,7 +282,7 @@ async def find_sessions(middleware: CallFuseMiddleware, access: Access, query: Q
 
 
 async def find_to_change(middleware: CallFuseMiddleware, access: Access, query: Query) -> list[KeptSession]:
-    """Find the sessions of a query, which must be of one client. Raises BadQuery, also if there is none."""
+    """Find the sessions of a query, which must belong to one client. Raises BadQuery, also if there is none."""
     found = await find_sessions(middleware, access, query)
     if not found:
         raise UnknownSession(f"session {query.session!r} is unknown: {UNKNOWN}")
@@ -304,7 +304,7 @@ async def change_states(
 
 
 def _check_is_one_client(query: Query, found: Iterable[KeptSession], access: Access) -> None:
-    """Raises BadQuery if sessions are of several clients."""
+    """Raise BadQuery if sessions belong to several clients."""
     clients = dict.fromkeys(access.tag(one.key[0]) for one in found)
     if len(clients) > 1:
         asked = " or ".join(clients)

@@ -1,7 +1,7 @@
-"""Whether this process should get requests: for the probes of load balancers and orchestrators.
+"""Tell load balancers and orchestrators whether this process should get requests.
 
-What cannot be known without requests, and has failed, counts as failed for `FAILED_FOR_S` seconds: a process that gets
-none would else never be ready again.
+Some failures can only be cleared by requests. They count for `FAILED_FOR_S` seconds, because a process without requests
+would otherwise never be ready again.
 """
 
 import time
@@ -14,15 +14,15 @@ from callfuse.observe.events import Event, StoreDown, StoreFailed, StoreUp
 
 State = Literal["ok", "unknown", "failed"]
 PARTS: Final = ("settings", "upstream", "store", "serving")
-"""What has to be right: the settings are read; an upstream was reached at the last try; the store is used, or memory
-is; the process does not stop."""
+"""The parts that must work: the settings are valid; an upstream was reached at its last try; the store, or memory, is
+in use; the process does not stop."""
 
 
 class Readiness:
-    """The state of each part, and a sink of what happens to the store. Only `ok` and `unknown` are ready.
+    """The state of each part, and a sink of the store's events. Only `ok` and `unknown` are ready.
 
-    `upstream`: whether one was reached at the last try, None if that is not known. `draining` is set once the process
-    has been told to stop. `clock` returns seconds.
+    `upstream`: returns whether one was reached at its last try, None if unknown. `draining`: set once the process must
+    stop. `clock` returns seconds.
     """
 
     kinds: Final = frozenset({StoreDown, StoreFailed, StoreUp})

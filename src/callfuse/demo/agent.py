@@ -74,7 +74,7 @@ TRAVEL = Task(QUESTION, TOOLS, lambda _, arguments: search_web(**arguments))
 
 
 def scripted_model(*, stubborn: bool) -> Callable[[VendorRequest], Answer]:
-    """Return the script of the vendor's model. A `stubborn` model ignores callfuse's guidance and continues its
+    """Return the script of the vendor's model. A `stubborn` model ignores callfuse's guidance, and continues its
     loop."""
     return looping_model(
         TOOL,

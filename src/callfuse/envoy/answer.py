@@ -1,4 +1,4 @@
-"""Carries an exchange's answer: from the vendor behind Envoy to the middleware, and from there to the client."""
+"""Carry an exchange's answer from the vendor behind Envoy to the middleware, and from there to the client."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -11,7 +11,8 @@ from callfuse.envoy.channel import Inbox, Replies
 class EnvoyAnswer:
     """The answer of one exchange. `inbox`: the messages of the vendor's answer.
 
-    An answer that the middleware sends before the vendor's has come is its own: Envoy gives it to the client.
+    If the middleware sends an answer before the vendor's has arrived, it is callfuse's own, and Envoy gives it to the
+    client.
     """
 
     __slots__ = ("_came", "_ends_with", "_own", "_replies", "inbox")

@@ -1,7 +1,7 @@
-"""The app behind the middleware: the vendor behind Envoy, and for each further answer the vendor itself.
+"""Provide the app behind the middleware: the vendor behind Envoy, and for each further answer the vendor itself.
 
-Envoy asks the vendor once for each request. So that the model can be asked again within one answer, callfuse then sends
-the request to the vendor by itself, with the credentials that the client has sent.
+Envoy asks the vendor once for each request. To ask the model again within one answer, callfuse sends the request to the
+vendor by itself, with the client's credentials.
 """
 
 from typing import Final
@@ -15,12 +15,12 @@ from callfuse.proxy.refusing import ErrorBody, Refusing
 REFUSED: Final = 400
 NO_UPSTREAM: Final = "callfuse has no upstream by which to ask the model again"
 ENVOYS_OWN: Final = b"x-envoy-"
-"""What Envoy adds to a request for the next hop, such as its timeout."""
+"""The prefix of headers that Envoy adds to a request for the next hop, such as its timeout."""
 
 
 class EnvoyApp(Refusing):
     """An ASGI 3 app for the middleware of an external processor. `settings` name the upstreams, if there are any;
-    `error_body` formats errors as the dialect of a path does. Raises ConfigError for wrong settings."""
+    `error_body` formats errors in the dialect of a path. Raises ConfigError for wrong settings."""
 
     def __init__(self, settings: ServeSettings, error_body: ErrorBody) -> None:
         super().__init__(settings, error_body)
@@ -39,7 +39,7 @@ class EnvoyApp(Refusing):
 
     @property
     def reachable(self) -> bool | None:
-        """Whether any upstream was reached at the last try of it; None if that is not known."""
+        """Whether any upstream was reached at its last try; None if it is not known."""
         return None if self._proxy is None else self._proxy.reachable
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,5 +72,5 @@ class EnvoyApp(Refusing):
 
 
 def can_ask(settings: ServeSettings) -> bool:
-    """Whether any vendor can be asked by callfuse itself."""
+    """Whether callfuse itself can ask any vendor."""
     return settings.upstream is not None or bool(settings.routes)

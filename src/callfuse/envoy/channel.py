@@ -1,4 +1,4 @@
-"""Connects the task that reads Envoy's stream with the task that runs the middleware."""
+"""Connect the task that reads Envoy's stream with the task that runs the middleware."""
 
 import asyncio
 from collections import deque
@@ -8,14 +8,14 @@ from typing import Any, Final
 from callfuse.envoy import messages
 
 MOST_WAITING: Final = 64
-"""Messages that wait to be read; the next ones wait in Envoy, which reads the vendor's answer no faster then. Each has
-what Envoy has read at once, 16 KB or so."""
+"""The most messages that wait to be read. Further ones wait in Envoy, which then slows down reading the vendor's
+answer. Each has one read of Envoy, about 16 KB."""
 
 Write = Callable[[Any], Awaitable[None]]
 
 
 class StreamOverError(OSError):
-    """Raised when Envoy's stream is over, so nothing reaches the client any more."""
+    """Raised when Envoy's stream is over, so that nothing can reach the client any more."""
 
 
 class Inbox:
@@ -29,7 +29,7 @@ class Inbox:
         self._is_over = False
 
     async def put(self, message: Any) -> bool:
-        """Add a message as soon as there is room. Returns False if nothing reads any more."""
+        """Add a message as soon as there is room. Returns False if there is no reader any more."""
         while len(self._messages) >= MOST_WAITING and not self._is_over:
             self._changed.clear()
             await self._changed.wait()
@@ -50,7 +50,7 @@ class Inbox:
         return self._messages.popleft()
 
     def end(self) -> list[Any]:
-        """Stop taking messages; returns those that were not read."""
+        """Stop taking messages. Returns those that were not read."""
         left = list(self._messages)
         self._is_over = True
         self._messages.clear()
@@ -59,8 +59,8 @@ class Inbox:
 
 
 class Replies:
-    """Sends the replies to Envoy, and keeps the messages that were read and have no reply yet. `write` sends one reply,
-    and raises StreamOverError if it cannot."""
+    """Sends the replies to Envoy, and keeps read messages until their reply. `write` sends one reply, and raises
+    StreamOverError if it cannot."""
 
     __slots__ = ("_lock", "_unanswered", "_write", "modes")
 
@@ -76,7 +76,7 @@ class Replies:
         return bool(self.modes[0] == messages.BUFFERED)
 
     def owe(self, message: Any) -> None:
-        """Note a message that was read, and needs a reply."""
+        """Note a message that was read and needs a reply."""
         self._unanswered.append(message)
 
     async def send(self, replies: Iterable[Any]) -> None:
@@ -87,7 +87,7 @@ class Replies:
             self._unanswered.clear()
 
     async def send_unchanged(self, unread: Iterable[Any]) -> None:
-        """Send what was read and has no reply on as it came, and then what was not read."""
+        """Forward, unchanged, read messages without a reply, and then unread ones."""
         async with self._lock:
             passing, self._unanswered = [*self._unanswered, *unread], []
             for message in passing:

@@ -1,7 +1,7 @@
-"""Read Envoy's messages as ASGI has them, and write the replies to them.
+"""Convert Envoy's messages to ASGI, and write the replies to them.
 
-A reply to headers lists what to change in them. A body that is streamed in full duplex is replaced, whatever the number
-of chunks on either side; a buffered one is kept or replaced as a whole.
+A reply to headers lists their changes. A body that is streamed in full duplex is replaced, with any number of chunks on
+either side; a buffered one is kept or replaced as a whole.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,15 +19,15 @@ BUFFERED: Final = processing_mode_pb2.ProcessingMode.BUFFERED
 FULL_DUPLEX: Final = processing_mode_pb2.ProcessingMode.FULL_DUPLEX_STREAMED
 
 MOST_CHUNK_BYTES: Final = 64 * 1024
-"""The longest chunk that Envoy's documentation advises to send back in full duplex."""
+"""The longest chunk that Envoy's documentation recommends for replies in full duplex."""
 
 _REPLACE: Final = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _APPEND: Final = base_pb2.HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
 
 
 def modes_of(message: Any) -> tuple[int, int]:
-    """Return how the bodies of request and answer are sent, as the first message of a stream says. Gateways that do not
-    say that stream in full duplex."""
+    """Return how the bodies of request and answer are sent, from the first message of a stream. Gateways that do not
+    declare it stream in full duplex."""
     if not message.HasField("protocol_config"):
         return FULL_DUPLEX, FULL_DUPLEX
     config = message.protocol_config
@@ -35,7 +35,7 @@ def modes_of(message: Any) -> tuple[int, int]:
 
 
 def why_unguardable(first: Any) -> str:
-    """Return what a guard needs and the first message of a stream shows to be missing; empty if nothing is."""
+    """Return what a guard needs but the first message of a stream lacks; empty if nothing is missing."""
     if not first.HasField("request_headers"):
         return "Envoy sends no headers of requests; set request_header_mode: SEND"
     request, response = modes_of(first)
@@ -47,7 +47,7 @@ def why_unguardable(first: Any) -> str:
 
 
 def headers_of(message: Any) -> Headers:
-    """Return the headers of a message, pseudo headers such as `:path` included."""
+    """Return the headers of a message, including pseudo headers such as `:path`."""
     return [(one.key.encode(), one.raw_value or one.value.encode()) for one in message.headers.headers]
 
 
@@ -127,19 +127,19 @@ def headers_reply(side: str, changes: Any = None) -> Any:
 
 
 def buffered_reply(side: str, body: bytes | None = None, changes: Any = None) -> Any:
-    """Build the reply to a buffered body: what to change in the headers, and the new body; None keeps it."""
+    """Build the reply to a buffered body: header changes, and the new body; None keeps the body."""
     replaced = None if body is None else ext_proc.BodyMutation(body=body)
     common = ext_proc.CommonResponse(header_mutation=changes, body_mutation=replaced)
     return ext_proc.ProcessingResponse(**{f"{side}_body": ext_proc.BodyResponse(response=common)})
 
 
 def chunk_replies(side: str, body: bytes, *, final: bool) -> Iterator[Any]:
-    """Yield the replies that send a part of a body on, in full duplex; `final` ends it."""
+    """Yield the replies that forward a part of a body, in full duplex. `final` ends the body."""
     last = max(len(body) - 1, 0) // MOST_CHUNK_BYTES
     for at in range(last + 1):
         chunk = body[at * MOST_CHUNK_BYTES : (at + 1) * MOST_CHUNK_BYTES] if last else body
         if chunk or final:
-            reply = ext_proc.ProcessingResponse()  # filled in place, which takes a fifth of the time of nested messages
+            reply = ext_proc.ProcessingResponse()  # filled in place: a fifth of the time of nested messages
             body_response = reply.response_body if side == "response" else reply.request_body
             streamed = body_response.response.body_mutation.streamed_response
             streamed.body, streamed.end_of_stream = chunk, final and at == last
@@ -152,7 +152,7 @@ def trailers_reply(side: str) -> Any:
 
 
 def own_answer(start: Message, body: bytes) -> Any:
-    """Build the reply by which Envoy answers the client itself, without the vendor."""
+    """Build the reply that makes Envoy answer the client itself, without the vendor."""
     return ext_proc.ProcessingResponse(
         immediate_response=ext_proc.ImmediateResponse(
             status=http_status_pb2.HttpStatus(code=start["status"]),
@@ -163,7 +163,7 @@ def own_answer(start: Message, body: bytes) -> Any:
 
 
 def unchanged(message: Any, modes: tuple[int, int]) -> Iterator[Any]:
-    """Build the replies that send the content of a message on as it came."""
+    """Yield the replies that forward the content of a message unchanged."""
     side, _, part = message.WhichOneof("request").partition("_")
     if part == "headers":
         yield headers_reply(side)

@@ -1,4 +1,4 @@
-"""Carries an exchange's request: from Envoy to the middleware, and from there to the vendor."""
+"""Carry an exchange's request from Envoy to the middleware, and from there to the vendor."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -29,7 +29,7 @@ class EnvoyRequest:
         return messages.scope_of(self._came)
 
     async def begin(self) -> None:
-        """Reply to the headers, if Envoy sends the body only after that."""
+        """Reply to the headers, if Envoy waits for that before it sends the body."""
         if self._replies.buffers and self._has_body:
             await self._replies.send([messages.headers_reply("request")])
 
@@ -54,7 +54,7 @@ class EnvoyRequest:
         return {"type": "http.request", "body": self._body, "more_body": not self._is_read}
 
     async def send_on(self, scope: Scope, receive: Receive) -> None:
-        """Send the request to the vendor, as it is now."""
+        """Send the request to the vendor, with the middleware's changes."""
         changes = messages.mutation(self.scope["headers"], scope["headers"])
         if self._replies.buffers and self._has_body:
             body = b"".join([part async for part, _ in _parts(receive)])

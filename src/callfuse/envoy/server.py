@@ -1,7 +1,7 @@
-"""The gRPC server that Envoy calls, with one stream for each HTTP request.
+"""Serve the gRPC calls of Envoy, with one stream for each HTTP request.
 
-After an error of callfuse's own, the rest of an exchange passes as it comes. What cannot be guarded, because Envoy does
-not send what is needed, passes too, and is reported once.
+After an error of callfuse, the rest of an exchange passes unchanged. Exchanges that cannot be guarded, because Envoy
+does not send the required messages, pass, too, which is reported once.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 SERVING: Final = b"\x08\x01"
 """A `HealthCheckResponse` with the status SERVING."""
 NOT_SERVING: Final = b"\x08\x02"
-"""The same with NOT_SERVING."""
+"""A `HealthCheckResponse` with the status NOT_SERVING."""
 USUAL_MESSAGE_BYTES: Final = 4 * 1024 * 1024  # gRPC's default
 LAST_S: Final = 5.0
-BESIDE_BODY_BYTES: Final = 1024 * 1024  # headers and attributes, of which Envoy takes 60 KiB by default
+BESIDE_BODY_BYTES: Final = 1024 * 1024  # headers and attributes; Envoy allows 60 KiB by default
 
 
 class ExternalProcessor:
@@ -62,12 +62,12 @@ class ExternalProcessor:
             with suppress(StreamOverError):
                 while (message := await context.read()) is not grpc.aio.EOF:
                     await exchange.take(message)
-        finally:  # also if Envoy cancels the stream: the middleware is told, and ends in its own time
+        finally:  # also if Envoy cancels the stream: the middleware gets a disconnect, and may end later
             exchange.end()
         await running
 
     def stop(self) -> None:
-        """Have health checks say from now on that the process stops. It serves as before."""
+        """Make health checks report from now on that the process stops. It serves as before."""
         self._is_stopping = True
 
     async def check_health(self, _request: bytes, _context: Any) -> bytes:
@@ -75,7 +75,7 @@ class ExternalProcessor:
         return NOT_SERVING if self._is_stopping else SERVING
 
     async def finish(self) -> None:
-        """Wait a little until all exchanges have ended: they know that their streams are over."""
+        """Wait a short time for all exchanges to end, because their streams are over."""
         if self._running:
             await asyncio.wait(self._running, timeout=LAST_S)
 
@@ -96,7 +96,7 @@ class ExternalProcessor:
 
 
 async def _pass_all(message: Any, context: Any, write: Write) -> None:
-    """Pass on everything in a stream as it comes."""
+    """Forward everything in a stream unchanged."""
     modes = messages.modes_of(message)
     while message is not grpc.aio.EOF:
         for reply in messages.unchanged(message, modes):
@@ -118,8 +118,8 @@ def _writer(context: Any) -> Write:
 async def listening(
     processor: ExternalProcessor, address: str, *, most_body_bytes: int, grace_s: float
 ) -> AsyncIterator[str]:
-    """Listen on an address, `unix:PATH` or `HOST:PORT`, and yield the bound one: port 0 stands for a free one. Raises
-    OSError if it cannot be bound. At the end open streams have `grace_s` seconds to end."""
+    """Listen on an address, `unix:PATH` or `HOST:PORT`, and yield the bound one: port 0 means any free port. Raises
+    OSError if it cannot be bound. At the end, open streams have `grace_s` seconds to end."""
     options = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", max(USUAL_MESSAGE_BYTES, most_body_bytes + BESIDE_BODY_BYTES)),

@@ -1,4 +1,4 @@
-"""A plugin for Google's Agent Development Kit: `Runner(..., plugins=[LoopGuard()])`."""
+"""Guard agents of Google's Agent Development Kit with a plugin: `Runner(..., plugins=[LoopGuard()])`."""
 
 from typing import Any
 
@@ -21,15 +21,15 @@ __all__ = ["LoopGuard"]
 
 
 class LoopGuard(BasePlugin):
-    """Keeps the tools of all agents of a runner from running in a loop.
+    """Prevents looping tool calls of all agents of a runner.
 
     A looping call does not run: its response is its previous one, with a text that begins with `[callfuse]` under the
-    key `callfuse`. Warnings stand there in the response of their call. A block that leaves nothing of an answer to run
-    ends the agent with its text in place of the calls (`on_block="end"`, the default), or the text is the call's
-    response (`continue`), or it raises `ToolLoopError` (`raise`).
+    key `callfuse`. Warnings are under the same key, in the response of their call. If a block leaves no call of an
+    answer to run, the agent ends with the block's text in place of the calls (`on_block="end"`, the default), or the
+    text is the call's response (`continue`), or `ToolLoopError` is raised (`raise`).
 
-    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each agent has in each session a detector of its own,
-    and each invocation is a new turn of it. `name` is the plugin's, for a runner that has several.
+    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each agent has its own detector in each session, and
+    each invocation is a new turn. `name` is the plugin's, for a runner with several plugins.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LoopGuard(BasePlugin):
         calls = [part.function_call for part in parts if part.function_call]
         if llm_response.partial or not calls:
             return None
-        for call in calls:  # which the flow would do a moment later
+        for call in calls:  # the flow would do this a moment later
             call.id = call.id or generate_client_function_call_id()
         run = self._run(callback_context)
         run.begin([ToolCall(call.id, call.name, call.args or {}) for call in calls])
@@ -71,16 +71,16 @@ class LoopGuard(BasePlugin):
         return None if found is None else _response(substitute(found))
 
     async def after_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> Any:
-        """Record a response; the response with callfuse's text if there is one, else None."""
+        """Record a response. Returns it with callfuse's text, or None without a text."""
         text = self._run(tool_context).finish(tool_context.function_call_id, result)
         return _response(append_text(result, text)) if text else None
 
     async def on_tool_error_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, error: Any) -> None:
-        """Record that a call failed. The error ends the run if nobody else handles it."""
+        """Record that a call failed. The error ends the run unless another plugin handles it."""
         if isinstance(error, Exception):
             self._run(tool_context).finish(tool_context.function_call_id, error)
 
 
 def _response(result: Any) -> Any:
-    """Make a response of any value, as the framework does."""
+    """Convert any value to a response, as the framework does."""
     return result if isinstance(result, dict) else {"result": result}

@@ -1,15 +1,15 @@
-"""The guardrail that LiteLLM asks before it asks a model (`pre_call` of its generic guardrail API).
+"""Answer the guardrail requests that LiteLLM sends before it asks a model (`pre_call` of its generic guardrail API).
 
-In: what LiteLLM shows of a request: the history as messages of OpenAI chat completions (`structured_messages`), its
-texts (`texts`), the tools. Out: `NONE`, `BLOCKED` with a reason, or `GUARDRAIL_INTERVENED` with warnings behind the
-results of calls.
+Input: LiteLLM's view of a request: the history as messages of OpenAI chat completions (`structured_messages`), its
+texts (`texts`), the tools. Output: `NONE`, `BLOCKED` with a reason, or `GUARDRAIL_INTERVENED` with warnings added to
+the results of calls.
 
 The newest rounds of the history (`max_rounds` and `MOST_CALLS` calls at most) are judged as `callfuse replay` judges
-recorded ones: each call by those before it, without times. So the same history gets the same warnings at the same
-places each time, which leaves a prompt cache whole. What was found is kept (`offline/memory.py`), so that a history
-costs what is new in it; with or without that it is the same. A call is judged when its result
-comes back, for only then is the guardrail asked: a rung that would have withheld it to ask the model again warns, and
-`block` ends the request. Where a result is not among the texts that LiteLLM shows, a warning is only observed.
+recorded ones: each call by those before it, without times. So the same history gets the same warnings in the same
+places each time, which keeps prompt caches valid. Findings are kept (`offline/memory.py`), so that only the new part of
+a history must be judged; the result is the same without them. LiteLLM asks only when the result of a call comes back.
+So a rung that would ask the model again becomes a warning, and `block` ends the request. If LiteLLM does not show the
+result among the texts, a warning is only observed.
 """
 
 from bisect import bisect_left
@@ -40,23 +40,23 @@ from callfuse.wire.jsontext import dumps, loads
 from callfuse.wire.values import has_too_many_values
 
 Answer = dict[str, Any]
-"""What LiteLLM is answered: `action`, and what belongs to it."""
+"""The answer to LiteLLM: `action` and its data."""
 
 NOTHING: Final = "NONE"
 """The action that lets a request pass unchanged."""
 NAME: Final = "litellm-guardrail"
-"""What logs and events name as the dialect of what came this way."""
+"""The dialect of such requests in logs and events."""
 HIDDEN: Final = "[present]"
-"""LiteLLM's word for the value of a header that it does not show."""
+"""LiteLLM's replacement for the value of a header that it does not show."""
 MOST_CALLS: Final = 400
-"""Calls of a history that are judged, if not of one round alone. To judge each by those before it takes 0.1 s then, of
-a history that is not known."""
+"""The most calls of a history that are judged, unless one round has more. For an unknown history, judging this many
+takes 0.1 s."""
 _CHAT: Final = OpenAIChat()
 _ENCODING: Final = ("utf-8", "replace")
 
 
 class ShownRequest(NamedTuple):
-    """A request as LiteLLM shows it: the history as a chat request, its parsed body, and the texts in it."""
+    """LiteLLM's view of a request: the history as a chat request, its parsed body, and the texts in it."""
 
     request: Request
     body: Mapping[str, Any]
@@ -74,22 +74,22 @@ class Opinion(NamedTuple):
 
 
 class Guardrail:
-    """Answers LiteLLM's questions by the settings of a middleware, and tells its bus what was found."""
+    """Answers LiteLLM's requests by the settings of a middleware, and emits findings to its bus."""
 
     def __init__(self, middleware: CallFuseMiddleware) -> None:
         self._middleware = middleware
         self._memory = VerdictMemory()
 
     async def answer(self, body: bytes) -> Answer:
-        """Answer the body of a question. Raises NotJSON. An error in callfuse lets the request pass, unless
-        `fail_closed` is set."""
+        """Answer the body of a request from LiteLLM. Raises NotJSON. If callfuse fails, the client's request passes,
+        unless `fail_closed` is set."""
         if has_too_many_values(body):
             return self.unread("request values")
         given = await off_loop.run(partial(loads, body), off_loop.weight_of(body))
         stage = FailOpen(self._middleware.bus).stage("in a request")
         with stage:
             work = partial(judge, given, self._middleware.settings, self._memory)
-            # In a thread, however short: judging a whole history takes longer than reading it.
+            # In a thread, even if short: judging a whole history takes longer than reading it.
             opinion = await off_loop.run(work, max(len(body), off_loop.LONG_BYTES + 1))
             if opinion is None:
                 return _go_on()
@@ -98,7 +98,7 @@ class Guardrail:
         return _block(texts.unchecked_call("")) if self._middleware.settings.fail_closed else _go_on()
 
     def unread(self, cause: str) -> Answer:
-        """Answer a question that was not read; `cause` is counted."""
+        """Answer a request that was not read, and count the `cause`."""
         self._middleware.bus.emit(NotGuarded(cause))
         return _go_on()
 
@@ -119,7 +119,7 @@ class Guardrail:
 
 
 def judge(given: Any, settings: LoopSettings, memory: VerdictMemory | None = None) -> Opinion | None:
-    """Judge what LiteLLM has sent, parsed; None if there is nothing to judge. `memory`: of what was judged before."""
+    """Judge LiteLLM's parsed request. Returns None if there is nothing to judge. `memory`: keeps earlier findings."""
     shown = _read(given)
     if shown is None:
         return None
@@ -139,8 +139,8 @@ def judge(given: Any, settings: LoopSettings, memory: VerdictMemory | None = Non
 
 
 def _read(given: Any) -> ShownRequest | None:
-    """Return what LiteLLM shows of a request with tools; None for answers of models, for what another callfuse guards,
-    and for anything else."""
+    """Return LiteLLM's view of a request with tools; None for answers of models, for requests that another callfuse
+    guards, and for anything else."""
     if not isinstance(given, dict) or given.get("input_type") == "response" or _is_guarded(given):
         return None
     keys = {"model": "model", "structured_messages": "messages", "tools": "tools"}
@@ -153,7 +153,7 @@ def _read(given: Any) -> ShownRequest | None:
 
 
 def _is_guarded(given: Mapping[str, Any]) -> bool:
-    """Whether the request came through a callfuse that marks those that it guards."""
+    """Whether another callfuse has marked the request as guarded."""
     shown = given.get("request_headers")
     return isinstance(shown, dict) and any(name.lower().encode(*_ENCODING) == VIA for name in shown)
 
@@ -172,10 +172,10 @@ def _lane_of(given: Mapping[str, Any], request: Request) -> Lane:
 
 
 def _most(request: Request, max_rounds: int) -> int:
-    """Return how many of the newest rounds are judged, with messages of persons: at least one, if there is one.
+    """Return how many of the newest rounds are judged, including messages of persons: at least one, if there is one.
 
-    Where not all are, the first one moves in steps of half as many messages as there may be rounds: while it stays, all
-    that was judged before is known.
+    If not all are judged, the first one moves in steps of half of `max_rounds` messages. Until it moves, all earlier
+    findings stay known.
     """
     calls, positions = 0, list[int | None]()
     for at, round_ in enumerate(islice(request.rounds(), max_rounds + 1)):
@@ -187,8 +187,8 @@ def _most(request: Request, max_rounds: int) -> int:
 
 
 def _from_step(positions: Sequence[int | None], step: int) -> int:
-    """Return how many rounds there are from the first whole step on. `positions`: of their messages, newest first; None
-    for a message of a person."""
+    """Return the number of rounds from the first whole step on. `positions`: those of their messages, newest first;
+    None for a message of a person."""
     known = [position for position in positions if position is not None]
     if not known:
         return len(positions)
@@ -198,7 +198,7 @@ def _from_step(positions: Sequence[int | None], step: int) -> int:
 
 
 def _as_warning(one: Judged) -> Judged:
-    """Return a judged call with a warning in place of a steer: it has run, so it is too late to withhold it."""
+    """Return a judged call with a warning in place of a steer, because it has run and cannot be withheld."""
     verdict = one.verdict
     if verdict is None:
         return one
@@ -215,7 +215,7 @@ def _as_observed(one: Judged) -> Judged:
 
 
 def _newest(judged: Sequence[Judged], run: RecordedRun, request: Request) -> Sequence[Judged]:
-    """Return the calls of the newest round, if the model is to answer their results now."""
+    """Return the calls of the newest round, if the model will answer their results now."""
     if next(iter(request.rounds()), None) is None:
         return ()
     place = len(run.turns) - 1, len(run.turns[-1]) - 1
@@ -225,7 +225,7 @@ def _newest(judged: Sequence[Judged], run: RecordedRun, request: Request) -> Seq
 def _answer(
     shown: ShownRequest, run: RecordedRun, judged: Iterable[Judged], newest: Iterable[Judged], settings: LoopSettings
 ) -> Answer:
-    """Return the answer for these verdicts: a block of the newest round, else warnings behind results."""
+    """Return the answer for these verdicts: a block of the newest round, else warnings added to results."""
     model = shown.request.model
     blocks = [one.verdict for one in newest if one.verdict is not None and one.verdict.blocks]
     if blocks:
@@ -239,16 +239,16 @@ def _answer(
         return _go_on()
     noted = loads(shown.request.with_notes(notes))["messages"]
     written = rewritten(shown.texts, shown.body["messages"], noted)
-    # LiteLLM takes messages back, too, but then may write the whole history anew, without reasoning items.
+    # LiteLLM accepts messages, too, but then may rewrite the whole history, without reasoning items.
     return _go_on() if written is None else {"action": "GUARDRAIL_INTERVENED", "texts": written}
 
 
 def rewritten(shown: Sequence[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any] | None:
-    """Return the texts of a history with what has changed between two forms of it; None if one that has is not among
-    them.
+    """Return the shown texts of a history, with the changes between two forms of it; None if a changed text is not
+    among them.
 
-    LiteLLM writes texts back where they came from, in the format of the client. Which texts it shows depends on that
-    format: they are found from the end on, in the order of the history.
+    LiteLLM writes texts back to their places, in the format of the client. Which texts it shows depends on that format,
+    so they are matched from the end, in the order of the history.
     """
     places: dict[str, list[int]] = {}
     for at, text in enumerate(shown):

@@ -1,4 +1,4 @@
-"""For agents of LangChain, `create_agent(..., middleware=[LoopGuard()])`, and for LangGraph's `ToolNode`:
+"""Guard agents of LangChain, `create_agent(..., middleware=[LoopGuard()])`, and LangGraph's `ToolNode`:
 `ToolNode(tools, wrap_tool_call=guard.wrap_tool_call, awrap_tool_call=guard.awrap_tool_call)`, whose graph ends by
 `graph.add_conditional_edges("tools", guard.unless_blocked("model"))`."""
 
@@ -28,18 +28,18 @@ __all__ = ["LoopGuard"]
 
 
 class LoopGuard(AgentMiddleware):
-    """Keeps the tools of an agent, or of a `ToolNode`, from running in a loop.
+    """Prevents looping tool calls of an agent, or of a `ToolNode`.
 
     A looping call does not run: its `ToolMessage` has its previous result and a text that begins with `[callfuse]`.
-    Warnings follow the content of their call's message. A block that leaves nothing of an answer to run ends the agent
-    with its text as the last `AIMessage` (`on_block="end"`, the default), or the text is the call's result
-    (`continue`), or it raises `ToolLoopError` (`raise`). A `ToolNode` cannot end the graph that it is part of: there
-    the text is the result of the call, and `end` needs the edge that `unless_blocked` makes; `raise` needs a node that
-    does not handle the error.
+    Warnings follow the content of their call's message. If a block leaves no call of an answer to run, the agent ends
+    with the block's text as the last `AIMessage` (`on_block="end"`, the default), or the text is the call's result
+    (`continue`), or `ToolLoopError` is raised (`raise`). A `ToolNode` cannot end its graph: there the text is the
+    result of the call, and `end` needs the edge that `unless_blocked` makes; `raise` needs a node that does not handle
+    the error.
 
-    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each thread has a detector of its own, and in it each
-    run of a graph within another; without a `thread_id` the ids of the messages before the model's first answer name
-    it. What has neither is not guarded. A new message of a person is a new turn.
+    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each thread has its own detector, and so does each
+    subgraph run in it. Without a `thread_id`, the ids of the messages before the model's first answer identify the
+    conversation. Without those ids, it is not guarded. A new message of a person is a new turn.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LoopGuard(AgentMiddleware):
 
     @hook_config(can_jump_to=["end"])
     def after_model(self, state: Any, runtime: Any) -> Any:
-        """Judge the calls of the model's answer; end the agent if they are blocked."""
+        """Judge the calls of the model's answer, and end the agent if they are blocked."""
         run, calls = self._judge(state, get_config())
         if run is None or run.ended is None:
             return None
@@ -89,13 +89,13 @@ class LoopGuard(AgentMiddleware):
         return _finish(run, request.tool_call["id"], await handler(request))
 
     def unless_blocked(self, node: str) -> Callable[[Any, RunnableConfig], str]:
-        """Return the path of a conditional edge behind a `ToolNode`: to this node, usually the model's; to the end of
-        the graph where a block has left nothing of the model's answer to run, so that the model is not asked again.
+        """Return the path function of a conditional edge after a `ToolNode`: to `node`, usually the model's, or to the
+        end of the graph if a block left no call of the model's answer to run, so that the model is not asked again.
 
             graph.add_conditional_edges("tools", guard.unless_blocked("model"), ["model", END])
 
-        The last message is then a `ToolMessage` with the text of the block. Always to the node if `on_block` is
-        `continue`.
+        The last message is then a `ToolMessage` with the text of the block. If `on_block` is `continue`, it always
+        leads to the node.
         """
 
         def path(state: Any, config: RunnableConfig) -> str:
@@ -105,7 +105,7 @@ class LoopGuard(AgentMiddleware):
         return path
 
     def _judge(self, state: Any, config: Mapping[str, Any]) -> tuple[AgentRun | None, list[Any]]:
-        """Return the run of this conversation, and the calls of its newest answer, judged by now; None for no run."""
+        """Return the run of this conversation, and the judged calls of its newest answer; None without a run."""
         messages = _messages(state)
         name = _conversation(messages, config.get("configurable") or {})
         at = _last(messages, AIMessage)
@@ -122,14 +122,14 @@ class LoopGuard(AgentMiddleware):
 
 
 def _conversation(messages: list[Any], configurable: Mapping[str, Any]) -> str:
-    """Return the name of a conversation; empty if it has none. The namespace tells runs of a graph within another
-    apart, such as those of two sub-agents at the same time; its last part is that of the node."""
+    """Return the name of a conversation; empty if it has none. The namespace distinguishes subgraph runs, such as two
+    concurrent sub-agents; its last part belongs to the node."""
     within = str(configurable.get("checkpoint_ns") or "").rpartition("|")[0]
     more = (within,) if within else ()
     if thread := configurable.get("thread_id"):
         return name_of(str(thread), *more)
     first = next((at for at, message in enumerate(messages) if isinstance(message, AIMessage)), len(messages))
-    ids = [message.id for message in messages[:first]]  # a system message may have the same in all conversations
+    ids = [message.id for message in messages[:first]]  # a system message may have the same id in all conversations
     return name_of("", *map(str, ids), *more) if ids and all(ids) else ""
 
 

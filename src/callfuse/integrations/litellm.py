@@ -1,12 +1,12 @@
-"""Wraps LiteLLM's proxy: `app` is to be served in place of LiteLLM's own.
+"""Wrap LiteLLM's proxy: serve `app` in place of LiteLLM's own.
 
     CONFIG_FILE_PATH=config.yaml uvicorn callfuse.integrations.litellm:app
 
 LiteLLM reads its configuration from the file that `CONFIG_FILE_PATH` names, callfuse its own from the environment and
-the file that `CALLFUSE_CONFIG` names. The guard is outside of all middleware of LiteLLM: it sees requests as clients
-send them, and a model that is asked again is asked through LiteLLM's keys, limits and budgets.
+the file that `CALLFUSE_CONFIG` names. The guard is outside of all middleware of LiteLLM: it gets requests as clients
+send them, and asks the model again through LiteLLM, with its keys, limits and budgets.
 
-Importing this imports LiteLLM: ImportError where `litellm[proxy]` is not installed.
+Importing this module imports LiteLLM, and raises ImportError if `litellm[proxy]` is not installed.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""For agents of the OpenAI Agents SDK: `agent = guard_agent(agent)`."""
+"""Guard agents of the OpenAI Agents SDK: `agent = guard_agent(agent)`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,16 +39,16 @@ def guard_agent(
     on_block: OnBlock = "end",
     enabled: bool = True,
 ) -> Any:
-    """Make a copy of an agent whose function tools do not run in a loop.
+    """Return a copy of an agent that prevents looping calls of function tools.
 
     A looping call does not run: its output is its previous one and a text that begins with `[callfuse]`. Warnings
-    follow the output of their call, if that is text or JSON. A block that leaves nothing of an answer to run ends the
-    run with its text as final output (`on_block="end"`, the default; where the output must not be text, or the agent
-    stops on its first tool, `ToolLoopError` is raised), or the text is the call's output (`continue`), or it raises
-    `ToolLoopError` (`raise`).
+    follow the output of their call, if it is text or JSON. If a block leaves no call of an answer to run, the run ends
+    with the block's text as final output (`on_block="end"`, the default; if the output must not be text, or the agent
+    stops on its first tool, `ToolLoopError` is raised), or the text is the call's output (`continue`), or
+    `ToolLoopError` is raised (`raise`).
 
-    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each run has a detector of its own. Agents that this
-    one hands off to are guarded by themselves; tools of MCP servers and hosted tools are not.
+    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each run has its own detector. Agents that this one
+    hands off to must be guarded separately. Tools of MCP servers and hosted tools are not guarded.
     """
     return _GuardedRuns(agent, AgentRuns(config, on_loop=on_loop, on_block=on_block, enabled=enabled)).guarded()
 
@@ -100,11 +100,11 @@ class _GuardedRuns:
         return self._agent.output_type in (None, str) and self._agent.tool_use_behavior != "stop_on_first_tool"
 
     def _run(self, data: Any) -> AgentRun | None:
-        # The context of a call is not that of its run, but has the same usage; and so have agents that run as a tool.
+        # The context of a call differs from that of its run, but has the same usage. So do agents that run as a tool.
         return self._of_call.get((id(data.context.usage), data.context.tool_call_id))
 
     def _before(self, data: Any) -> Any:
-        """Return the input guardrail of each tool."""
+        """Act as the input guardrail of each tool."""
         run = self._run(data)
         found = run.withheld(data.context.tool_call_id) if run is not None else None
         if found is None:
@@ -112,7 +112,7 @@ class _GuardedRuns:
         return ToolGuardrailFunctionOutput.reject_content(as_text(substitute(found)), found.finding_id)
 
     def _after(self, data: Any) -> Any:
-        """Return the output guardrail of each tool."""
+        """Act as the output guardrail of each tool."""
         run = self._run(data)
         text = run.finish(data.context.tool_call_id, data.output) if run is not None else ""
         if not text or not isinstance(data.output, str | int | float | dict | list | None):
@@ -120,7 +120,7 @@ class _GuardedRuns:
         return ToolGuardrailFunctionOutput.reject_content(as_text(append_text(data.output, text)))
 
     async def _end_or_go_on(self, context: Any, results: Any) -> Any:
-        """Whether the run ends with the results of these calls; else what the agent itself would do."""
+        """End the run with the results of these calls if it is blocked; else do what the agent itself would do."""
         run, behavior = self._of_context.get(context), self._agent.tool_use_behavior
         if run is not None and run.ended is not None:
             return ToolsToFinalOutputResult(is_final_output=True, final_output=run.ended.message)

@@ -1,4 +1,4 @@
-"""A capability for agents of Pydantic AI: `Agent(model, capabilities=[LoopGuard()])`."""
+"""Guard agents of Pydantic AI with a capability: `Agent(model, capabilities=[LoopGuard()])`."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,15 +24,15 @@ __all__ = ["LoopGuard"]
 
 
 class LoopGuard(AbstractCapability[Any]):
-    """Keeps the function tools of an agent from running in a loop.
+    """Prevents looping calls of an agent's function tools.
 
     A looping call does not run: the model reads its previous result and a text that begins with `[callfuse]`. Warnings
-    follow the result of their call. A block that leaves nothing of an answer to run ends the run with its text as
-    output (`on_block="end"`, the default; where the output must not be text, `ToolLoopError` is raised), or the text is
-    the call's result (`continue`), or it raises `ToolLoopError` (`raise`).
+    follow the result of their call. If a block leaves no call of an answer to run, the run ends with the block's text
+    as output (`on_block="end"`, the default; if the output must not be text, `ToolLoopError` is raised), or the text is
+    the call's result (`continue`), or `ToolLoopError` is raised (`raise`).
 
-    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each conversation (`conversation_id`) has a detector
-    of its own, and each run with a prompt is a new turn of it. Output tools and external tools are not judged.
+    `config`, `on_loop` and `enabled` are those of `LoopDetector`. Each conversation (`conversation_id`) has its own
+    detector, and each run with a prompt is a new turn. Output tools and external tools are not judged.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""Says in plain words what to do after a time of observing: turn callfuse on, change something first, or observe on."""
+"""Advise, in words, what to do after a time of observing: turn callfuse on, change something first, or keep
+observing."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,27 +12,26 @@ from callfuse.policy.settings import LoopSettings
 
 LEAST_EXCHANGES: Final = 200
 LEAST_SESSIONS: Final = 20
-"""Fewer show little of what agents do: one loop more or less would change the answer."""
+"""Fewer sessions are not enough: one loop more or less would change the answer."""
 MOST_UNGUARDED: Final = 0.2
-"""The share of exchanges that may pass unguarded before that comes first."""
+"""If a larger share of exchanges passes unguarded, this must be changed first."""
 MOST_OF_ONE: Final = 0.5
-"""The share of all loops that one tool may have before somebody should look at it; at least `LOOKED_AT` of them."""
+"""If one tool has a larger share of all loops, and at least `LOOKED_AT` of them, somebody should look at it."""
 LOOKED_AT: Final = 10
 MOST_LOOPING: Final = 0.2
-"""The share of sessions with a loop before somebody should look at some of them."""
+"""If a larger share of sessions has a loop, somebody should look at some of them."""
 SHOWN: Final = 10
 """Rows, and examples, that are printed."""
 TURN_ON: Final = "mode: chance_then_block, in tool_call_loop"
 
 
 Recommendation = Literal["observe", "change", "look", "turn_on", "none"]
-"""What to do, in one word: continue to observe, change something first, look at findings first, turn it on, or
-nothing."""
+"""The advice in one word: keep observing, change something first, look at findings first, turn it on, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do, in one word and in one sentence, and what follows from it."""
+    """The advice, in one word and in one sentence, and its consequences."""
 
     recommendation: Recommendation
     answer: str
@@ -39,7 +39,7 @@ class Advice:
 
 
 def advise(observed: Observed, settings: LoopSettings) -> Advice:
-    """Return what to do after such a log. `settings`: those whose limits are in use."""
+    """Return the advice for an observed log. `settings`: those with the limits in use."""
     few = _too_few(observed)
     if few:
         return Advice("observe", few)
@@ -57,7 +57,8 @@ def _too_few(observed: Observed) -> str:
 
 
 def _first_change(observed: Observed, settings: LoopSettings) -> Advice | None:
-    """Return what to change, or to look at, before callfuse is turned on; None if there is nothing."""
+    """Return the advice to change something, or to look at something, before callfuse is turned on; None if there is
+    none."""
     unguarded = observed.unguarded.total()
     if unguarded > MOST_UNGUARDED * observed.exchanges:
         causes = ", ".join(f"{cause} ({many:,})" for cause, many in observed.unguarded.most_common(3))

@@ -1,17 +1,17 @@
-"""Says in one sentence what follows from a replay: what the settings would have done, and whether to change them."""
+"""Summarize a replay in one sentence: what the settings would have done, and whether to change them."""
 
 from typing import Final
 
 from callfuse.offline.replay import ANY, Figures, Fired, Replay, rules_of, total
 
 LEAST_RUNS: Final = 20
-"""Fewer runs show little: one more or less would move a share by more than it says."""
+"""Fewer runs are not enough: one run more or less would change a share too much."""
 MOST_INTERRUPTED: Final = 0.05
-"""The share of successful runs that may be interrupted: what `callfuse tune` aims at by default, too."""
+"""The share of successful runs that may be interrupted, the same as the default of `callfuse tune`."""
 
 
 def answer_of(replay: Replay) -> str:
-    """Return the answer: change nothing, change this, or there are too few runs to say."""
+    """Return the answer: change nothing, change this, or there are too few runs."""
     figures = total(replay.figures.values())
     runs, fired = figures.runs.total(), figures.fired[ANY]
     if runs < LEAST_RUNS:

@@ -1,13 +1,13 @@
-"""Split-conformal calibration: computes a line that a new score exceeds with at most a given probability alpha.
+"""Compute a line that a new score exceeds with at most a given probability alpha, by split-conformal calibration.
 
-If n scores and a new one are exchangeable, the new one is equally likely to have each rank among the n + 1; ties only
-make it less likely to be beyond others. So it exceeds the k-th smallest of the n, k = ceil((n + 1)(1 - alpha)), with a
+If n scores and a new one are exchangeable, the new one has each rank among the n + 1 with equal probability; ties only
+make it less likely to exceed others. So it exceeds the k-th smallest of the n, k = ceil((n + 1)(1 - alpha)), with a
 probability of at most (n + 1 - k) / (n + 1) <= alpha, on average over the draws of the n. Vovk, Gammerman and Shafer,
 Algorithmic Learning in a Random World (2005).
 
-`trial` measures lines on unseen scores: one half of the scores sets a line, the other is judged by it. The means over
-all halves are computed exactly, not sampled: if a line leaves m scores beyond it, the i-th score is the line of those
-halves that contain it and m - 1 of the scores after it.
+`trial` measures lines on unseen scores: one half of the scores sets a line, and the other half is compared with it. The
+means over all halves are computed exactly, not sampled: if m scores are beyond a line, the i-th score is the line of
+those halves that contain it and m - 1 of the scores after it.
 """
 
 from bisect import bisect_right
@@ -43,12 +43,12 @@ def max_beyond(count: int, alpha: Fraction) -> int:
 
 
 def min_scores(alpha: Fraction) -> int:
-    """Return the least number of scores for which there is a line, for 0 < alpha < 1."""
+    """Return the least number of scores for which a line exists, for 0 < alpha < 1."""
     return ceil(1 / alpha) - 1
 
 
 def line(ascending: Sequence[T], alpha: Fraction) -> T:
-    """Return the line for these scores, sorted ascending. ValueError if they are too few."""
+    """Return the line for these scores, sorted ascending. Raises ValueError if there are too few."""
     above = max_beyond(len(ascending), alpha)
     if not above:
         raise ValueError(f"{len(ascending)} scores are too few: {min_scores(alpha)} are needed")

@@ -1,4 +1,4 @@
-"""Describes the first difference between two results of a call: why a repeated call counted as something new."""
+"""Describe the first difference between two results of a call, which explains why a repeated call counted as new."""
 
 import re
 from itertools import zip_longest
@@ -11,14 +11,14 @@ from callfuse.model.secrets import star_secrets
 from callfuse.observe.printable import printable
 
 MOST_NUMBERS: Final = 3
-"""Numbers that are named."""
+"""The most numbers that are shown."""
 LONGEST: Final = 40
-"""Characters of a line that are shown."""
+"""The most characters of a line that are shown."""
 _NUMBER: Final = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
 def difference(older: Outcome, newer: Outcome) -> str:
-    """Return the first thing that differs as results are compared, `40 -> 55` or `line 2: a -> b`; empty where they are
+    """Return the first difference in the comparison of results, `40 -> 55` or `line 2: a -> b`; empty if they are
     equal."""
     if older.digest == newer.digest:
         return ""

@@ -1,4 +1,4 @@
-"""The data of reports for people: findings with the calls around them, and pictures of whole runs.
+"""Prepare the data of reports for people: findings with the calls around them, and pictures of whole runs.
 
 Texts from records are cut, put on one line, and stripped of control characters.
 """
@@ -20,12 +20,12 @@ from callfuse.offline.judging import Judged
 from callfuse.offline.runs import RecordedRun
 
 LONGEST: Final = 120
-"""Characters of a name, of arguments or of a result in reports."""
+"""The most characters of a name, of arguments or of a result in reports."""
 BEFORE: Final = 5
 AFTER: Final = 1
-"""`BEFORE` and `AFTER`: calls that are shown around the one with the finding."""
+"""`BEFORE` and `AFTER`: the numbers of calls shown around the one with the finding."""
 MAX_CELLS: Final = 500
-"""Calls of one run that are drawn; the rest is only counted."""
+"""The most calls of one run that are drawn; the rest is only counted."""
 
 _BLANK: Final = re.compile(r"\s+")
 
@@ -34,9 +34,9 @@ _BLANK: Final = re.compile(r"\s+")
 class CallExcerpt:
     """A call as short texts.
 
-    `number` counts from 1 in its run, `found` marks the call with the finding. `differs`: what tells its result from
-    the one that the same call brought before in its turn; empty where they are equal, or there is none. `begins_turn`:
-    a user message came between it and the call shown before.
+    `number` counts from 1 in its run, `found` marks the call with the finding. `differs`: the difference between its
+    result and the previous one of the same call in its turn; empty if they are equal, or if there is no previous one.
+    `begins_turn`: a user message is between it and the previous call shown.
     """
 
     number: int
@@ -51,7 +51,7 @@ class CallExcerpt:
 
 @dataclass(frozen=True, slots=True)
 class FindingExcerpt:
-    """A finding with the calls around it. `done` is the name of the rung that would have been taken, or `nothing`."""
+    """A finding with the calls around it. `done`: the rung that it would have led to, or `nothing`."""
 
     run: str
     source: str
@@ -74,8 +74,8 @@ class FindingExcerpt:
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
-    """A call with a finding: its number from 1 in the run, turn and round from 0, what was found, and what it would
-    have led to. `rung` is None where nothing would have been done; `acts`: the call would have been withheld."""
+    """A call with a finding: its number in the run from 1, turn and round from 0, the finding, and the rung that it
+    would have led to. `rung`: None if nothing would have been done; `acts`: the call would have been withheld."""
 
     call: int
     turn: int
@@ -93,7 +93,7 @@ class FoundCall:
 @dataclass(frozen=True, slots=True)
 class RunFindings:
     """All findings in a run, oldest first. `acts_from`: the number of the first call that would have been withheld;
-    None if none would."""
+    None if there is none."""
 
     run: str
     source: str
@@ -180,7 +180,8 @@ def _outcomes_before(calls: Sequence[Judged]) -> list[Outcome | None]:
 
 
 def describe_call(past: PastCall, number: int, *, found: bool = False, before: Outcome | None = None) -> CallExcerpt:
-    """Describe a call in short texts, without secrets: reports are shown to others. `before`: what it brought then."""
+    """Describe a call in short texts, without secrets, because reports are shown to others. `before`: its previous
+    outcome."""
     outcome = past.outcome
     result = short(star_secrets(outcome.text)) if outcome else "(unknown)"
     arguments = short(star_secrets(past.call.text, 4 * LONGEST))
@@ -195,13 +196,13 @@ def short(text: str) -> str:
 
 
 def describe_success(success: bool | None) -> str:
-    """Say whether a run succeeded: `ok`, `failed`, `outcome unknown`."""
+    """Return whether a run succeeded: `ok`, `failed`, `outcome unknown`."""
     return {True: "ok", False: "failed", None: "outcome unknown"}[success]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A call. `hue`: a colour in degrees, the same for equal calls; None for a call that comes only once."""
+    """A call. `hue`: a colour in degrees, the same for equal calls; None for a call that occurs only once."""
 
     call: CallExcerpt
     hue: int | None
@@ -210,7 +211,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A run as a strip of cells: turns of rounds of cells; `more` is how many calls were left out at the end."""
+    """A run as a strip of cells: turns of rounds of cells. `more`: the number of calls left out at the end."""
 
     run: str
     model: str

@@ -1,7 +1,7 @@
-"""Reads the ratings of findings, and raises limits above the findings that were false positives.
+"""Read the ratings of findings, and raise limits above false positives.
 
-A finding that was no loop is a good run acted on wrongly, whatever recorded runs say: so the limit of its kind is
-raised for its tool, until a count as high as its own is not a finding.
+A finding that was not a loop means wrong action on a good run, whatever recorded runs show. So the limit of its kind is
+raised for its tool, until its count is not a finding any more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,13 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.policy.tiers import explicit_values
 
 LONGEST_FILE: Final = 256 * 1024 * 1024
-"""Bytes of a file that are read."""
+"""The most bytes of a file that are read."""
 MOST_COUNT: Final = 100_000
-"""callfuse writes no count beyond this."""
+"""The largest count that callfuse writes."""
 FALSE_POSITIVE: Final = "false_positive"
 _OF_TOOL: Final[Mapping[str, str]] = {"repeat": "max_repeats", "repeat_changing": "max_repeats_changing"}
-"""The keys of a tool's own limits, by kind, where it is not one of `detectors`. Budgets are for their owner to set."""
+"""The keys of a tool's own limits, by kind, unless they are in `detectors`. Budgets are excluded, because their owners
+set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """A limit that was raised, of a kind and a tool. `wrong`: how many findings it is for; `later`: findings of the
-    same kind and tool that were loops, and are found only later now, or not at all."""
+    """A raised limit of a kind and a tool. `wrong`: the number of false positives; `later`: the number of real loops of
+    the same kind and tool that are now found later, or not at all."""
 
     tool: str
     kind: str
@@ -49,7 +50,7 @@ class Raised:
 
     @property
     def pattern(self) -> str:
-        """The glob of the tool's own settings, which matches only its name."""
+        """The glob for the tool's own settings, which matches only its name."""
         return _exact(self.tool)
 
     @property
@@ -64,7 +65,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """The ratings of a file. `unread`: lines that are no ratings."""
+    """The ratings of a file. `unread`: the number of lines that are not ratings."""
 
     said: tuple[Said, ...] = ()
     unread: int = 0
@@ -82,7 +83,7 @@ class Feedback:
         return f"feedback on {len(self.said):,} {findings}, {_counted(self.wrong)}{unread}"
 
     def apply(self, settings: LoopSettings) -> tuple[LoopSettings, list[Raised]]:
-        """Raise limits above all false positives. Returns the settings, and what was raised. No limit is lowered, and
+        """Raise limits above all false positives. Returns the settings, and the raised limits. No limit is lowered, and
         limits that are off stay off."""
         raised: list[Raised] = []
         for kind, tool in dict.fromkeys((one.kind, one.tool) for one in self.said if one.feedback == FALSE_POSITIVE):
@@ -130,8 +131,8 @@ def _said(given: Mapping[str, Any]) -> Said:
 
 
 def _raise(settings: LoopSettings, kind: str, tool: str, same: list[Said]) -> tuple[LoopSettings, Raised] | None:
-    """Raise the limit of a kind for a tool. Returns None if the kind is off, the limit is high enough, or no tool may
-    have its own."""
+    """Raise the limit of a kind for a tool. Returns None if the kind is off, the limit is high enough, or tools cannot
+    have their own limit."""
     own = settings.for_tool(tool)
     highest = max(one.count for one in same if one.feedback == FALSE_POSITIVE)
     factor = own.settings.poll_factor if own.poller else 1
@@ -155,7 +156,7 @@ def _raise(settings: LoopSettings, kind: str, tool: str, same: list[Said]) -> tu
 
 
 def _limit_of(settings: LoopSettings, kind: str, key: str) -> int:
-    """Return the soft limit of a kind for a tool; 0 if the kind is off, or if no tool may have its own limit."""
+    """Return the soft limit of a kind for a tool; 0 if the kind is off, or if tools cannot have their own limit."""
     if not key:
         return 0
     if kind in LIMITS:

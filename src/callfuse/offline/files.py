@@ -1,7 +1,8 @@
-"""Reads recorded runs from files: JSON Lines, a JSON array of records, or concatenated objects.
+"""Read recorded runs from files: JSON Lines, a JSON array of records, or concatenated objects.
 
 `Reading` takes file names and yields runs and faults. `pieces` splits a stream of bytes into records, with one record
-in memory at a time, and none longer than `MAX_PIECE`. Compressed files (gzip, xz) are recognised by their first bytes.
+in memory at a time, and reports those longer than `MAX_PIECE` as faults. Compressed files (gzip, xz) are recognised by
+their first bytes.
 """
 
 import gzip
@@ -28,26 +29,26 @@ from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 STDIN: Final = "-"
 MAX_PIECE: Final = 64 * 2**20
-"""Bytes of one line, or of one element of an array: a run of a thousand calls with results of 64 KB."""
+"""The most bytes of one line, or of one element of an array: a run of a thousand calls with results of 64 KB."""
 
 _TOO_LONG: Final = f"is a record of more than {MAX_PIECE >> 20} MiB"
 _FIRST_LINE: Final = 2**18
-"""Bytes of the first line that are read to recognise the kind of file."""
+"""The bytes of the first line that are read to recognise the kind of file."""
 _CHUNK: Final = 2**18
 _XZ: Final = b"\xfd7zXZ\x00"
 _GZIP: Final = b"\x1f\x8b"
 _LISTS: Final = re.compile(rb"\s*\[\s*\[")
 _FOREIGN: Final = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-"""Exceptions of readers for JSON of an unknown shape."""
+"""Exceptions that readers raise for JSON of an unknown shape."""
 
 
 class Reading:
     """The runs of some files, one at a time and in the order of the files. Iterate it once.
 
-    `names` are paths; `-` is standard input. `source` is the source of all runs; if empty, each run's is what the
-    record says, or else the name of the file. `words`: equal answers in words are read, for `monologue`. `limit_bytes`
-    is how much JSON of unfinished conversations is kept (see `offline/joining.py`). What cannot be read becomes an
-    `Unreadable` among the runs; nothing is raised.
+    `names` are paths; `-` is standard input. `source` is the source of all runs; if empty, a run's source is in its
+    record, or else is the name of the file. `words`: read equal answers in words, for `monologue`. `limit_bytes` limits
+    the JSON of unfinished conversations (see `offline/joining.py`). Anything unreadable becomes an `Unreadable` among
+    the runs; nothing is raised.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class Reading:
         self._raw: BinaryIO | None = None
         self._before = 0
         self.records = 0
-        """Records that could be read."""
+        """The number of records that could be read."""
 
     @property
     def position(self) -> int:
-        """Bytes of the files read so far, compressed as they are, all files together; standard input counts 0."""
+        """The bytes of all files read so far, before decompression; standard input counts 0."""
         return self._before + (self._raw.tell() if self._raw is not None else 0)
 
     def __iter__(self) -> Iterator[RecordedRun | Unreadable]:
@@ -92,7 +93,7 @@ class Reading:
         yield from joining.rest()
 
     def _record(self, name: str, piece: "Piece", joining: Joining) -> Iterator[RecordedRun | Unreadable]:
-        """Read a record and yield the runs that are now complete; raises BadRecord."""
+        """Read a record and yield the runs that are now complete. Raises BadRecord."""
         format_ = format_of(piece.value)
         if format_ is None:
             known = ", ".join(one.name for one in FORMATS)
@@ -110,7 +111,7 @@ class Reading:
                 if isinstance(one, RecordedConversation):
                     if self._words:
                         run = replace(run, equal=tuple(equal_answers(one.request)))
-                    # A verdict makes a record a run of its own, named or not.
+                    # A record with a verdict is a run of its own, named or not.
                     session = one.label.session or (f"{place}/{self.records}" if run.success is not None else "")
                     yield from joining.take(run, beginnings(run, one.request, session), len(one.request.body))
                 else:
@@ -123,7 +124,7 @@ class Reading:
 
 def lines_of(name: str) -> Iterator[bytes]:
     """Yield the lines of a file, compressed or not, each up to `MAX_PIECE`; `-` is standard input. Raises OSError, also
-    for one that cannot be unpacked."""
+    for a file that cannot be decompressed."""
     raw = open_raw(name)
     with nullcontext(raw) if name == STDIN else raw:
         try:
@@ -141,12 +142,12 @@ class Piece(NamedTuple):
 
 
 def open_raw(name: str) -> BinaryIO:
-    """Open a file as bytes, compressed as they are; `-` is standard input. Raises OSError."""
+    """Open a file as bytes, without decompression; `-` is standard input. Raises OSError."""
     return sys.stdin.buffer if name == STDIN else Path(name).open("rb")
 
 
 def _decompress(raw: BinaryIO) -> BinaryIO:
-    """Wrap a stream of a gzip or xz file so that it reads decompressed; any other stream is buffered only."""
+    """Wrap a stream of a gzip or xz file to decompress it; any other stream is only buffered."""
     stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, raw))
     begin = stream.peek(len(_XZ))
     if begin.startswith(_XZ):
@@ -207,7 +208,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def _raw_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a stream; a line longer than `MAX_PIECE` is cut just beyond that."""
+    """Yield the lines of a stream. A line longer than `MAX_PIECE` is cut just after that."""
     while line := stream.readline(MAX_PIECE + 1):
         yield line
         while len(line) > MAX_PIECE and not line.endswith(b"\n"):
@@ -279,7 +280,7 @@ def _whole(name: str, begin: bytes, stream: BinaryIO, line: int) -> Iterator[Pie
 
 
 def _records(name: str, piece: Piece) -> Iterator[Piece | Unreadable]:
-    """Yield the records in a value: itself, or the elements of a list that is not a list of messages."""
+    """Yield the records in a value: the value itself, or the elements of a list that is not a list of messages."""
     value = piece.value
     if isinstance(value, dict) or (isinstance(value, list) and (not value or is_message(value[0]))):
         yield piece

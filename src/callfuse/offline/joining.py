@@ -1,12 +1,12 @@
-"""Joins the records of one conversation into one run, because each request repeats the history before it.
+"""Join the records of one conversation into one run, because each request repeats the history.
 
 A conversation replaces an earlier one that it continues: it has the same session (if any), system prompt and first user
 message, and begins with all calls of the earlier one, by ids and arguments. A conversation whose calls are all in
-another one is left out. Anything else is a run of its own, including a branch, and what follows after a client has
+another one is left out. Anything else is a run of its own, including branches, and continuations after a client has
 compacted its history.
 
-Conversations that may still be continued are kept, up to `limit_bytes` bytes of JSON; beyond that the oldest counts as
-complete. If it is continued after all, its calls count again.
+Conversations that may still be continued are kept, up to `limit_bytes` bytes of JSON. If there are more, the oldest
+counts as complete. If it is continued later, its calls count again.
 """
 
 from collections import OrderedDict
@@ -22,7 +22,7 @@ from callfuse.model import NOWHERE, PastCall, Round
 from callfuse.offline.runs import RecordedConversation, RecordedRun, UsedTokens
 
 LIMIT_BYTES: Final = 64 * 2**20
-"""Bytes of JSON of unfinished conversations."""
+"""The most bytes of JSON of unfinished conversations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,11 @@ class Joining:
         self._size = 0
         self._open: OrderedDict[bytes, _Open] = OrderedDict()
         self._whole: dict[bytes, bytes] = {}
-        """The digest of the whole conversation, by the digest of each of its beginnings."""
+        """Digests of whole conversations, by the digest of each of their beginnings."""
 
     def take(self, run: RecordedRun, parts: list[bytes], size: int) -> Iterator[RecordedRun]:
-        """Keep a run with the digests of its beginnings and the size of its request; yield runs that no longer fit."""
+        """Keep a run with the digests of its beginnings and the size of its request, and yield runs that no longer
+        fit."""
         whole = parts[-1]
         if self._whole.get(whole, whole) != whole:
             return
@@ -73,7 +74,7 @@ class Joining:
 
 
 def run_of(conversation: RecordedConversation, *, most: int | None = None) -> RecordedRun:
-    """Convert a conversation to a run: of its `most` newest rounds, counting messages of persons; None: of all."""
+    """Convert a conversation to a run of its `most` newest rounds, including messages of persons; None for all."""
     label, request, answer, texts, tokens = conversation
     turns: list[list[Round]] = [[Round(tuple(map(PastCall, answer)), NOWHERE)]] if answer else [[]]
     for round_ in islice(request.rounds(), most):  # newest first

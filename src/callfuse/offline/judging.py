@@ -1,7 +1,7 @@
-"""Judges a recorded run call by call, as the guard would have done on the wire.
+"""Judge a recorded run call by call, as the guard would have done on live traffic.
 
-A replay cannot know what the model would have done after a verdict. Each recorded call is judged by the calls before
-it, and a verdict moves the ladder as on the wire. Times are unknown, so no pause ends a streak.
+A replay cannot know how the model would have reacted to a verdict. Each recorded call is judged by the calls before it,
+and a verdict moves the ladder as on live traffic. Times are unknown, so no pause ends a streak.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -26,9 +26,8 @@ from callfuse.policy.settings import LoopSettings
 class Judged(NamedTuple):
     """One call of a run with its finding. `turn`, `round`: their indexes.
 
-    `suspect`: the call could have had a finding, before its arguments were known. `held`: it would have been held then,
-    to its end: one that differs from all that could be withheld before its arguments are complete leaves with the first
-    character that does, and has waited for no more than what names it.
+    `suspect`: the call could have had a finding, before its arguments were known. `held`: it would have been held to
+    its end. A call whose arguments differ early does not count: it is released at the first different character.
     """
 
     turn: int
@@ -51,8 +50,8 @@ class Judged(NamedTuple):
 def judge_run(run: RecordedRun, settings: LoopSettings, memory: VerdictMemory | None = None) -> Iterator[Judged]:
     """Judge every call of a run, oldest first. A finding by results is attached to the last call of its round.
 
-    `memory`: what is known there is not judged again, and neither `suspect` nor `held` is set then, nor is a budget
-    judged.
+    `memory`: keeps findings, so that known rounds are not judged again. With it, `suspect` and `held` are not set, and
+    budgets are not judged.
     """
     spent = spent_before(run, settings.budget) if memory is None else None
     for turn, rounds in enumerate(run.turns):
@@ -66,8 +65,8 @@ def judge_run(run: RecordedRun, settings: LoopSettings, memory: VerdictMemory | 
 
 
 def judge_texts(run: RecordedRun, settings: LoopSettings) -> list[Judged]:
-    """Return what is found in the run's answers and is not a call, each as a call `(text)`, `(reasoning)`, `(finish)`
-    or `-` (equal answers) behind all others."""
+    """Return the findings in the run's answers other than calls, each as a call `(text)`, `(reasoning)`, `(finish)` or
+    `-` (equal answers) after all others."""
     if not settings.enabled:
         return []
     found = [one for one in run.texts if settings.detectors.finds(RunawayCall.kind.name, one.part)]
@@ -85,8 +84,8 @@ def _judge_turn(
     known: Sequence[Sequence[KnownCall]],
     spent: Sequence[Spent],
 ) -> Iterator[list[Judged]]:
-    """Judge the rounds of a turn. `known`: what was found in the first ones; `spent`: what was spent before each, and
-    at the end."""
+    """Judge the rounds of a turn. `known`: the findings in the first ones; `spent`: budget use before each, and at the
+    end."""
     rounds, begin = run.turns[turn], len(known)
     whole = _timeline(run, rounds, spent[-1])
     late: list[Verdict | None] = []
@@ -119,14 +118,14 @@ def _recalled(known: Sequence[KnownCall], turn: int, at: int, round_: Round) -> 
 
 
 def _known(found: Judged, round_: Round) -> KnownCall:
-    """Return what is kept of a call's finding."""
+    """Return a call's finding in the form to keep."""
     verdict = found.verdict
     of = 0 if verdict is None else next(n for n, past in enumerate(round_.calls) if past.call is verdict.call)
     return KnownCall(verdict, of, found.call.step)
 
 
 def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
-    """Judge the calls of a round as they come."""
+    """Judge the calls of a round in order."""
     verdicts = {verdict.call: verdict for verdict in judge.verdicts([past.call for past in round_.calls])}
     of_round = []
     for past in round_.calls:
@@ -136,7 +135,7 @@ def _pending(judge: Judge, turn: int, at: int, round_: Round) -> list[Judged]:
         held = judge.must_hold(past.name) and not _differs(judge, past)
         of_round.append(Judged(turn, at, past, finding, verdict, judge.could_fire(past.name), held))
     if verdicts:
-        round_.forget()  # equal calls are one, with the step of the highest
+        round_.forget()  # equal calls count once, with the highest step
     return of_round
 
 
@@ -150,5 +149,5 @@ def _differs(judge: Judge, past: PastCall) -> bool:
 
 
 def _timeline(run: RecordedRun, rounds: Sequence[Round], spent: Spent) -> Timeline:
-    """Return the timeline of rounds of a turn, given oldest first. `spent`: what was spent then."""
+    """Return the timeline of a turn's rounds, given oldest first. `spent`: the budget use."""
     return Timeline(rounds[::-1], declares=run.known.__contains__ if run.known is not None else None, spent=spent)

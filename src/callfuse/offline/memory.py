@@ -1,7 +1,7 @@
-"""Keeps the findings of judged runs, so that a run that comes again with more rounds costs only what is new.
+"""Keep the findings of judged runs, so that only the new rounds of a longer run must be judged.
 
-A call is judged by its settings and by the rounds of its turn before it, and by nothing else. So what was found in a
-round is kept under a digest of all that: where the digest is equal the verdict is, whoever asks.
+A verdict depends only on the settings, the earlier rounds of the turn and the call itself. So the findings of a round
+are kept under a digest of all these: equal digests have equal verdicts.
 """
 
 from collections import OrderedDict
@@ -18,9 +18,9 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import dumps
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of all that is kept: about 40,000 rounds, as few have findings."""
+"""The most bytes that are kept: about 40,000 rounds, because few have findings."""
 _ROUND: Final = 350
-"""Bytes of a round without a finding, about; and of a finding without its texts."""
+"""Estimated bytes of a round without a finding, and of a finding without its texts."""
 _FINDING: Final = 1200
 _DIGEST_SIZE: Final = 16
 _NO_CALL: Final = ToolCall("", "", "")
@@ -28,7 +28,7 @@ _CLEAN: Final[tuple["KnownCall", ...]] = ()
 
 
 class KnownCall(NamedTuple):
-    """The finding of one call of a round. `of`: the place in the round of the call that the verdict names."""
+    """The finding of one call of a round. `of`: the index in the round of the call in the verdict."""
 
     verdict: Verdict | None
     of: int
@@ -40,8 +40,8 @@ class KnownCall(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """What is known of a turn: `rounds`, its first ones, each with what was found in its calls; `digests`, of each of
-    its rounds with all before it."""
+    """The known part of a turn. `rounds`: its first rounds, each with the findings of its calls; `digests`: for each
+    round, that of it and all before."""
 
     rounds: Sequence[tuple[KnownCall, ...]]
     digests: Sequence[bytes]
@@ -51,8 +51,8 @@ NOTHING: Final = Recalled((), ())
 
 
 class VerdictMemory:
-    """The findings of rounds by digest, at most `max_bytes` bytes. Those unused for longest go first. Its methods may
-    be called from several threads."""
+    """The findings of rounds by digest, at most `max_bytes` bytes. The least recently used are dropped first.
+    Thread-safe."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self.size = 0
@@ -63,7 +63,7 @@ class VerdictMemory:
         self._known: OrderedDict[bytes, tuple[tuple[KnownCall, ...], int]] = OrderedDict()
 
     def recall(self, run: RecordedRun, rounds: Sequence[Round], settings: LoopSettings) -> Recalled:
-        """Return what is known of the rounds of a turn, oldest first."""
+        """Return the known rounds of a turn, oldest first."""
         digests = _digests(run, rounds, self._key_of(settings))
         found = []
         with self._lock:
@@ -76,7 +76,7 @@ class VerdictMemory:
         return Recalled(found, digests)
 
     def keep(self, digest: bytes, calls: Sequence[KnownCall]) -> None:
-        """Keep what was found in the calls of a round."""
+        """Keep the findings in the calls of a round."""
         known, size = _CLEAN, _ROUND
         if any(one.verdict is not None or one.step for one in calls):
             known = tuple(one._replace(verdict=one.verdict and replace(one.verdict, call=_NO_CALL)) for one in calls)
@@ -90,8 +90,7 @@ class VerdictMemory:
                 self.size -= gone
 
     def _key_of(self, settings: LoopSettings) -> bytes:
-        """Return what tells settings apart. They are one object until they change, or another model has some of its
-        own."""
+        """Return a key for settings. They are one object until they change, unless a model has its own."""
         with self._lock:
             if settings is not self._settings:
                 text = settings.model_dump_json().encode("utf-8", "surrogatepass")
@@ -100,8 +99,8 @@ class VerdictMemory:
 
 
 def _digests(run: RecordedRun, rounds: Sequence[Round], start: bytes) -> list[bytes]:
-    """Return the digest of each round with those before it. Must be called before results are read, which drops
-    them."""
+    """Return the digest of each round, including those before it. Call this before reading outcomes, which drops
+    results."""
     digest, found = start, []
     for round_ in rounds:
         state = blake2b(digest, digest_size=_DIGEST_SIZE)

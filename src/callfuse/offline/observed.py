@@ -1,11 +1,11 @@
-"""Reads callfuse's own JSON log, and counts what it would have stopped where it only observed.
+"""Read callfuse's own JSON log, and count what callfuse would have stopped if it had not only observed.
 
     observed = Observed()
     for line in lines:
         observed.take(line)
 
-A loop is findings of one kind in a lane whose count goes on; of equal calls, where the kind is of one call. What is
-kept is bounded: beyond `MOST_LOOPS`, the loop unseen for longest is forgotten.
+A loop is a series of findings of one kind in a lane with a growing count, for kinds of a single call also of equal
+calls. Memory is bounded: if there are more than `MOST_LOOPS`, the least recently seen loop is forgotten.
 """
 
 from collections import Counter, OrderedDict
@@ -22,19 +22,19 @@ from callfuse.policy.rungs import RUNG_NAMES
 
 MOST_LOOPS: Final = 50_000
 MOST_FINDINGS: Final = 100_000
-"""Findings that are remembered, in case a rating names them."""
+"""The most findings that are remembered, in case a rating names them."""
 MOST_SESSIONS: Final = 1_000_000
 _MOST_NAMES: Final = 1000
-"""Tools and kinds, and causes, that are counted apart."""
+"""The most tools and kinds, and causes, that are counted separately."""
 _OTHER: Final = "(others)"
 _UNGUARDED: Final = frozenset({"no tools", "disabled"})
-"""Causes that say that there was nothing to guard."""
+"""Causes of exchanges without anything to guard."""
 
 
 @dataclass(slots=True)
 class LoopsOfTool:
-    """The loops of one tool and kind. `calls`: findings of them. `longest`: the highest count, and `example` the id of
-    its finding. `withheld`: findings whose call would have been withheld."""
+    """The loops of one tool and kind. `calls`: the number of their findings. `longest`: the highest count; `example`:
+    the id of its finding. `withheld`: the number of findings whose call would have been withheld."""
 
     loops: int = 0
     calls: int = 0
@@ -45,11 +45,12 @@ class LoopsOfTool:
 
 @dataclass(slots=True)
 class Observed:
-    """The figures that the lines of a log tell.
+    """The figures from the lines of a log.
 
-    `lines`: that are callfuse's. `first`, `last`: their times. `exchanges`, and of these `unguarded` by cause.
-    `sessions`, `looping`: all, and those with a loop that would have been acted on. `would`: such loops by the first
-    rung. `acted`: findings that were acted on. `failed_open`: causes of calls that passed unjudged.
+    `lines`: the number of callfuse's lines. `first`, `last`: their times. `exchanges`: their number; `unguarded`: those
+    that passed unguarded, by cause. `sessions`: all; `looping`: those with a loop that callfuse would have acted on.
+    `would`: such loops by the first rung. `acted`: findings that callfuse acted on. `failed_open`: causes of calls that
+    passed unjudged.
     """
 
     lines: int = 0
@@ -94,16 +95,16 @@ class Observed:
 
     @property
     def loops(self) -> int:
-        """Loops that would have been acted on."""
+        """The number of loops that callfuse would have acted on."""
         return self.would.total()
 
     @property
     def withheld(self) -> int:
-        """The calls that have run and would have been withheld, if the model had continued anyway."""
+        """The number of calls that ran and would have been withheld, if the model had continued anyway."""
         return sum(one.withheld for one in self.of_tool.values())
 
     def feedback(self) -> Feedback:
-        """Return the ratings of findings that the log has."""
+        """Return the ratings of findings in the log."""
         known = [(self._found[id_], rating) for id_, rating in self.rated.items() if id_ in self._found]
         return Feedback(tuple(Said(rating, one.kind, one.tool, one.count) for one, rating in known))
 
@@ -141,7 +142,8 @@ class Observed:
                 self.looping.add(hash(session))
 
     def _is_new(self, given: Mapping[str, Any], kind: str, count: int) -> bool:
-        """Whether a finding begins a loop: none of its lane and kind came before, or one with no lower a count."""
+        """Whether a finding begins a loop: it is the first of its lane and kind, or its count is lower than the
+        previous one. The kinds `repeat...` are tracked by call, and there an equal count begins a loop, too."""
         is_of_call = kind.startswith("repeat")
         key: tuple[str, ...] = (_text(given, fields.SESSION), _text(given, fields.LANE), kind)
         if is_of_call:

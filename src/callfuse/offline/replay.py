@@ -1,8 +1,8 @@
-"""Judges recorded runs under some settings, and counts what would have fired, by source and rule.
+"""Judge recorded runs under given settings, and count which rules would have fired, by source and rule.
 
-Success is that of the task, by the record; None if it is unknown. Savings are counted in failed runs only: the calls
-from the first one that would have been withheld (included) to the end of the run; and, as `later_calls`, those from the
-first finding on, as if every finding, even a warning, had ended the loop.
+Success means that of the task, from the record; None if unknown. Savings are counted only in failed runs: the calls
+from the first one that would have been withheld, inclusive, to the end of the run; and, as `later_calls`, those from
+the first finding on, as if every finding, even a warning, had ended the loop.
 """
 
 from collections import Counter
@@ -19,10 +19,10 @@ ANY: Final = "any rule"
 """The name of the row for all rules together."""
 
 MAX_FAULTS: Final = 20
-"""Faults that are kept for reports; all are counted."""
+"""The most faults that are kept for reports; all are counted."""
 
 Outcomes = Counter[bool | None]
-"""Numbers by the success of the runs: True, False, None for unknown."""
+"""Counts by the success of the runs: True, False, None for unknown."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Fired:
     saved_tokens: int = 0
 
     def take(self, outcome: bool | None, count: int, mine: Sequence[tuple[int, Judged]], costs: Sequence[int]) -> None:
-        """Add one run of `count` calls; `mine` are those with a finding of the rule, each with its index in the run."""
+        """Add one run of `count` calls. `mine`: those with a finding of the rule, each with its index in the run."""
         hard = sum([one.finding is not None and one.finding.hard for _, one in mine])
         first = next((at for at, one in mine if one.verdict is not None and one.verdict.withholds), count)
         self.runs[outcome] += 1
@@ -68,10 +68,10 @@ class Fired:
 
 @dataclass(slots=True)
 class Figures:
-    """One source: runs and calls, how many calls were suspect or held, and what fired by rule.
+    """One source: its runs and calls, the numbers of suspect and held calls, and the figures by rule.
 
-    `failed_tokens` are the estimated tokens of the calls of failed runs. `quiet` counts the calls of successful runs
-    without a finding, `quiet_suspect` and `quiet_held` the suspect and the held ones among them.
+    `failed_tokens`: the estimated tokens of the calls of failed runs. `quiet`: the number of calls of successful runs
+    without a finding; `quiet_suspect`, `quiet_held`: the suspect and the held ones among them.
     """
 
     runs: Outcomes = field(default_factory=Counter)
@@ -135,11 +135,11 @@ def rules_of(figures: Mapping[str, Figures]) -> list[str]:
 
 
 class Replay:
-    """Takes runs, and collects what some settings would have found in them.
+    """Takes runs, and collects what given settings would have found in them.
 
-    `rules` are the kinds of findings that count. `show` is the number of findings that are kept to be printed, `draw`
-    the number of runs with a finding that are kept as pictures for each source. `keep_runs`: what was found is kept run
-    by run, in memory that grows with the findings.
+    `rules`: the kinds of findings that count. `show`: the number of findings to keep for printing; `draw`: for each
+    source, the number of runs with a finding to keep as pictures. `keep_runs`: keep the findings run by run, in memory
+    that grows with them.
     """
 
     def __init__(
@@ -154,22 +154,22 @@ class Replay:
         self.settings = settings
         self.rules = frozenset(rules)
         self.figures: dict[str, Figures] = {}
-        """By source, in the order of appearance."""
+        """Figures by source, in the order of appearance."""
         self.findings: list[FindingExcerpt] = []
         self.runs: list[RunFindings] = []
-        """The runs with a finding, where they are kept."""
+        """The runs with a finding, if they are kept."""
         self.pictures: dict[str, list[Picture]] = {}
-        """By source."""
+        """Pictures by source."""
         self.faults: list[Unreadable] = []
         self.fault_count = 0
         self.empty = 0
-        """Runs without a call, which count nowhere else."""
+        """The number of runs without a call, which count nowhere else."""
         self._show = show
         self._draw = draw
         self._keep_runs = keep_runs
 
     def take(self, one: RecordedRun | Unreadable, costs: Sequence[int] | None = None) -> None:
-        """Judge a run, or keep a fault. `costs`: what `costs_of` gave for this run, if it was called before."""
+        """Judge a run, or keep a fault. `costs`: the result of `costs_of` for this run, if it was called before."""
         if isinstance(one, Unreadable):
             self.fault_count += 1
             self.faults += [one] if len(self.faults) < MAX_FAULTS else []
@@ -192,7 +192,7 @@ class Replay:
 
 
 def costs_of(one: RecordedRun | Unreadable) -> list[int]:
-    """Estimate the tokens of each call of a failed run; empty for any other run, where they are not needed."""
+    """Estimate the tokens of each call of a failed run; empty for any other run, which needs no estimate."""
     if isinstance(one, Unreadable) or one.success is not False:
         return []
     return [estimate_tokens(call) for call in one.calls()]

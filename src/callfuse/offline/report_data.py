@@ -1,4 +1,4 @@
-"""The figures of a replay as rows, one for each source and rule: as JSON and CSV, or as a table of texts.
+"""Format the figures of a replay as rows, one for each source and rule: as JSON and CSV, or as a table of texts.
 
 The terminal and the page show the table.
 """
@@ -33,7 +33,7 @@ LABELS: Final = ("ok", "failed", "unknown")
 """Outcomes of runs in the table, in the order of `_by_outcome`."""
 
 NAMES: Final = 2
-"""The number of columns with names, from the first; the others have figures."""
+"""The number of columns with names, from the first on; the others have figures."""
 
 NOTES: Final = (
     "ok, failed, unknown: runs by the outcome of the task in the record, whether or not there was a loop. "
@@ -59,7 +59,7 @@ class ReportRow:
         return self.figures.fired[self.rule]
 
     def cells(self) -> dict[str, str | int]:
-        """Return the row for JSON and CSV, by `COLUMNS`: numbers of runs, calls and findings; tokens are estimates."""
+        """Return the row for JSON and CSV, by `COLUMNS`: numbers of runs, calls and findings. Tokens are estimates."""
         figures, fired = self.figures, self.fired
         values = (
             self.source,
@@ -78,7 +78,7 @@ class ReportRow:
 
 
 def rows(figures: Mapping[str, Figures]) -> list[ReportRow]:
-    """Return a row for each source and rule; a source in which nothing fired has only the row `ANY`."""
+    """Return a row for each source and rule. A source in which nothing fired has only the row `ANY`."""
     return [ReportRow(source, rule, one) for source, one in figures.items() for rule in rules_of({source: one})]
 
 
@@ -92,8 +92,8 @@ def as_csv(replay: Replay) -> bytes:
 
 
 def as_json(replay: Replay) -> bytes:
-    """Return the whole replay as a JSON object: settings, rows, held calls, runs with what was found in each, the
-    findings kept to be shown, and faults."""
+    """Return the whole replay as a JSON object: settings, rows, held calls, runs with their findings, the findings to
+    show, and faults."""
     return dumps(
         {
             "callfuse": __version__,
@@ -135,7 +135,7 @@ def _cell(value: str | int) -> str | int:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """Headings, and rows with a cell for each; `marked` are the indexes of the rows for all rules together."""
+    """Headings, and rows with a cell for each. `marked`: the indexes of the rows for all rules together."""
 
     headings: list[str]
     rows: list[list[str]]
@@ -143,7 +143,7 @@ class TextTable:
 
 
 def table(replay: Replay, *, counts: bool = True) -> TextTable:
-    """Make the table, with columns for those outcomes that some run has; without `counts`, cells hold shares only."""
+    """Make the table, with columns for the outcomes that occur. Without `counts`, cells have only shares."""
     groups = dict(replay.figures)
     if len(groups) > 1:
         groups[ALL] = total(replay.figures.values())
@@ -158,7 +158,7 @@ def table(replay: Replay, *, counts: bool = True) -> TextTable:
 
 
 def _cells(line: ReportRow, labels: set[str], *, counts: bool) -> Iterator[tuple[str, str]]:
-    """Heading and text of each cell; the name of a source and its runs are in its first row only."""
+    """Yield heading and text of each cell. The name of a source and its runs are only in its first row."""
     is_first = line.rule == ANY
     figures, fired = line.figures, line.fired
     yield "source", short(line.source) if is_first else ""

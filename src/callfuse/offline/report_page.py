@@ -1,4 +1,4 @@
-"""The report of a replay as a self-contained HTML page: the table, and a picture of each run with a finding.
+"""Write the report of a replay as a self-contained HTML page: the table, and a picture of each run with a finding.
 
 Texts from records pass `excerpts.short`, which replaces control and bidirectional marks, and are escaped. The page's
 own policy forbids scripts and requests.

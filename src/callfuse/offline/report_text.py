@@ -1,7 +1,7 @@
-"""Reports at a terminal or in a pipe.
+"""Print reports to a terminal or a pipe.
 
 `report_replay`: the table of a replay, and single findings with the calls around them. `report_tuning`: a table of the
-tuned sources, and a few lines on each.
+tuned sources, and a few lines about each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,9 @@ from callfuse.offline.tuning import CannotTuneError, Source, Tuned, limits_of
 PIPE_WIDTH = 250
 """Columns if the width is unknown: wide enough that no figure is cut."""
 LEAST_NAME = 6
-"""Columns that a table must leave for the name of a source; with fewer it becomes a list."""
+"""The least width for the name of a source; with less, the table becomes a list."""
 WIDE = 150
-"""Columns from which there is room for numbers beside shares."""
+"""The least width for a table with numbers and shares."""
 
 TUNING_NOTES = (
     "Held out: one half of the successful runs sets a line and the other half is judged by it; means over "
@@ -36,7 +36,7 @@ TUNING_NOTES = (
 )
 
 TuningResult = tuple[str, Source, Tuned | CannotTuneError]
-"""The name of a source, its runs, and its settings or why there are none."""
+"""The name of a source, its runs, and its settings or the reason why there are none."""
 
 
 def console() -> Console:
@@ -64,7 +64,7 @@ def _draw_table(texts: TextTable, width: int, *, gap: int) -> Iterator[Renderabl
     columns = list(zip(texts.headings, *texts.rows, strict=True))
     sizes = [max(map(len, column)) for column in columns]
     beyond = sum(sizes) + gap * (len(sizes) - 1) - width
-    if beyond > 0:  # headings go over several lines, then the names of sources are cut
+    if beyond > 0:  # wrap headings, then cut the names of sources
         wrapped = [max(map(len, (*heading.split(), *cells))) for heading, *cells in columns[NAMES:]]
         beyond -= sum(sizes[NAMES:]) - sum(wrapped)
         sizes = [max(min(LEAST_NAME, sizes[0]), sizes[0] - max(0, beyond)), *sizes[1:NAMES], *wrapped]

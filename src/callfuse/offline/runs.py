@@ -1,4 +1,4 @@
-"""Values of recorded runs: runs, conversations, labels and faults; and the estimated tokens of a call."""
+"""Define the values of recorded runs: runs, conversations, labels and faults; and estimate the tokens of a call."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ from callfuse.model.spent import Tokens
 from callfuse.wire.jsontext import dumps
 
 CHARACTERS_A_TOKEN: Final = 4
-"""A rough average for English text and code. A tokenizer would fit one model only, and the runs are of many."""
+"""A rough average for English text and code. A tokenizer would fit only one model, but the runs are from many."""
 
 _SHOWN_KEYS: Final = 8
 
 
 class UsedTokens(NamedTuple):
-    """The tokens of a recorded answer. `rounds_before`: how many rounds its run has before it. `has_calls`: the answer
-    is itself a round."""
+    """The tokens of a recorded answer. `rounds_before`: the number of rounds before it in its run. `has_calls`: the
+    answer is itself a round."""
 
     rounds_before: int
     has_calls: bool
@@ -32,9 +32,9 @@ class RecordedRun:
     """One run of an agent, or the part of it in one history.
 
     `turns`: one list of rounds for each user message that led to calls, oldest first. `success`: whether the run solved
-    its task; None if the record does not say. `known`: tools that were declared, at least those that it calls; None if
-    the record does not list all that were. `texts`: what runs away in recorded answers, and is not a call. `equal`:
-    equal answers in words, if they were read. `used`: the tokens of those answers whose records name them.
+    its task; None if the record does not show it. `known`: the declared tools, including at least those that it calls;
+    None if the record does not list them all. `texts`: runaway texts in recorded answers. `equal`: equal answers in
+    words, if they were read. `used`: the tokens of answers whose records have them.
     """
 
     id: str
@@ -54,7 +54,7 @@ class RecordedRun:
                 yield from round_.calls
 
     def after(self, earlier: "RecordedRun") -> "RecordedRun":
-        """This run as the continuation of an earlier one, whose tools were declared when they were called."""
+        """Return this run as the continuation of an earlier one, whose called tools count as declared."""
         known, then = self.known, earlier.known
         if known is not None:
             known |= then if then is not None else {call.name for call in earlier.calls()}
@@ -64,7 +64,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Something that could not be read: file, line (from 1; 0: the whole file), and what is wrong."""
+    """Something unreadable: file, line (from 1; 0: the whole file), and what is wrong."""
 
     file: str
     line: int
@@ -75,13 +75,13 @@ class Unreadable:
         return f"{self.file}{place}: {self.what}"
 
 
-class BadRecord(ValueError):  # never leaves the package: `Reading` makes it an `Unreadable`
-    """A record that is not what its format says it is."""
+class BadRecord(ValueError):  # internal: `Reading` turns it into an `Unreadable`
+    """Raised for a record that does not match its format."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLabel:
-    """What a record says about its run besides the calls; without values if it says nothing.
+    """The data about a run in a record, other than its calls; all values are empty by default.
 
     `id`: the run's name in reports. `session`: the conversation, if several records may belong to one.
     """
@@ -94,8 +94,7 @@ class RunLabel:
 
 
 class RecordedConversation(NamedTuple):
-    """A conversation, by one of its requests, and the answer if it is known: its calls, what else runs away, and its
-    tokens."""
+    """A conversation, from one of its requests, and the answer if known: its calls, runaway texts, and tokens."""
 
     label: RunLabel
     request: Request
@@ -105,21 +104,22 @@ class RecordedConversation(NamedTuple):
 
 
 def label_of(record: dict[str, Any]) -> RunLabel:
-    """Read the label of a record that has callfuse's own keys; BadRecord for values of a wrong type."""
+    """Read the label of a record with callfuse's own keys. Raises BadRecord for values of a wrong type."""
     id_ = text_at(record, "id")
     success = record.get("success")
     if success in (0, 1) and not isinstance(success, bool):
         success = bool(success)
     if not isinstance(success, bool | None):
         raise BadRecord(f"success = {format_value(success)}: use true, false or null")
-    # An id beside a verdict is a run's; an id alone may be a request's, of which a conversation has many.
+    # With a verdict, an id belongs to a run; without, maybe to a request, and a conversation has many.
     session = text_at(record, "session_id") or text_at(record, "conversation_id")
     session = session or (id_ if success is not None else "")
     return RunLabel(id_ or session, session, text_at(record, "source"), text_at(record, "model"), success)
 
 
 def text_at(record: dict[str, Any], key: str) -> str:
-    """Return the text under a key, empty if there is none; a number is converted. BadRecord for any other value."""
+    """Return the text under a key; empty if there is none. A number is converted. Raises BadRecord for any other
+    value."""
     value = record.get(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
@@ -129,10 +129,10 @@ def text_at(record: dict[str, Any], key: str) -> str:
 
 
 def estimate_tokens(past: PastCall) -> int:
-    """Estimate the tokens of a call and its result, without the prompt, which the model reads again in each round.
+    """Estimate the tokens of a call and its result, excluding the prompt, which the model reads again in each round.
 
-    Characters of name, arguments and result texts, divided by `CHARACTERS_A_TOKEN`; images and files count 0. Call it
-    before the call's `outcome` is read, which drops the result.
+    Characters of name, arguments and result texts, divided by `CHARACTERS_A_TOKEN`; images and files count 0. Call this
+    before reading the call's `outcome`, which drops the result.
     """
     result = _length(past.result[0]) if past.result else 0
     return -(-(len(past.name) + len(past.call.text) + result) // CHARACTERS_A_TOKEN)
@@ -149,7 +149,7 @@ def _length(content: Any) -> int:
 
 
 def kind_of(value: Any) -> str:
-    """Describe a value for a message by its type, not its content, which may be of any size."""
+    """Describe a value for a message by its type, because its content may be of any size."""
     match value:
         case None:
             return "null"

@@ -1,8 +1,8 @@
-"""Counts what a recorded run had spent before each of its rounds, for limits of the section `budget`.
+"""Compute the budget use of a recorded run before each of its rounds, for limits of the section `budget`.
 
-Calls are counted. The tokens of an answer are those of its record; where no record names them they are estimated from
-the calls alone: what a round writes, and what all rounds before it have written and read. The prompt is not in there,
-nor is an answer without calls. Records have no times: nothing is spent of seconds, and a credential is a run.
+Calls are counted. The tokens of an answer come from its record. If the record has none, they are estimated from the
+calls: the text of a round, and the texts of all rounds before it. The prompt, and answers without calls, are not
+included. Records have no times, so limits in seconds never apply, and a run counts as a credential.
 """
 
 from collections import defaultdict
@@ -15,8 +15,8 @@ from callfuse.policy.spending import BudgetSettings, Price
 
 
 def spent_before(run: RecordedRun, budget: BudgetSettings) -> list[list[Spent]]:
-    """Return what was spent before each round of each turn, and last of each, what was spent at its end. Call it before
-    the outcome of any call is read, which drops the result."""
+    """Return, for each turn, the budget use before each round, and at the end of the turn. Call this before reading any
+    outcome, which drops the result."""
     if not budget.is_on:
         return [[NOTHING_SPENT] * (len(rounds) + 1) for rounds in run.turns]
     price = budget.price_of("", run.model)
@@ -26,7 +26,7 @@ def spent_before(run: RecordedRun, budget: BudgetSettings) -> list[list[Spent]]:
         used[key] = used[key].plus(one.tokens)
     turns, spent, at, context = [list[Spent]() for _ in run.turns], NOTHING_SPENT, 0, 0
     for before, rounds in zip(turns, run.turns, strict=True):
-        # An answer in words ends a turn, so it counts for a session alone.
+        # An answer in words ends a turn, so it counts only for a session.
         spent = NOTHING_SPENT if budget.by == "turn" else spent
         for round_ in rounds:
             if budget.by != "turn" and (at, False) in used:
@@ -41,7 +41,7 @@ def spent_before(run: RecordedRun, budget: BudgetSettings) -> list[list[Spent]]:
 
 
 def _estimated(round_: Round, context: int) -> Tokens:
-    """Estimate the tokens of a round. `context`: those of all rounds before it."""
+    """Estimate the tokens of a round. `context`: the tokens of all rounds before it."""
     written = sum(-(-(len(past.name) + len(past.call.text)) // CHARACTERS_A_TOKEN) for past in round_.calls)
     return Tokens(context, 0, written, estimated=context + written)
 

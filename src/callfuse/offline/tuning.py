@@ -1,21 +1,21 @@
-"""Sets limits from a user's own successful runs, so that at most a given share of such runs is acted on.
+"""Set limits from a user's own successful runs, so that at most a given share of such runs is interrupted.
 
 `Tuning` scores each recorded run on one scale of settings, from lenient to strict. `tune` sets a line through the
 scores of the successful runs of a source (`offline/conformal.py`).
 
-A line on the scale is a pair of points and weighted calls. Settings at a line act on a run exactly if its score is
+A line on the scale is a pair of points and weighted calls. Settings at a line interrupt a run exactly if its score is
 beyond the line, because the score is computed with the guard's own engine.
 
-- Points move the detectors. The limit of each is the first count that is worth more points than the line has
+- Points move the detectors. The limit of each is the first count with more points than the line
   (`REPEATS`, `DETECTORS`), so that all of them move together, down to 2; the shipped limits are at 11 points.
-- At 0 points no limit can be lowered, and most runs have that score. `max_weighted_calls` tells them apart.
-- Most of the others have a call twice in a row and no more often. `no_repeats_after` tells those apart.
+- At 0 points no limit can be lowered, and most runs have that score. `max_weighted_calls` distinguishes them.
+- Most of the others have a call at most twice in a row. `no_repeats_after` distinguishes them.
 
 Other settings (limits of single tools, detectors that are off by default) are the same at every line, so they act at
 every line or never.
 
-Beside it stands a plain line on run length, `max_calls`, set in the same way with the moved detectors off. What saves
-more in trials is recommended.
+For comparison, a line on run length, `max_calls`, is set in the same way, with the moved detectors off. The line that
+saves more in trials is recommended.
 """
 
 import sys
@@ -49,23 +49,24 @@ from callfuse.policy.settings import LoopSettings
 
 
 class LimitScale(NamedTuple):
-    """How a limit moves along the scale. `points`: worth of one count. `least`: lowest value of the limit."""
+    """How a limit moves along the scale. `points`: the points of one count. `least`: the lowest value of the limit."""
 
     points: int
     least: int
 
     def at(self, points: int) -> int:
-        """Return the limit at these points: the first count that is worth more."""
+        """Return the limit at these points: the first count with more points."""
         return max(self.least, points // self.points + 1)
 
 
 REPEATS: Final = {"max_repeats": LimitScale(4, 2), "max_repeats_changing": LimitScale(2, 6)}
 SHIPPED: Final = 12
-"""The points that the limits which callfuse ships are worth."""
+"""The points of callfuse's default limits."""
 
 
 def _moving(kind: Kind, limit: SoftLimit) -> LimitScale:
-    """Return the scale of a limit. That of a kind that only warns is never lowered, because that would save nothing."""
+    """Return the scale of a limit. The limit of a kind that only warns is never lowered, because that would save
+    nothing."""
     if kind.most:
         return LimitScale(ceil(SHIPPED / limit.default), limit.default)
     return LimitScale(max(1, SHIPPED // limit.default), 2)
@@ -80,9 +81,9 @@ TWICE: Final = 8
 
 
 class Score(NamedTuple):
-    """A place on the scale. Settings act on a run if its score is beyond their line.
+    """A position on the scale. Settings interrupt a run if its score is beyond their line.
 
-    `weighted_calls` orders the scores of 0 points and those of `TWICE` points among themselves.
+    `weighted_calls` orders scores of 0 points, and scores of `TWICE` points.
     """
 
     points: int
@@ -90,15 +91,15 @@ class Score(NamedTuple):
 
 
 ALWAYS: Final = Score(max(one.points for one in DETECTORS.values()) * (COUNTED + 2))
-"""The score of a run on which settings act at every line: its limits are beyond what any detector counts."""
+"""The score of a run that settings at every line interrupt: its limits are higher than any detector counts."""
 
 
 UNBOUNDED: Final = sys.maxsize
-"""The length of a run that is acted on whatever `max_calls` is."""
+"""The length of a run that is interrupted with any `max_calls`."""
 
 
 class ScoreStep(NamedTuple):
-    """A score that a run reaches, and the number of its calls before the round that reaches it."""
+    """A score that a run reaches, and the number of its calls before the round with that score."""
 
     score: Score
     calls: int
@@ -107,8 +108,8 @@ class ScoreStep(NamedTuple):
 class Scale:
     """The scale for some settings. Limits that are off in them stay off.
 
-    What recorded runs do not hold is off at every line: few tell which tools there were, so nothing can be promised of
-    `unknown_tool`.
+    Detectors without data in recorded runs are off at every line: few records list their tools, so no guarantee is
+    possible for `unknown_tool`.
     """
 
     def __init__(self, base: LoopSettings) -> None:
@@ -118,8 +119,8 @@ class Scale:
         self._at: dict[int, LoopSettings] = {}
 
     def by_length(self, line: int) -> LoopSettings:
-        """Return the settings that act on a run if more than `line` calls follow on one user message; a lower
-        `max_calls` of the base stays. What the scale moves is off."""
+        """Return the settings that interrupt a run if more than `line` calls follow one user message. A lower
+        `max_calls` of the base stays. Limits that the scale moves are off."""
         base = self.base
         off = {"max_repeats": 0, "max_repeats_changing": 0, "max_weighted_calls": 0, "no_repeats_after": 0}
         detectors = base.detectors.model_copy(update=dict.fromkeys(DETECTORS, 0))
@@ -127,7 +128,7 @@ class Scale:
         return base.model_copy(update=off | {"max_calls": max_calls, "detectors": detectors})
 
     def settings(self, line: Score) -> LoopSettings:
-        """Return the settings that act on a run if its score is beyond the line."""
+        """Return the settings that interrupt a run if its score is beyond the line."""
         base, points = self.base, line.points
         detectors = {name: limit.at(points) for name, limit in DETECTORS.items() if base.limit_of(name)}
         update = {name: limit.at(points) for name, limit in REPEATS.items() if getattr(base, name)}
@@ -139,10 +140,8 @@ class Scale:
         )
 
     def steps(self, run: RecordedRun, *, warned: bool) -> list[ScoreStep]:
-        """Return the scores that a run reaches one after the other, each higher than the one before; empty without
-        calls.
-
-        `warned`: count findings that warn at most by their caps, too; else only those that may keep a call.
+        """Return the scores that a run reaches in order, each higher than the one before; empty without calls.
+        `warned`: include findings whose caps only allow warnings; else only those that may withhold a call.
         """
         steps: list[ScoreStep] = []
         calls = 0
@@ -155,12 +154,11 @@ class Scale:
                 calls += len(round_.calls)
         warns = [one.verdict for one in judge_texts(run, self.base) if one.verdict and one.verdict.warns]
         if warned and warns and steps and steps[-1].score < ALWAYS:
-            steps.append(ScoreStep(ALWAYS, calls))  # whatever the limits
+            steps.append(ScoreStep(ALWAYS, calls))  # independent of the limits
         return steps
 
     def _score(self, rounds: list[Round], at: int, spent: Spent, *, warned: bool) -> Score:
-        """Return the lowest line at which nothing that counts would be found in a round. `spent`: what was spent before
-        it."""
+        """Return the lowest line without a counted finding in a round. `spent`: the budget use before it."""
         before = Timeline(_newest_first(rounds, at), spent=spent)
         after = Timeline(_newest_first(rounds, at + 1))
         calls = [one.call for one in rounds[at].calls]
@@ -178,12 +176,12 @@ class Scale:
         if points not in (0, TWICE):
             return Score(points)
         weighed = weight(before, self.base)
-        beside = len({call.signature for call in calls if call.name}) - 1  # each of them weighs one; see `Budget`
+        beside = len({call.signature for call in calls if call.name}) - 1  # each counts as one; see `Budget`
         return Score(points, weighed if points else weighed + max(beside, 0))
 
 
 def may_withhold(finding: Finding, call: ToolCall, settings: LoopSettings) -> bool:
-    """Whether the cap of a finding of a pending call lets it keep the call from the client."""
+    """Whether the cap of a finding allows withholding its pending call."""
     caps = settings.for_tool(call.full_name).settings.detectors
     return caps.cap(finding.kind, hard=finding.hard, waits=finding.waits).withholds
 
@@ -194,19 +192,19 @@ def _newest_first(rounds: list[Round], before: int) -> list[Round]:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """A run that failed: the scores that it reached, in order, all its calls, and those of each turn."""
+    """A failed run: the scores that it reached, in order, the number of its calls, and that of each turn."""
 
     steps: Sequence[ScoreStep]
     calls: int
     turns: Sequence[int] = ()
 
     def saved(self, line: Score) -> int:
-        """Return how many of its calls come from the first one on that settings at a line would act on."""
+        """Return the number of its calls from the first one that settings at a line would withhold."""
         at = bisect_right(self.steps, line, key=lambda step: step.score)
         return self.calls - self.steps[at].calls if at < len(self.steps) else 0
 
     def saved_by_length(self, line: int) -> int:
-        """Return the number of its calls from the first one that is beyond so many calls of a turn."""
+        """Return the number of its calls from the first one that is beyond `line` calls in its turn."""
         before = 0
         for calls in self.turns:
             if calls > line:
@@ -217,10 +215,10 @@ class FailedRun:
 
 @dataclass(slots=True)
 class Source:
-    """The runs of one source that have calls: scores and lengths of successful ones, and the failed ones.
+    """The runs with calls of one source: scores and lengths of successful ones, and the failed ones.
 
-    The length of a run is the number of calls of its longest turn, which `max_calls` limits; that of a run that is
-    acted on at every line is `UNBOUNDED`.
+    The length of a run is the number of calls of its longest turn, which `max_calls` limits, or `UNBOUNDED` for a run
+    that is interrupted at every line.
     """
 
     good: list[Score] = field(default_factory=list)
@@ -229,16 +227,16 @@ class Source:
     unlabelled: int = 0
 
     def saved(self, line: Score) -> int:
-        """Return the calls of failed runs that settings at a line would have saved."""
+        """Return the number of calls of failed runs that settings at a line would have saved."""
         return sum(run.saved(line) for run in self.failed)
 
     def saved_by_length(self, line: int) -> int:
-        """Return the calls of failed runs that `max_calls` would have saved."""
+        """Return the number of calls of failed runs that `max_calls` would have saved."""
         return sum(run.saved_by_length(line) for run in self.failed)
 
 
 class Tuning:
-    """Takes runs and faults. `base`: the settings whose limits are moved."""
+    """Takes runs and faults. `base`: the settings to tune."""
 
     def __init__(self, base: LoopSettings) -> None:
         self.scale = Scale(base)
@@ -279,24 +277,23 @@ class Trials(NamedTuple):
 
 
 def try_lines(source: Source, alpha: Fraction) -> Trials:
-    """Try lines on the good runs of a source, where one half is enough for a line."""
+    """Try lines on the successful runs of a source, if one half is enough for a line."""
     return Trials(
         trial(source.good, alpha, source.saved),
         trial(source.good_calls, alpha, source.saved_by_length),
     )
 
 
-class CannotTuneError(ValueError):  # the commands report it; no caller of callfuse's public names sees it
-    """Raised if there is no line for a source; the message says why."""
+class CannotTuneError(ValueError):  # commands report it; it is not part of the public API
+    """Raised if there is no line for a source. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen ones.
-
-    `alpha`: the share of runs that may be acted on. `by_length`: the settings at the line on the number of calls alone.
-    `before`: the settings that were tuned. `has_failed`: some of its runs failed, so that what is saved is known.
-    `raised`: limits of single tools of the recommended settings that are above the line because of feedback.
+    """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen runs.
+    `alpha`: the share of runs that may be interrupted. `by_length`: the settings at the line on run length. `before`:
+    the settings before tuning. `has_failed`: some of its runs failed, so savings are known. `raised`: limits of single
+    tools that feedback has raised above the line in the recommended settings.
     """
 
     name: str
@@ -310,8 +307,8 @@ class Tuned:
     raised: tuple[Raised, ...] = ()
 
     def heeding(self, feedback: Feedback) -> "Tuned":
-        """Return the result with limits above the findings that were false positives. It acts on fewer runs, so the
-        promise holds."""
+        """Return the result with limits raised above false positives. It interrupts fewer runs, so the guarantee still
+        holds."""
         by_scale, of_scale = feedback.apply(self.by_scale)
         by_length, of_length = feedback.apply(self.by_length)
         raised = of_length if self.recommends_length else of_scale
@@ -329,7 +326,7 @@ class Tuned:
 
     @property
     def answer(self) -> str:
-        """Say in one sentence what to do."""
+        """The advice in one sentence."""
         before, limits = limits_of(self.before), self.limits
         changed = {name: limit for name, limit in limits.items() if limit != before[name]}
         share = percent(self.alpha)
@@ -343,7 +340,7 @@ class Tuned:
 
     @property
     def recommendation(self) -> str:
-        """Say in one sentence which line is recommended, and why."""
+        """The recommended line, and why, in one sentence."""
         if not self.has_failed:
             return "Recommended: the scale; what either line saves is unknown, because no run failed."
         if not (self.trials.scale.saved or self.trials.length.saved):
@@ -359,7 +356,7 @@ class Tuned:
 
     @property
     def promise(self) -> str:
-        """Say the guarantee in one sentence."""
+        """The guarantee in one sentence."""
         above = max_beyond(self.good, self.alpha)
         return (
             f"At most {percent(self.alpha)} of new successful runs of the same kind are acted on ({above:,} "
@@ -378,7 +375,7 @@ class Tuned:
         return "".join(f"# {one}\n" for one in self.comments()) + text
 
     def comments(self) -> tuple[str, ...]:
-        """Return where the limits come from, and what they promise, in lines for a file of settings."""
+        """Return the origin of the limits, and their guarantee, as comment lines for a file of settings."""
         return (
             f"callfuse {__version__} tune: limits set by {self.good:,} successful runs of {short(self.name)}.",
             self.promise,
@@ -388,7 +385,7 @@ class Tuned:
         )
 
     def block(self) -> dict[str, Any]:
-        """Return the recommended settings as the section `tool_call_loop`, without what is the default."""
+        """Return the recommended settings as the section `tool_call_loop`, without defaults."""
         moved = {name: limit for name, limit in self.limits.items() if limit and name not in DETECTORS}
         others: dict[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
         changed = self.settings.detectors.model_dump(mode="json", exclude_defaults=True)
@@ -407,7 +404,7 @@ def limits_of(settings: LoopSettings) -> dict[str, int]:
 
 
 def tune(name: str, source: Source, scale: Scale, alpha: Fraction) -> Tuned:
-    """Set the line of a source by all its successful runs. CannotTuneError if there is none."""
+    """Set the line of a source by all its successful runs. Raises CannotTuneError if there is no line."""
     good = len(source.good)
     if not good and not source.failed:
         raise CannotTuneError("no run says whether it succeeded")

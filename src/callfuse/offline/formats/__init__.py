@@ -1,4 +1,4 @@
-"""Formats of recorded runs, one file each, and the table that finds the format of a record.
+"""Define the formats of recorded runs, one file each, and find the format of a record.
 
 A reader takes a record, parsed and as text, and yields runs, or conversations (the history in one request).
 """
@@ -15,10 +15,9 @@ __all__ = ["FORMATS", "RecordFormat", "format_of"]
 
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
-    """One format: `accepts` says whether a record is of it, `read` reads such a record.
+    """One format. `accepts`: whether a record has this format; `read`: reads such a record.
 
-    `read` raises BadRecord for a record that it cannot read, and yields one for each bad part of a record whose other
-    parts are good.
+    `read` raises BadRecord for an unreadable record, and yields a BadRecord for each bad part of a partly readable one.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Reads LiteLLM's logs: the standard logging payload of its callbacks, and rows of its spend log.
+"""Read LiteLLM's logs: the standard logging payload of its callbacks, and rows of its spend log.
 
 The request is under `messages` (a list, or JSON text), or in newer spend logs under `proxy_server_request` (the body);
-the answer is under `response`. If the client names no session, each request gets a new trace id, which the spend log
-stores as `session_id`; so no id here says which records belong to one conversation.
+the answer is under `response`. If the client sends no session id, each request gets a new trace id, which the spend log
+stores as `session_id`. So no id here shows which records belong to one conversation.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from callfuse.wire.jsontext import NotJSON, dumps, loads
 
 
 def accepts(record: Any) -> bool:
-    """Whether a record is such a payload, or the keyword arguments of a callback with one."""
+    """Whether a record is such a payload, or the keyword arguments of a callback with such a payload."""
     record = _payload(record)
     return isinstance(record, dict) and "call_type" in record and ("messages" in record or "response" in record)
 
@@ -37,7 +37,7 @@ def _payload(record: Any) -> Any:
 
 
 def _body(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the request's body. BadRecord if the log does not have it."""
+    """Return the request's body. Raises BadRecord if the log does not have it."""
     sent = _value(record.get("proxy_server_request"))
     if isinstance(sent, dict):
         sent = sent.get("body", sent)

@@ -1,7 +1,8 @@
-"""Reads histories in the vendors' own formats: a bare list of messages, an object with one, or a whole request body.
+"""Read histories in the vendors' own formats: a bare list of messages, an object with such a list, or a whole request
+body.
 
-A body may have `id`, `session_id`, `source` and `success` beside its own keys, and the whole answer under `response`;
-or the body is under `request`. The dialect that recognises it reads it.
+A body may have the further keys `id`, `session_id`, `source` and `success`, and the whole answer under `response`; or
+the body is under `request`. The dialect that recognises it reads it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from callfuse.wire.jsontext import dumps
 
 
 def accepts(record: Any) -> bool:
-    """Whether a record is a list of messages, or has one."""
+    """Whether a record is a list of messages, or contains one."""
     if isinstance(record, list):
         return not record or is_message(record[0])
     return isinstance(record, dict) and has_history(_body_of(record))
@@ -62,14 +63,14 @@ def request_of(body: dict[str, Any], text: bytes) -> Request:
 
 
 def answer_of(answer: Any) -> tuple[ToolCall, ...]:
-    """Return the complete calls of the first choice of a whole answer; empty if no dialect knows it."""
+    """Return the complete calls of the first choice of a whole answer; empty if no dialect recognises it."""
     found = recognise_answer(answer)
     choices = found[0].read_whole(found[1]) if found else []
     return choices[0].complete() if choices else ()
 
 
 def texts_of(answer: Any) -> tuple[FoundText, ...]:
-    """Return what runs away in a whole answer, and is not a call; empty if no dialect knows it."""
+    """Return the runaway texts in a whole answer; empty if no dialect recognises it."""
     found = recognise_answer(answer)
     if found is None:
         return ()
@@ -80,7 +81,7 @@ def texts_of(answer: Any) -> tuple[FoundText, ...]:
 
 
 def tokens_of(answer: Any) -> Tokens | None:
-    """Return the tokens that a whole answer names; None if it names none."""
+    """Return the token counts in a whole answer; None if it has none."""
     found = recognise_answer(answer)
     return found[0].counts.read([found[1]]) if found else None
 

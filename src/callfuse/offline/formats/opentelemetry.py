@@ -1,9 +1,9 @@
-"""Reads OpenTelemetry's GenAI spans and events: `gen_ai.input.messages` and `gen_ai.output.messages`.
+"""Read OpenTelemetry's GenAI spans and events: `gen_ai.input.messages` and `gen_ai.output.messages`.
 
 They come as OTLP JSON (a line of its file exporter: `resourceSpans` or `resourceLogs`, with typed values), or as a span
-with plain attributes. The conventions are in development; this reads the parts that their schema of messages names:
-`text`, `tool_call` and `tool_call_response` (pydantic-ai has `result` for `response`). A call that the vendor runs
-itself is left out. The messages become those of OpenAI chat completions, and that dialect reads them.
+with plain attributes. The conventions are in development; this reads these parts of their message schema: `text`,
+`tool_call` and `tool_call_response` (pydantic-ai has `result` for `response`). Calls that the vendor runs itself are
+left out. The messages are converted to OpenAI chat completions, and that dialect reads them.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,10 @@
-"""Reads callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
+"""Read callfuse's own format: runs as lists of calls, `{"id", "source", "model", "success", "calls": [...]}`.
 
-A record is one run. It may have `tools`: the names, or the declarations, of all tools that there were. A call has
-`name` and `arguments` (JSON text, or the value), and may have `turn` (calls with the same number are one round),
-`user_turn` (the number of the user message before it), `result`, `is_error` and `id`. Where a result was cut,
-`result_norm_sha1`, a digest of the whole result without times and digits, says which ones are equal. It counts only
-there: `result_sha1`, the SHA-1 of the whole result or its beginning, tells whether the text is whole; without it, it is
-taken to be cut.
+A record is one run. It may have `tools`: the names, or the declarations, of all available tools. A call has `name` and
+`arguments` (JSON text, or the value), and may have `turn` (calls with the same number are one round), `user_turn` (the
+number of the user message before it), `result`, `is_error` and `id`. Cut results are compared by `result_norm_sha1`, a
+digest of the whole result without times and digits. A result is cut unless its text matches `result_sha1`, the whole
+result's SHA-1 in hex, or its first digits; without that digest it counts as cut, too.
 """
 
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ _TEXT: Final = (str, type(None))
 
 
 class RecordedCall(PastCall):
-    """A call whose result was cut when it was recorded. `digest`: of the whole result."""
+    """A call whose recorded result is cut. `digest`: that of the whole result."""
 
     __slots__ = ("_digest",)
 
@@ -66,7 +65,7 @@ def read(record: Any, text: bytes) -> Iterator[RecordedRun]:
 
 
 def _tools(listed: Any) -> frozenset[str] | None:
-    """Return the names of all tools; None if the record does not list them all. BadRecord for a value of another
+    """Return the names of all tools; None if the record does not list them all. Raises BadRecord for a value of another
     shape."""
     if not isinstance(listed, list | None):
         raise BadRecord(f"tools is {kind_of(listed)}; use a list of names or of declarations")
@@ -77,7 +76,7 @@ def _tools(listed: Any) -> frozenset[str] | None:
 
 
 def _names_of(tool: str | dict[str, Any]) -> Iterator[Any]:
-    """Yield the names in an entry of a list of tools, declared in the way of any vendor; None if it names none."""
+    """Yield the names in an entry of a list of tools, in the format of any vendor; None if it has none."""
     if isinstance(tool, str):
         yield tool
     elif isinstance(declarations := tool.get("functionDeclarations"), list):
@@ -87,7 +86,7 @@ def _names_of(tool: str | dict[str, Any]) -> Iterator[Any]:
 
 
 def _check(at: int, call: Any) -> None:
-    """Raise BadRecord if this is not a call."""
+    """Raise BadRecord if a value is not a call."""
     if not isinstance(call, dict):
         raise BadRecord(f"calls[{at}] is {kind_of(call)}; use an object")
     if not isinstance(call.get("name"), str):
@@ -108,7 +107,7 @@ def _call(call: dict[str, Any], number: int) -> PastCall:
     id_ = str(call.get("id") or f"#{number}")
     made = ToolCall(id_, call["name"], call.get("arguments", ""))
     content = call.get("result")
-    # A false `is_error` is the recorder's opinion; the middleware would classify the text.
+    # A false `is_error` is ignored, because the middleware would classify the text.
     failed = call.get("is_error") or None
     if (digest := call.get("result_norm_sha1")) and not _is_whole(content, call.get("result_sha1")):
         return RecordedCall(made, Result(content, failed), digest.encode())
@@ -116,7 +115,7 @@ def _call(call: dict[str, Any], number: int) -> PastCall:
 
 
 def _is_whole(content: Any, digest: str | None) -> bool:
-    """Whether a result is the whole text that was recorded, by the digest of that."""
+    """Whether a result is the whole recorded text, judged by its digest."""
     if not digest or not isinstance(content, str):
         return False
     own = sha1(content.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
