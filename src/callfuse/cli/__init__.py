@@ -1,4 +1,4 @@
-"""The commands of the command line. Needs `callfuse[serve]`, except for `listed`.
+"""Implement the commands of the command line. Needs `callfuse[serve]`, except for `listed`.
 
-A wrong setting or option ends with exit code 2 and a line for each problem, never with a traceback.
+A wrong setting or option ends a command with exit code 2 and a line for each problem, never with a traceback.
 """

@@ -1,4 +1,4 @@
-"""Counts what happens while a command runs, for the lines at its end and its exit code. A sink of events."""
+"""Count events while a command runs, for the report at its end and its exit code. A sink of events."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ from callfuse.policy.rungs import Rung
 ENDINGS: Final = frozenset({str(Rung.BLOCK), ACTION.decode()})
 """Actions after which an agent gets no call to run."""
 MOST_SHOWN: Final = 20
-"""Findings and sessions that are named; the others are counted."""
+"""The most findings and sessions that are named; the others are only counted."""
 MOST_KEPT: Final = 5000
-"""Findings and sessions that are kept, the newest ones: a command may run forever."""
+"""The most findings and sessions that are kept, the newest ones, because a command may run forever."""
 IN_VAIN: Final = frozenset({NO_TOOLS})
-"""Causes why an exchange was not guarded that nobody must know: there was nothing to guard."""
+"""Causes of unguarded exchanges that are not reported, because there was nothing to guard."""
 
 
 K = TypeVar("K")
@@ -40,7 +40,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class ToolFindings:
-    """The findings of one tool in one session: the highest count, its limit, and the rungs in their order."""
+    """The findings of one tool in one session: the highest count, its limit, and the rungs in order."""
 
     count: int
     limit: int
@@ -59,9 +59,9 @@ class Account:
         self.loops = 0
         self.findings = 0
         self.passed: Counter[str] = Counter()
-        """Exchanges that were not guarded although they could have been, by cause; causes of failing open, too."""
+        """Unguarded exchanges that could have been guarded, by cause, and causes of failing open."""
         self.found: dict[tuple[str, str, str], ToolFindings] = {}
-        """By session, kind and tool."""
+        """Findings by session, kind and tool."""
         self._any = False
         self._last: dict[str, str] = {}
         self._saved = Saved()
@@ -84,7 +84,7 @@ class Account:
                     self.loops += 1
                 case FailedOpen():
                     self.passed[text(event.kind)] += 1
-                case NotGuarded() if event.where == NOWHERE:  # of an exchange that is not known otherwise
+                case NotGuarded() if event.where == NOWHERE:  # no other event reports this exchange
                     self._any = True
                     self.passed[text(event.cause)] += 1
                 case _:
@@ -114,14 +114,14 @@ class Account:
             loop.actions.append(event.action)
 
     def _in_words(self) -> str:
-        """Return what was saved."""
+        """Return the savings in words."""
         calls = counted(max(round(self._amounts["saved_calls"]), self.withheld), "call")
         tokens, cost = counted(int(self._amounts["saved_tokens"]), "token"), self._amounts["saved_cost"]
         return f"{calls}, {tokens} and a cost of {cost:,.4f}" if cost else f"{calls} and {tokens}"
 
     @property
     def ended(self) -> list[str]:
-        """The sessions whose last exchange was a block, so that a block has ended their run."""
+        """The sessions whose last exchange was a block, so that the block has ended their run."""
         return [session for session, action in self._last.items() if action in ENDINGS]
 
     @property
@@ -130,7 +130,7 @@ class Account:
         return not self._any
 
     def lines(self) -> Iterator[str]:
-        """Return the lines that a person reads at the end."""
+        """Yield the lines of the report at the end."""
         sessions = counted(len(self._last), "session")
         done = f"{counted(self.guarded, 'exchange')} of {sessions} guarded, {counted(self.calls, 'call')}"
         if not self.findings:

@@ -1,8 +1,7 @@
-"""Leads agents to a guard: the variables that tell an agent where its vendor is, and the environment of a guarded
-command.
+"""Route agents through a guard: the variables with the base URLs of vendors, and the environment of a guarded command.
 
-Each vendor has a route of its own at the guard (`/anthropic`), by which it knows the upstream of a request. A variable
-that the user has set keeps its meaning: its value becomes the upstream of its route, and its path stays in the new one.
+Each vendor has its own route at the guard (`/anthropic`), which determines the upstream of a request. If the user has
+set a variable, its value becomes the upstream of its route, and its path stays in the new value.
 """
 
 import re
@@ -25,8 +24,8 @@ _ANTHROPIC: Final = "/anthropic"
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """A kind of clients. `upstream`: where they go by themselves. `path`: what their base URLs end in. `variables`:
-    those in which they read one. `words`: what the host of an upstream for them has in its name."""
+    """A vendor and its clients. `upstream`: the clients' default upstream. `path`: the end of their base URLs.
+    `variables`: the variables with their base URL. `words`: parts of the host names of their upstreams."""
 
     name: str
     upstream: str
@@ -36,7 +35,7 @@ class Vendor:
 
     @property
     def route(self) -> str:
-        """Its path at the guard."""
+        """The path of its route at the guard."""
         return f"/{self.name}"
 
 
@@ -64,41 +63,41 @@ IF_SET: Final = (
     "GOOGLE_VERTEX_BASE_URL",
     "GROQ_BASE_URL",
 )
-"""Variables without an upstream that fits everybody: they lead through the guard only where the user has set them.
-GitHub Copilot CLI's is one: without it the CLI asks GitHub's own models, which no variable leads elsewhere."""
+"""Variables without a common default upstream: they are changed only if the user has set them. One is GitHub Copilot
+CLI's: without it, the CLI uses GitHub's own models, whose URL no variable changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How a command is led through a guard. `routes`: the upstream of each path there. `paths`: what a variable's value
-    has behind the guard's address."""
+    """How a command is routed through a guard. `routes`: upstreams by path of the guard. `paths`: by variable, the path
+    to add to the guard's address."""
 
     routes: Mapping[str, str]
     paths: Mapping[str, str]
 
     def variables(self, guard: str, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables to set for a guard at this address, `http://127.0.0.1:PORT`. `env`: those that there
-        are."""
+        """Return the variables to set for a guard at this address, `http://127.0.0.1:PORT`. `env`: the existing
+        ones."""
         found = {name: guard + path for name, path in self.paths.items()}
         proxied = any(env.get(name) or env.get(name.lower()) for name in _PROXIES)
-        if proxied:  # a proxy would look for the guard on its own machine
+        if proxied:  # an HTTP proxy would look for the guard on its own machine
             before = env.get("no_proxy") or env.get("NO_PROXY")
             found |= dict.fromkeys(("NO_PROXY", "no_proxy"), f"{before},{_OURSELVES}" if before else _OURSELVES)
         return found
 
     def command(self, command: Sequence[str], guard: str, env: Mapping[str, str]) -> AbstractContextManager[list[str]]:
-        """Return the command with the options that it needs beside the variables; what they rest on is there meanwhile.
-        Raises OSError."""
+        """Return the command with options that it needs in addition to the variables. Their files exist while the
+        context is open. Raises OSError."""
         if is_codex(command):
             return led_to(guard + self.paths["OPENAI_BASE_URL"], command, env)
         return nullcontext([*command])
 
 
 def wire(env: Mapping[str, str], upstream: str | None = None) -> Wiring:
-    """Work out routes and variables for a command with this environment.
+    """Determine routes and variables for a command with this environment.
 
-    `upstream`: a base URL that wins over the variables of the vendors that its host names; of all if it names none.
-    Raises ConfigError for a variable that contains no base URL.
+    `upstream`: a base URL that overrides the variables of the vendor in its host name, or of all vendors if there is
+    none. Raises ConfigError for a variable that is not a base URL.
     """
     routes: dict[str, str] = {}
     paths: dict[str, str] = {}
@@ -124,9 +123,8 @@ def wire(env: Mapping[str, str], upstream: str | None = None) -> Wiring:
 
 
 def with_version(path: str) -> str:
-    """Add the version to the path of a request if it is missing, so that the dialect knows the path. Clients of two
-    kinds read ANTHROPIC_BASE_URL: some put /v1 before the name of what they ask for, others expect it in the
-    variable."""
+    """Add the version to the path of a request if it is missing, so that the dialect recognises the path. Two kinds of
+    clients read ANTHROPIC_BASE_URL: some add /v1 to it, others expect it in the variable."""
     return f"{_ANTHROPIC}/v1/messages" if path == f"{_ANTHROPIC}/messages" else path
 
 

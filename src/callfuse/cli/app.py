@@ -1,8 +1,8 @@
 """Define the command line: `callfuse serve`, `ext-proc`, `run`, `doctor`, `demo`, `replay`, `tune`, `report`,
 `feedback`, `allow`, `top`, `explain`, `config`.
 
-Each command imports what it needs when it runs, so that help, version and completion answer at once. Defaults and words
-of settings stand in the help texts as they are in the settings' classes; a test compares them.
+Each command imports its modules when it runs, so that help, version and completion are fast. Help texts repeat defaults
+and values from the settings' classes; a test compares them.
 """
 
 import os
@@ -33,7 +33,7 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A settings file, YAML or TOML; default: the file in CALLFUSE_CONFIG, if set."),
 ]
-# Hidden, as typer would show the type of Python beside it; the usage line and the text of the command tell of it.
+# Hidden, because typer would show its Python type; the usage line and the command's text describe it.
 Files = Annotated[list[str], typer.Argument(metavar="FILE", hidden=True)]
 PageUrl = Annotated[
     str,
@@ -111,7 +111,7 @@ AccessLog = Annotated[
 
 
 def _kinds() -> list[str]:
-    """Return the kinds of findings, which a shell completes."""
+    """Return the kinds of findings, for shell completion."""
     from callfuse.detect.registry import KINDS
 
     return list(KINDS)
@@ -149,7 +149,7 @@ def serve(
     try:
         resolved = resolve_to_serve(config, options)
         token = admin_token(os.environ)
-        guardrail_key(os.environ)  # the admin page reads it, too late to be told so
+        guardrail_key(os.environ)  # checked early: the admin page reads it too late
     except ConfigError as error:
         _refuse(error)
     from callfuse.cli.reload import Origin
@@ -195,7 +195,7 @@ def ext_proc(
     try:
         resolved = resolve_to_serve(config, options, needs_upstream=False)
         token = admin_token(os.environ)
-        guardrail_key(os.environ)  # the admin page reads it, too late to be told so
+        guardrail_key(os.environ)  # checked early: the admin page reads it too late
     except ConfigError as error:
         _refuse(error)
     from callfuse.cli.ext_proc import run as run_ext_proc
@@ -205,7 +205,7 @@ def ext_proc(
 
 
 def _refuse(error: ConfigError) -> NoReturn:
-    """End the command, as its settings are wrong."""
+    """End the command because its settings are wrong."""
     typer.echo("callfuse: cannot start with these settings:", err=True)
     typer.echo("\n".join(f"  {line}" for line in str(error).splitlines()), err=True)
     raise typer.Exit(2) from None

@@ -1,7 +1,7 @@
-"""The certificate of `callfuse serve`: read from its files, and read again when they have changed.
+"""Load the certificate of `callfuse serve`, and load it again when its files have changed.
 
-A connection keeps the certificate that it began with. The files are looked at when a client connects, so renewing them
-needs no signal, and takes effect in every worker.
+A connection keeps its first certificate. The files are checked when a client connects, so renewing them needs no
+signal, and takes effect in every worker.
 """
 
 import logging
@@ -19,12 +19,12 @@ logger = logging.getLogger("callfuse.serve")
 
 CERTIFICATE: Final = "serve.tls_certificate"
 KEY: Final = "serve.tls_key"
-MISMATCH: Final = "KEY_VALUES_MISMATCH"  # OpenSSL's name
+MISMATCH: Final = "KEY_VALUES_MISMATCH"  # the reason's name in OpenSSL
 LEAST_KEY: Final = "EE_KEY_TOO_SMALL"
 
 
 def load_context(certificate: str, key: str | None) -> ssl.SSLContext:
-    """Return a context for servers with this certificate; without `key` its file has the key, too. Raises
+    """Return a server context with this certificate. Without `key`, the certificate's file also has the key. Raises
     ConfigError."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["http/1.1"])
@@ -48,7 +48,7 @@ def load_context(certificate: str, key: str | None) -> ssl.SSLContext:
 
 
 def _check_certificate(path: str) -> None:
-    """Raises ConfigError unless the file contains a certificate; OpenSSL does not say which of two files is wrong."""
+    """Raise ConfigError unless the file contains a certificate. OpenSSL does not say which of two files is wrong."""
     text = _read(CERTIFICATE, path)
     try:
         ssl.create_default_context(cadata=text.decode("ascii", "ignore"))
@@ -64,7 +64,7 @@ def _read(name: str, path: str) -> bytes:
 
 
 class _EncryptedKeyError(Exception):
-    """OpenSSL would ask the terminal for a passphrase."""
+    """Raised because OpenSSL would ask for a passphrase in the terminal."""
 
 
 def _refuse_to_ask() -> str:
@@ -72,8 +72,8 @@ def _refuse_to_ask() -> str:
 
 
 class Certificate:
-    """The certificate of these files, for new connections. Raises ConfigError if they are wrong now; if they are wrong
-    later, the error is logged once, and the last certificate stays in use. `clock` returns seconds."""
+    """The certificate of these files, for new connections. Raises ConfigError if they are wrong at first. If they are
+    wrong later, the error is logged once, and the last certificate stays in use. `clock` returns seconds."""
 
     def __init__(self, certificate: str, key: str | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._files = certificate, key
@@ -82,16 +82,16 @@ class Certificate:
         self._looked_at = clock()
         self._newest = load_context(*self._files)
         self.context = load_context(*self._files)
-        """For the server. It has the first certificate, and gives the newest to each connection."""
+        """The server's context. It has the first certificate, and gives each connection the newest one."""
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        """Give a connection that begins the newest certificate; it need not name a host for this to be called."""
+        """Give a new connection the newest certificate. Called even if the client names no host."""
         self._renew()
         connection.context = self._newest
 
     def _renew(self) -> None:
-        """Read the files again if they have changed; they are looked at every `POLL_S` seconds at most."""
+        """Read the files again if they have changed. They are checked at most every `POLL_S` seconds."""
         if self._clock() - self._looked_at < POLL_S:
             return
         self._looked_at = self._clock()

@@ -1,11 +1,11 @@
-"""Leads Codex to a guard with a profile.
+"""Route Codex through a guard with a profile.
 
-Codex reads no variable, and its command line, which every local user can read, must not have the guard's secret path.
-So the run gets a profile of its own: `$CODEX_HOME/NAME.config.toml`, which only its owner can read, is laid over the
-user's settings by `--profile NAME` and removed at the end. A run that was killed leaves it, and the next one removes
-it: NAME says of which process on which machine it is.
+Codex reads no variable for its base URL, and its command line, which every local user can read, must not contain the
+guard's secret path. So each run gets its own profile, `$CODEX_HOME/NAME.config.toml`, which only its owner can read.
+`--profile NAME` applies it over the user's settings, and the file is removed at the end. If a run is killed, the next
+one removes its file: NAME identifies process and machine.
 
-Codex takes one profile. Where the user has named one, what it sets stands in the new one, too.
+Codex accepts one profile. If the user has chosen one, the new profile includes its settings.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Final
 
 CODEX: Final = "codex"
 KEY: Final = "openai_base_url"
-"""The setting that contains the base URL."""
+"""The setting with the base URL."""
 _OWN_KEY: Final = re.compile(rf"^[ \t]*{KEY}[ \t]*=.*\n?", re.MULTILINE)
 _OURS: Final = re.compile(r"callfuse-([0-9a-f]{8})-([0-9]{1,9})-[0-9a-f]{8}\.config\.toml")
 _PROFILE: Final = re.compile(r"--profile(?:=(.*))?|-p=?(.*)")
@@ -34,7 +34,7 @@ def is_codex(command: Sequence[str]) -> bool:
 
 @contextmanager
 def led_to(base_url: str, command: Sequence[str], env: Mapping[str, str]) -> Iterator[list[str]]:
-    """Yield the command of Codex that asks this base URL. Raises OSError if its profile cannot be written."""
+    """Yield the command that makes Codex use this base URL. Raises OSError if its profile cannot be written."""
     home = Path(env.get("CODEX_HOME") or Path.home() / ".codex")
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     _remove_stale(home)
@@ -51,25 +51,26 @@ def led_to(base_url: str, command: Sequence[str], env: Mapping[str, str]) -> Ite
 
 
 def _machine() -> str:
-    """Return a digest of the host name: machines and containers may share a home, but not the ids of processes."""
+    """Return a digest of the host name, because machines and containers may share a home directory, but not process
+    ids."""
     return sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _remove_stale(home: Path) -> None:
-    """Remove the profiles of runs on this machine that are over."""
+    """Remove the profiles of ended runs on this machine."""
     for file in home.glob("callfuse-*"):
         if (found := _OURS.fullmatch(file.name)) and found[1] == _machine() and not _is_running(int(found[2])):
             file.unlink(missing_ok=True)
 
 
 def _is_running(pid: int) -> bool:
-    """Whether there is a process of this id. Always on Windows, where to ask by a signal is to end it."""
+    """Whether a process of this id exists. Always true on Windows, where checking by a signal would end it."""
     if os.name == "nt":
         return True
     try:
         os.kill(pid, 0)
     except OSError as error:
-        return not isinstance(error, ProcessLookupError)  # another user's may not be asked
+        return not isinstance(error, ProcessLookupError)  # another user's process cannot be checked
     return True
 
 
@@ -85,7 +86,7 @@ def _settings(home: Path, profile: str) -> str:
 
 
 def _without_profile(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """Return the arguments without the choice of a profile, and the profile; empty if there is none. Options end at
+    """Return the arguments without the option for a profile, and the profile; empty if there is none. Options end at
     `--`."""
     rest: list[str] = []
     chosen = ""

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from callfuse.reference.effective import EffectiveSetting
 
 WIDTH = 100
-"""Columns of a table."""
+"""The width of a table."""
 INDENT = "    "
 VALUE_WIDTH = 18
-"""Columns that most values have room in."""
+"""The width of the column of values, enough for most."""
 
 app = typer.Typer(
     cls=Group, no_args_is_help=True, help="Check a settings file, create one, or show the settings in effect."
@@ -118,7 +118,7 @@ def explain(
 
 
 def _table(rows: Sequence["EffectiveSetting"]) -> Iterator[str]:
-    """Format the settings, one on each line. A value that is too long continues on indented lines."""
+    """Format the settings, one on each line. A long value continues on indented lines."""
     wide = max(len(row.key) for row in rows)
     for row in rows:
         first = f"{row.key:<{wide}}  {row.text:<{VALUE_WIDTH}}"

@@ -33,9 +33,8 @@ def run_demo(
     seconds: float | None = None,
     chunk_delay_s: float = CHUNK_DELAY_S,
 ) -> int:
-    """Run the demo on standard output; returns the exit code. A `stubborn` model ignores guidance, and is blocked.
-
-    `page`: open the live page in a browser, and keep it up at the end for that many `seconds`; None: until Ctrl-C, if
+    """Run the demo on standard output. Returns the exit code. A `stubborn` model ignores guidance, and is blocked.
+    `page`: open the live page in a browser, and keep it running at the end for `seconds`; None: until Ctrl-C, if
     standard output is a terminal.
     """
     if seconds is not None and not (page and seconds >= 0):
@@ -49,7 +48,7 @@ def run_demo(
             summary = _play(
                 stubborn=stubborn, plain=plain, page=_page(seconds) if page else None, chunk_delay_s=chunk_delay_s
             )
-    except BrokenPipeError:  # the reader has closed the pipe; the interpreter must not flush into it at exit
+    except BrokenPipeError:  # the reader has closed the pipe, so the interpreter must not flush into it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except DemoError as error:
@@ -84,7 +83,7 @@ def _end_on_sigterm() -> Iterator[None]:
 def _page(seconds: float | None) -> "Page":
     from callfuse.demo.page import Page
 
-    if seconds is None and not sys.stdout.isatty():  # nobody sits there who could end it
+    if seconds is None and not sys.stdout.isatty():  # without a terminal, no one can press Ctrl-C
         seconds = 0
     return Page(lambda text: print(text, flush=True), stay_s=seconds)
 

@@ -1,4 +1,4 @@
-"""What `callfuse doctor` finds: one value for each thing that was looked at, as lines or as JSON."""
+"""Format the results of `callfuse doctor`: one value for each check, as lines or as JSON."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,10 +10,10 @@ from typing import Any, Final
 from callfuse.observe.printable import printable
 
 WIDTH: Final = 100
-"""Columns of a line."""
+"""The width of a line."""
 INDENT: Final = 20
 WHOLE: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": False}
-"""Words and paths can be copied from a terminal."""
+"""Options that keep words and paths whole, so that they can be copied from a terminal."""
 
 
 class CheckState(StrEnum):
@@ -27,8 +27,8 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. `area`: a word, such as `upstream`; `found`: what there is; `advice`: what to do
-    about it, empty where all is well."""
+    """The result of one check. `area`: a word, such as `upstream`; `found`: the result in words; `advice`: what to do
+    about it, empty if all is well."""
 
     area: str
     state: CheckState
@@ -42,8 +42,7 @@ def ok(area: str, found: str) -> Check:
 
 
 def note(area: str, found: str, advice: str) -> Check:
-    """Make a check of something that works as it was set, which may not be what was meant. `advice`: how to change
-    that."""
+    """Make a check of something that works as configured, which may not be intended. `advice`: how to change it."""
     return Check(area, CheckState.NOTE, found, advice)
 
 
@@ -58,7 +57,7 @@ def failed(area: str, found: str, advice: str) -> Check:
 
 
 def as_lines(checks: Iterable[Check]) -> Iterator[str]:
-    """Format the checks for a person: state, area and what was found, and below it what to do."""
+    """Format the checks for a person: state, area and result, and below it the advice."""
     for one in checks:
         yield from _block(f"{one.state:<9}{printable(one.area):<{INDENT - 9}}", one.found)
         if one.advice:
@@ -82,7 +81,7 @@ def is_well(checks: Iterable[Check]) -> bool:
 
 
 def _block(head: str, text: str) -> list[str]:
-    """Text behind a head, with its further lines below. What it quotes may come from anybody: no letter of it steers a
-    terminal."""
+    """Return a text after a head, with further lines indented. Control characters are replaced, because the text may
+    quote foreign data."""
     lines = [part for line in text.splitlines() for part in wrap(printable(line), WIDTH - INDENT, **WHOLE)] or [""]
     return [f"{head}{lines[0]}", *(f"{'':<{INDENT}}{line}" for line in lines[1:])]

@@ -1,8 +1,8 @@
-"""`callfuse doctor`: find what is wrong with settings, upstream, store and port, why a given request is not guarded,
-and what in the configuration of an Envoy keeps it from guarding.
+"""`callfuse doctor`: find problems with settings, upstream, store and port, explain why a request is not guarded, and
+check the configuration of an Envoy.
 
-Everything is looked at in the way in which `callfuse serve` would use it. The exit code is 0 if all is well, 1 if
-there is anything to do, 2 for wrong options. A note, as on a mode that only warns, asks for nothing.
+Everything is checked in the same way as `callfuse serve` would use it. The exit code is 0 if all is well, 1 if
+something needs to be done, 2 for wrong options. A note, for example about a mode that only warns, needs no action.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from callfuse.observe.printable import plain
 
 COMMAND: Final = "doctor"
 LONGEST: Final = 500
-"""Characters of a log line that is shown."""
+"""The most characters of a log line that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What was given. `options`: those of `serve`, in the shape of the file. `request`: ask each vendor with the user's
-    key. `explain`: the file of a request, `path`: where it was sent to, `envoy`: the configuration of a gateway; each
-    may be empty."""
+    """The command's options. `options`: those of `serve`, in the shape of the settings file. `request`: ask each vendor
+    with the user's key. `explain`: the file of a request, `path`: the request's path, `envoy`: the configuration of a
+    gateway; each may be empty."""
 
     config: Path | None
     options: Mapping[str, object]
@@ -42,7 +42,7 @@ class DoctorOptions:
 
 
 def run_doctor(given: DoctorOptions) -> int:
-    """Run all checks and print them; returns the exit code."""
+    """Run all checks and print them. Returns the exit code."""
     if given.path and not given.explain:
         return fail(COMMAND, "--path is the path of the request in --explain; also give --explain FILE")
     if given.envoy and given.explain:
@@ -72,7 +72,8 @@ def _run(given: DoctorOptions) -> int:
 
 
 def _settings(given: DoctorOptions, logged: list[str]) -> tuple[Resolved | None, list[Check]]:
-    """Load the configuration and check it. Returns None in its place if it is wrong. `logged`: warnings so far."""
+    """Load the configuration and check it. Returns None in place of the configuration if it is wrong. `logged`:
+    warnings so far."""
     from callfuse.cli.examine import examine_settings
 
     try:
@@ -86,7 +87,7 @@ def _settings(given: DoctorOptions, logged: list[str]) -> tuple[Resolved | None,
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """Collect what callfuse logs from WARNING on, in place of its lines on stderr."""
+    """Collect callfuse's log lines from WARNING on, instead of printing them to stderr."""
     lines: list[str] = []
 
     class Collector(logging.Handler):

@@ -1,6 +1,6 @@
-"""How a process of `callfuse serve` leaves the machines behind a load balancer: first it is not ready, then it ends.
+"""Drain a process of `callfuse serve` behind a load balancer: first it is not ready, then it stops.
 
-Without a pause in between, requests that are on their way when the signal comes meet a closed port.
+Without a pause in between, requests in transit when the signal comes would find a closed port.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ CLOSE = (b"connection", b"close")
 class Drain:
     """Wraps the app of a process, and delays SIGTERM during its lifespan.
 
-    On a signal to stop, `on_stop` is called at once, in the event loop. The server's own handler gets SIGTERM
-    `seconds` later. Meanwhile requests are served, and their answers tell the client to connect anew for the next.
-    Ctrl+C, and a second SIGTERM, end the wait.
+    On a signal to stop, `on_stop` is called at once, in the event loop. The server's own handler gets SIGTERM `seconds`
+    later. Meanwhile requests are served, and their answers tell the client to open a new connection for the next
+    request. Ctrl+C, and a second SIGTERM, end the wait.
     """
 
     def __init__(self, app: App, seconds: float, on_stop: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class Drain:
         """Serve one ASGI connection."""
         if scope["type"] == "lifespan":
             return self._run_lifespan(scope, receive, send)
-        if self._is_draining and scope.get("http_version", "1.1") == "1.1":  # HTTP/2 has no such header
+        if self._is_draining and scope.get("http_version", "1.1") == "1.1":  # HTTP/2 has no `connection` header
             send = _closing(send)
         return self._app(scope, receive, send)
 
@@ -50,7 +50,7 @@ class Drain:
 
     @contextmanager
     def _delaying_signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """Take the signals to stop before the server's own handlers, which are set by now, get them."""
+        """Handle the stop signals before the server's own handlers, which are already set."""
         before: dict[int, Handler] = {}
         if threading.current_thread() is threading.main_thread():
             for stopping in (signal.SIGINT, signal.SIGTERM):
@@ -80,7 +80,7 @@ class Drain:
 
 
 def _closing(send: Send) -> Send:
-    """Return a `send` that adds the header by which the client closes the connection after this answer."""
+    """Return a `send` that adds the header that makes the client close the connection after this answer."""
 
     def closing(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":

@@ -1,4 +1,5 @@
-"""Examines what `callfuse serve` would use: settings, packages, port, upstreams, store, and the variables of agents."""
+"""Check everything that `callfuse serve` would use: settings, packages, port, upstreams, store, and the variables of
+agents."""
 
 import asyncio
 import errno
@@ -37,20 +38,20 @@ from callfuse.stores.address import MEMORY
 from callfuse.wire.jsontext import loads
 
 PATIENCE_S: Final = 15.0
-"""How long an upstream may take for an answer that costs it nothing."""
+"""How long an upstream may take for a trivial answer."""
 MOST_READ: Final = 4096
-"""Bytes of the answer of whatever listens at the port."""
+"""The most bytes that are read from the process at the port."""
 LONGEST_VERSION: Final = 50
-"""Characters of the version that it names."""
+"""The most characters of its version."""
 SLOW: Final = 0.5
-"""Share of the time that an exchange waits for the store: a round trip that takes longer is reported."""
+"""A slow store is reported if a round trip takes more than this share of `store_timeout_s`."""
 _EXTRAS: Final = ("serve", "envoy", "redis", "otel")
 _NEEDED: Final = re.compile(r"""^([\w.-]+).*\bextra == ['"](\w+)['"]""")
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - compared, not listened on
 
 
 class ModelsQuery(NamedTuple):
-    """How to ask a vendor for its list of models. `variables`: the variables that may hold the key."""
+    """How to ask a vendor for its list of models. `variables`: the variables that may contain the key."""
 
     path: str
     variables: tuple[str, ...]
@@ -68,7 +69,7 @@ KEYS: Final = {
     "ollama": ModelsQuery("/api/tags", (), ""),
     "cohere": ModelsQuery("/v1/models", ("CO_API_KEY", "COHERE_API_KEY"), "authorization", "Bearer "),
 }
-"""By the name of the vendor. The list costs no tokens."""
+"""The queries by the name of the vendor. The list costs no tokens."""
 
 
 async def examine(resolved: Resolved, *, request: bool) -> list[Check]:
@@ -86,7 +87,7 @@ async def examine(resolved: Resolved, *, request: bool) -> list[Check]:
 
 
 def examine_settings(resolved: Resolved) -> Iterator[Check]:
-    """Check what the settings mean for the guard as a whole."""
+    """Check what the settings mean for the whole guard."""
     area, settings = "settings", resolved.config.tool_call_loop
     file = os.environ.get(CONFIG_FILE, "").strip()
     mode = mode_name(settings.ladder) or ", ".join(settings.ladder)
@@ -132,8 +133,8 @@ def examine_versions() -> list[Check]:
 
 
 def _packages(extra: str) -> list[str]:
-    """Return the packages of an extra that every platform and every Python has, as the installed package names them;
-    none where that is not known."""
+    """Return the packages of an extra that every platform and every Python needs, from the installed metadata; none if
+    that is unknown."""
     requires: list[str] = []
     with Boundary():
         requires = metadata.requires("callfuse") or []
@@ -142,7 +143,7 @@ def _packages(extra: str) -> list[str]:
 
 
 def _examine_certificate(serve: ServeSettings) -> Iterator[Check]:
-    """Whether the certificate can be used, if there is one."""
+    """Check that the certificate can be used, if there is one."""
     area, file = "certificate", serve.tls_certificate
     if file is None:
         return
@@ -155,7 +156,7 @@ def _examine_certificate(serve: ServeSettings) -> Iterator[Check]:
 
 
 async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
-    """Check that callfuse can listen on the address; otherwise say which process listens there."""
+    """Check that callfuse can listen on the address; otherwise name the process that listens there."""
     area = "port"
     try:
         with open_listener(serve) as listener:
@@ -164,7 +165,7 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
     except OSError as error:
         why, is_taken = (error.strerror or str(error)).partition(" (while")[0], error.errno == errno.EADDRINUSE
     url = f"{base_url(serve, serve.port)}{admin_path}/health".replace("//0.0.0.0:", "//127.0.0.1:")
-    with Boundary():  # whatever listens there may answer anything
+    with Boundary():  # any process may listen there, and answer anything
         async with (
             asyncio.timeout(PATIENCE_S),
             aiohttp.ClientSession() as http,
@@ -183,7 +184,7 @@ async def _examine_port(serve: ServeSettings, admin_path: str) -> list[Check]:
 
 
 def _examine_variables(serve: ServeSettings) -> Iterator[Check]:
-    """Check that the variables of this environment lead agents to callfuse."""
+    """Check that the variables of this environment route agents to callfuse."""
     area = "agents"
     own = base_url(serve, serve.port)
     named = {name: value for one in VENDORS for name in one.variables if (value := os.environ.get(name, "").strip())}
@@ -209,7 +210,7 @@ def _is_own(url: str, serve: ServeSettings) -> bool:
 
 
 async def _examine_upstream(path: str, url: str, serve: ServeSettings, *, request: bool) -> list[Check]:
-    """Check that an upstream answers, with an empty request that goes the way of all requests."""
+    """Check that an upstream answers, with an empty request on the usual way."""
     area = f"upstream{f' {path}' if path else ''}"
     upstream = Upstream.parse(url)
     if serve.port and _is_own(upstream.origin, serve):
@@ -255,7 +256,7 @@ def _advice(error: BaseException, *, has_proxy: bool) -> str:
 
 
 async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> Check:
-    """Ask for the list of models, with the key of the environment. Raises one of FAILURES."""
+    """Ask for the list of models, with the key from the environment. Raises one of FAILURES."""
     vendor = _vendor_of(upstream.origin)
     key = KEYS[vendor.name]
     name, value = next(((name, value) for name in key.variables if (value := os.environ.get(name))), ("", ""))
@@ -283,12 +284,12 @@ async def _ask_models(area: str, client: UpstreamClient, upstream: Upstream) -> 
 
 
 def _vendor_of(origin: str) -> Vendor:
-    """Return the vendor that a host names; OpenAI if it names none, because most others speak its format."""
+    """Return the vendor in a host name; OpenAI if there is none, because most other vendors use its format."""
     return next((one for one in VENDORS if any(word in origin for word in one.words)), VENDORS[0])
 
 
 async def _examine_store(resolved: Resolved) -> list[Check]:
-    """Check that the store can be written, as exchanges write it."""
+    """Check that the store can be written, as exchanges do."""
     area, config = "store", resolved.config
     if config.store == MEMORY:
         if config.serve.workers == 1:

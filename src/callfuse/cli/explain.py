@@ -1,8 +1,8 @@
-"""`callfuse doctor --explain`: say whether a given request would be guarded, why not, and what a repeated call would
-meet; or what a recorded answer contains.
+"""`callfuse doctor --explain`: say whether a given request would be guarded, why not, and what would happen to a
+repeated call; or what a recorded answer contains.
 
 The request runs through the middleware itself, with a scripted vendor behind it and these settings. Nothing leaves the
-process: store, webhook and OpenTelemetry of the settings are left out.
+process: store, webhook and OpenTelemetry are not used.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from callfuse.wire.jsontext import NotJSON, as_utf8, dumps, loads
 
 AREA: Final = "request"
 LONGEST: Final = 120
-"""Characters of a call that are shown."""
+"""The most characters of a call that are shown."""
 OTHER_BODY: Final = "other body"
 ADVICE: Final = {
     NO_TOOLS: "its answer cannot contain calls: it declares no tools, or asks for one token. Nothing to do",
@@ -54,13 +54,13 @@ ADVICE: Final = {
     "max_total_bytes": "raise tool_call_loop.max_total_bytes",
     "signed chain": "the body is signed, and the vendor stores the history, so callfuse cannot change anything",
 }
-"""What to do about each cause for which a request is not guarded."""
+"""Advice for each cause of an unguarded request."""
 NO_PATH: Final = "docs/dialects.md lists the paths; a POST to any other path passes unread"
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A request as it is in the file. `path` is empty if nobody says where it was sent to."""
+    """A request from the file. `path`: empty if it is unknown."""
 
     body: bytes
     path: str = ""
@@ -89,8 +89,8 @@ class ExchangeSink:
 
 
 def explain(file: str, path: str, resolved: Resolved) -> list[Check]:
-    """Explain the request in a file (`-`: standard input). `path`: where it was sent to; empty: what the file says, or
-    the body tells."""
+    """Explain the request in a file (`-`: standard input). `path`: the request's path; empty: from the file, or
+    detected from the body."""
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -117,7 +117,7 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
         given = replace(given, body=dumps(recognised[1]))
     looks_like = recognised[0] if recognised else _by_shape(value)
     path = given.path or looks_like.usual_path
-    shown = path.partition("?")[0]  # a query may hold a key
+    shown = path.partition("?")[0]  # a query may contain a key
     dialect = dialect_of(shown)
     if dialect is None:
         api = unread_api(shown)
@@ -137,7 +137,7 @@ def _explain(given: Given, resolved: Resolved) -> Iterator[Check]:
 
 
 def _given(raw: bytes) -> Given:
-    """Return the request of a file: its body alone, or an object with `body`, `path` (or `url`) and `headers`."""
+    """Return the request in a file: only its body, or an object with `body`, `path` (or `url`) and `headers`."""
     try:
         value = loads(raw)
     except NotJSON:
@@ -155,15 +155,15 @@ def _given(raw: bytes) -> Given:
 
 
 def _inert(resolved: Resolved) -> Resolved:
-    """Return the settings without everything that would leave the process."""
+    """Return the settings without everything that would send data out of the process."""
     inert = {"store": MEMORY, "events": EventsSettings(), "otel": OtelSettings()}
     return replace(resolved, config=resolved.config.model_copy(update=inert))
 
 
 def _by_shape(value: Any) -> Dialect:
-    """Return the dialect that reads a body which has no marks of one; OpenAI chat, the first of all and the last here,
-    if none does. A text as `input` is taken for Responses, whose place is behind that of Interactions."""
-    if not isinstance(value, dict) or "messages" in value:  # which may be anybody's
+    """Return the dialect for a body without marks of one: the last one that can read it, or OpenAI chat, which is tried
+    last here, if none can. A text as `input` counts as Responses, which comes after Interactions."""
+    if not isinstance(value, dict) or "messages" in value:  # `messages` occurs in several dialects
         return DIALECTS[0]
     body = dumps(value)
     reading = (one for one in reversed(DIALECTS) if one.read_request(body, value, one.usual_path) is not None)
@@ -207,23 +207,23 @@ async def _run(given: Given, resolved: Resolved, call: ToolCall | None) -> Excha
 
 
 def _ends(body: bytes) -> tuple[Receive, Send]:
-    """Make a `receive` that gives the body once, and a `send` that drops the answer."""
+    """Return a `receive` that gives the body once, and a `send` that drops the answer."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
         if messages:
             return messages.pop()
-        await asyncio.Event().wait()  # the client stays until it has its answer
+        await asyncio.Event().wait()  # the client stays connected until it has its answer
         raise AssertionError
 
     async def send(_: Message) -> None:
-        """Nobody reads it."""
+        """Drop the message."""
 
     return receive, send
 
 
 def _verdict(told: ExchangeSink, looks_like: Dialect) -> Iterator[Check]:
-    """Say whether the request is guarded, or why not. `looks_like`: the dialect that its body suggests."""
+    """Yield whether the request is guarded, or why not. `looks_like`: the dialect that its body suggests."""
     ended = told.ended
     cause = ended.cause if ended is not None else OWN_ERROR
     if cause:
@@ -239,7 +239,7 @@ def _verdict(told: ExchangeSink, looks_like: Dialect) -> Iterator[Check]:
 
 
 def _circumstances(given: Given, ended: ExchangeEnded) -> Iterator[Check]:
-    """Say which session it is of, and what limits what can be done."""
+    """Yield the request's session, and what limits callfuse's actions."""
     source = ended.where.source
     if source == FINGERPRINT:
         name = OWN_HEADER.decode()
@@ -257,7 +257,7 @@ def _circumstances(given: Given, ended: ExchangeEnded) -> Iterator[Check]:
 
 
 def _history(request: Request) -> Iterator[Check]:
-    """Say what counts of its history."""
+    """Yield the relevant parts of its history."""
     rounds = []
     for one in request.rounds():
         if one is None:
@@ -291,7 +291,7 @@ def _history(request: Request) -> Iterator[Check]:
 
 
 def _next_call(call: ToolCall | None, told: ExchangeSink) -> Iterator[Check]:
-    """Say what would happen to the newest call if the model repeated it."""
+    """Yield what would happen to the newest call if the model repeated it."""
     if call is None:
         return
     shown = plain(star_secrets(f"{call.full_name} {call.text}", LONGEST))

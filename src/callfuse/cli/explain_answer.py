@@ -1,7 +1,7 @@
-"""`callfuse doctor --explain` of a recorded answer, whole or streamed: its format, its calls, what would be held.
+"""`callfuse doctor --explain` for a recorded answer, whole or streamed: its format, its calls, and which would be held.
 
-Each dialect tries to read it, in each form in which answers are streamed; the one that finds most in it has it. What an
-answer alone says is judged as `callfuse replay` judges it: there is no conversation before it.
+Each dialect tries to read it, in each stream format; the one that finds most is used. The answer is judged as by
+`callfuse replay`, without an earlier conversation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,16 +30,16 @@ STREAMS: Final[tuple[tuple[Format, str], ...]] = (
     (NDJSON, "lines of JSON"),
     (JSON_ARRAY, "a JSON array"),
 )
-"""The forms of a stream, with what a person calls them."""
+"""The stream formats, with their names for people."""
 LONGEST: Final = 120
-"""Characters of a call that are shown."""
+"""The most characters of a call that are shown."""
 MOST_CALLS: Final = 20
-"""Calls that are shown."""
+"""The most calls that are shown."""
 
 
 class ReadAnswer(NamedTuple):
-    """An answer as a dialect has read it. `form`: what it is streamed as, empty if it is whole. `cut`: calls without an
-    end, which are no evidence."""
+    """An answer that a dialect has read. `form`: its stream format, empty if it is whole. `cut`: calls without an end,
+    which are not evidence."""
 
     dialect: Dialect
     form: str
@@ -49,14 +49,14 @@ class ReadAnswer(NamedTuple):
 
 
 def read_answer(body: bytes, value: Any, among: Sequence[Dialect] = DIALECTS) -> ReadAnswer | None:
-    """Return the answer in a body, as one of these dialects reads it; None if it is not an answer. `value`: the body's
-    JSON value, None if it is not JSON."""
+    """Return the answer in a body, read by one of these dialects; None if it is not an answer. `value`: the body's JSON
+    value, None if it is not JSON."""
     if value is not None and (known := recognise_answer(value)) is not None:
         return _read(known[0], WHOLE, "", [known[1]])
     best: ReadAnswer | None = None
     for form, name in STREAMS:
         for dialect in among:
-            with Boundary():  # a reader meets what may be of any format, or of none
+            with Boundary():  # the body may be in any format, or in none
                 found = _read(dialect, form, name, codec_of(dialect, form).payloads([body]))
                 if found.found > (best.found if best else 0):
                     best = found
@@ -74,7 +74,7 @@ def _read(dialect: Dialect, form: Format, name: str, payloads: Sequence[Payload]
 
 
 def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Iterator[Check]:
-    """Explain an answer of this many bytes."""
+    """Explain an answer of `size` bytes."""
     form = f"streamed as {answer.form}" if answer.form else "whole"
     yield ok(AREA, f"{size:,} bytes: an answer of {answer.dialect.name}, {form}")
     total = sum(map(len, answer.calls))
@@ -91,7 +91,7 @@ def explain_answer(answer: ReadAnswer, size: int, settings: LoopSettings) -> Ite
 
 
 def _told(judged: Judged) -> Check:
-    """Say what happens to a call."""
+    """Return what happens to a call."""
     call = judged.call.call
     shown = plain(star_secrets(f"{call.full_name} {call.text}", LONGEST))
     verdict = judged.verdict

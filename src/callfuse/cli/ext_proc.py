@@ -1,7 +1,7 @@
 """`callfuse ext-proc`: serve as an external processor of Envoy until a signal ends it, with the admin page over HTTP.
 
-SIGTERM, after `drain_s`, and SIGINT stop listening, let open streams end within `shutdown_timeout_s`, and exit with 0.
-From the signal on the process is not ready, as health checks and the page's `ready` say.
+SIGTERM, after `drain_s`, and SIGINT make it stop listening, let open streams end within `shutdown_timeout_s`, and exit
+with 0. From the signal on, health checks and the page's `ready` report that the process is not ready.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ ENDS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(resolved: Resolved, origin: Origin | None, address: str, token: str | None = None) -> int:
-    """Serve until a signal; returns the exit code, 1 if an address cannot be listened on. `origin`: the sources for
-    reloads, None for no reloads. `token`: that of the admin page; None makes one and prints it."""
+    """Serve until a signal. Returns the exit code, 1 if it cannot listen on an address. `origin`: the sources for
+    reloads, None for no reloads. `token`: that of the admin page; None generates and prints one."""
     config = resolved.config
     logging.config.dictConfig(log_config(config.serve))
     keep_in_memory()
@@ -65,7 +65,7 @@ def run(resolved: Resolved, origin: Origin | None, address: str, token: str | No
 async def _serve(
     resolved: Resolved, origin: Origin | None, address: str, listener: socket.socket | None, token: str | None
 ) -> None:
-    """Serve Envoy, and the admin page on `listener` if there is one. Raises OSError if nothing can listen on the
+    """Serve Envoy, and the admin page on `listener` if there is one. Raises OSError if it cannot listen on the
     address."""
     settings = resolved.config.serve
     vendor = EnvoyApp(settings, error_body)
@@ -99,7 +99,7 @@ async def _serve(
 
 
 def _elsewhere(front: Refusing, page: str) -> App:
-    """Make the app for every other path than the page's."""
+    """Make the app for every path outside the admin page."""
 
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         await front.refuse(scope, send, Failure(NOT_FOUND, f"only the admin page is served here, at {page}/"))
@@ -127,8 +127,8 @@ class _PageServer(uvicorn.Server):
 
 
 async def _until_told(told: "asyncio.Queue[int]", stops: Iterable[Callable[[], None]], drain_s: float) -> None:
-    """Wait for a signal to stop. The process is not ready from then on, and after SIGTERM serves for `drain_s` seconds,
-    which another signal ends."""
+    """Wait for a stop signal. From then on, the process is not ready. After SIGTERM, it serves for `drain_s` more
+    seconds, unless another signal comes."""
     number = await told.get()
     for stop in stops:
         stop()

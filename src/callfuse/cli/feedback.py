@@ -15,7 +15,7 @@ COMMAND: Final = "feedback"
 
 
 def run_feedback(finding: str, kind: str, url: str) -> int:
-    """Send a rating. `url`: that of the admin page; empty: the one of the settings. Returns the exit code."""
+    """Send a rating. `url`: that of the admin page; empty: from the settings. Returns the exit code."""
     if kind not in FEEDBACK:
         return fail(COMMAND, f"--kind {kind}: use one of {', '.join(FEEDBACK)}")
     try:

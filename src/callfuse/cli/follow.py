@@ -1,7 +1,7 @@
-"""Follows the live page of a running server, over restarts of the server. Needs aiohttp.
+"""Follow the live page of a running server, across restarts of the server. Needs aiohttp.
 
-It asks for the JSON that the page's own script asks for (`admin/live.py`). Whatever a server answers is read into the
-types of this file; what a wrong token or a wrong address brings is an error at once.
+It requests the same JSON as the page's script (`admin/live.py`). Answers are parsed into the types of this file. A
+wrong token or a wrong address is an error at once.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from callfuse.observe.printable import plain
 from callfuse.wire.jsontext import loads
 
 POLL_S: Final = 1.0
-"""Between two looks: as the page's script does it."""
+"""The pause between two requests, the same as in the page's script."""
 ANSWER_S: Final = 10.0
 """How long an answer may take."""
 LONGEST_ANSWER: Final = 16 * 1024 * 1024
-"""Bytes of an answer; a server whose answer is longer is not callfuse."""
+"""The most bytes of an answer. A server with a longer answer is not callfuse."""
 LONGEST_REFUSAL: Final = 10_000
-"""Bytes of a refusal that are read."""
+"""The most bytes of a refusal that are read."""
 _FOR_A_WHILE: Final = (502, 503, 504)
-"""Statuses of a server that starts or ends."""
+"""Statuses of a server that starts or stops."""
 _OK: Final = 200
 _UNKNOWN: Final = 404
 SESSION: Final = "activity/session"
@@ -72,13 +72,13 @@ class ShownSession(_PageValue):
 
 
 class Named(_PageValue):
-    """A session that has not changed since the last look; only its name is sent."""
+    """A session that has not changed since the last request, so only its name is sent."""
 
     session: str
 
 
 class ShownPage(_PageValue):
-    """A page of sessions, the last used one first. `matching`: how many there are."""
+    """A page of sessions, the last used one first. `matching`: the number of all sessions."""
 
     server: str
     version: int
@@ -102,7 +102,7 @@ class ShownRates(_PageValue):
 
 
 class PageContent(_PageValue):
-    """What is to be drawn. `rates` is None where only one session is shown; `totals` are then its own."""
+    """The content to draw. `rates`: None if only one session is shown; `totals` are then those of the session."""
 
     now: Number = 0.0
     totals: dict[str, Amount] = Field(default_factory=dict)
@@ -115,7 +115,7 @@ A = TypeVar("A", bound=_PageValue)
 
 
 class PageRefused(Exception):
-    """The server will not show its page, now or later. The message says why."""
+    """Raised if the server permanently refuses to show its page. The message says why."""
 
 
 class PageState(Enum):
@@ -127,16 +127,16 @@ class PageState(Enum):
 
 
 class _UnknownError(Exception):
-    """Raised where the server does not know the session."""
+    """Raised if the server does not know the session."""
 
 
 class _LostError(Exception):
-    """Raised where the server cannot answer for a while."""
+    """Raised if the server temporarily cannot answer."""
 
 
 class PageFollower:
-    """Follows the page of `server`. `session`: only that one; empty: the `most` last used ones. `shown` is what it has,
-    `state` what it does."""
+    """Follows the page of `server`. `session`: only this one; empty: the `most` last used ones. `shown`: the current
+    content; `state`: the state of the connection."""
 
     def __init__(self, server: RunningServer, session: str = "", most: int = 60) -> None:
         self.state = PageState.CONNECTING
@@ -160,7 +160,7 @@ class PageFollower:
                 await asyncio.sleep(POLL_S)
 
     async def look(self) -> None:
-        """Look once. Raises PageRefused."""
+        """Request the page once. Raises PageRefused."""
         async with self._session() as http:
             try:
                 await self._look(http)
@@ -173,7 +173,7 @@ class PageFollower:
         self.state = PageState.LIVE
 
     async def _one(self, http: aiohttp.ClientSession) -> PageContent:
-        """Ask for the session that is followed; no session while the server does not know it."""
+        """Request the followed session; no session while the server does not know it."""
         try:
             found = await self._ask(http, SESSION, {"session": self._session_name, "bead": "0"}, Alone)
         except _UnknownError:
@@ -181,7 +181,7 @@ class PageFollower:
         return PageContent(now=found.now, totals=found.counts, matching=1, sessions=[found])
 
     async def _all(self, http: aiohttp.ClientSession, rates: ShownRates) -> PageContent:
-        """Ask for the last used sessions. A session that has not changed is taken from the last look."""
+        """Request the last used sessions. A session that has not changed is taken from the last request."""
         page = await self._page(http, 0)
         version, found = page.version, self._told(page)
         for number in range(1, self._most):
@@ -202,7 +202,7 @@ class PageFollower:
         return {one.session: one for one in told}
 
     async def _page(self, http: aiohttp.ClientSession, number: int) -> ShownPage:
-        """Ask for a page. The server leaves out sessions that have not changed since the last look."""
+        """Request a page. The server leaves out sessions that have not changed since the last request."""
         known = {"server": self._name, "since": str(self._version)}
         page = await self._ask(http, "activity", {"page": str(number), **known}, ShownPage)
         if all(isinstance(one, ShownSession) or one.session in self._known for one in page.sessions):
@@ -222,16 +222,16 @@ class PageFollower:
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
-        # No proxy of the environment: the token is for the server alone.
+        # No proxy from the environment: only the server may get the token.
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as http:
             yield http
 
     async def _ask(self, http: aiohttp.ClientSession, below: str, query: Mapping[str, str], kind: type[A]) -> A:
-        """Ask the server for an endpoint of the page."""
+        """Request an endpoint of the page."""
         headers = {"authorization": f"Bearer {self._server.token}", "accept": "application/json"}
         url = f"{self._server.url}/{below}"
-        # Follows no redirect, which would take the token elsewhere.
+        # Follows no redirect, which would send the token elsewhere.
         async with http.get(url, headers=headers, params=query, allow_redirects=False) as answer:
             if answer.status in _FOR_A_WHILE and self.state is not PageState.CONNECTING:
                 raise _LostError(f"the server answered {answer.status}")
@@ -257,8 +257,8 @@ async def _read(answer: aiohttp.ClientResponse, most: int) -> bytes:
 
 
 def _why(status: int, body: bytes) -> str:
-    """Return the reason for which a server refuses."""
+    """Return the reason for a server's refusal."""
     why = f"the server answered {status}"
-    with Boundary():  # whatever it says may be no JSON, or another one
+    with Boundary():  # the body may not be JSON, or have another shape
         why = str(loads(body)["error"])
     return REFUSED if status == UNAUTHORIZED else why

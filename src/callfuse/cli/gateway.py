@@ -1,8 +1,8 @@
-"""`callfuse doctor --envoy`: find what in the configuration of an Envoy, or of a gateway built on it, keeps
-`callfuse ext-proc` from guarding, or cuts answers.
+"""`callfuse doctor --envoy`: find settings of an Envoy, or of a gateway built on it, that keep `callfuse ext-proc` from
+guarding, or cut answers.
 
 It reads bootstraps and dumps of Envoy, EnvoyFilters of Istio, EnvoyExtensionPolicies of Envoy Gateway, and files of
-agentgateway. What is wrong in several places is told once, with its lines.
+agentgateway. A fault in several places is reported once, with its lines.
 """
 
 import re
@@ -19,23 +19,23 @@ from callfuse.stores.address import MEMORY
 
 AREA: Final = "envoy"
 OURS: Final = "callfuse"
-"""If filters or their targets have this in their names, only these filters are looked at."""
+"""If filters or their targets have this in their names, only these filters are checked."""
 FILTER: Final = ".ext_proc.v3.ExternalProcessor"
 PER_ROUTE: Final = ".ext_proc.v3.ExtProcPerRoute"
 COMPRESSOR: Final = ".compressor.v3.Compressor"
 FULL_DUPLEX: Final = "FULL_DUPLEX_STREAMED"
 MOST_PLACES: Final = 5
-"""At which something is wrong, that are shown."""
+"""The most places of a fault that are shown."""
 
 LONG_ANSWER_S: Final = 60.0
-"""An answer may take as long, and so may its first byte."""
+"""An answer may take this long, and so may its first byte."""
 LONG_REQUEST_BYTES: Final = 32_000_000
-"""Vendors take requests as long."""
+"""Vendors accept requests of this length."""
 READ_S: Final = 1.0
-"""What callfuse may need to read a long request, on a busy machine."""
+"""The time that callfuse may need to read a long request, on a busy machine."""
 
 _HTTP_2: Final = ("http2_protocol_options", "auto_config", "use_downstream_protocol_config")
-"""Keys of a cluster by which it can speak HTTP/2."""
+"""Keys of a cluster that enable HTTP/2."""
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _DURATION: Final = re.compile(r"(?:\d{1,12}(?:\.\d{0,12})?(?:ms|us|ns|h|m|s))+", re.ASCII)
 _AMOUNT: Final = re.compile(r"([\d.]+)(ms|us|ns|h|m|s)", re.ASCII)
@@ -44,8 +44,8 @@ _SIZES: Final = {None: 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M"
 
 
 class FilterRule(NamedTuple):
-    """What a key of a filter should be. `right`: its right values, the best one first. `default`: what holds without
-    it. `why`: what happens otherwise."""
+    """The required value of a filter's key. `right`: its correct values, the best one first. `default`: the value
+    without the key. `why`: what happens otherwise."""
 
     key: str
     right: tuple[str, ...]
@@ -55,7 +55,8 @@ class FilterRule(NamedTuple):
 
 
 class Flavour(NamedTuple):
-    """How a kind of gateway writes the filter: its rules, and the keys of the request's mode and of the timeout."""
+    """The notation of the filter in one kind of gateway: its rules, and the keys of the request's mode and of the
+    timeout."""
 
     rules: tuple[FilterRule, ...]
     request_mode: str
@@ -120,7 +121,7 @@ _AGENTGATEWAY: Final = Flavour(
 
 
 class LeastValue(NamedTuple):
-    """A duration or a size, and the least that it should be. `zero_is_none`: 0 means that there is no limit."""
+    """A duration or a size, and its least value. `zero_is_none`: 0 means no limit."""
 
     key: str
     least: float
@@ -172,7 +173,7 @@ _POLICIES: Final = (
         LeastValue("spec.timeout.http.requestTimeout", LONG_ANSWER_S, _seconds, _CUTS, _LONGER, "15s"),
     ),
 )
-"""Policies of Envoy Gateway beside that with the filter."""
+"""Further policies of Envoy Gateway, in addition to the one with the filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Processor:
 
     @property
     def is_ours(self) -> bool:
-        """Whether callfuse is named."""
+        """Whether callfuse is in its names."""
         return OURS in f"{self.name} {self.target}".lower()
 
     def __str__(self) -> str:
@@ -195,7 +196,7 @@ class Processor:
 
     @property
     def manager(self) -> FilePart | None:
-        """The connection manager that has the filter; None if the file does not show it."""
+        """The connection manager with the filter; None if it is not in the file."""
         return _manager_of(self.settings)
 
     @property
@@ -210,7 +211,7 @@ class Processor:
 
 
 class GatewayFault(NamedTuple):
-    """Something that is wrong. `found`: the key and its value; `why`: what happens; `advice`: what would be right."""
+    """A fault. `found`: the key and its value; `why`: what happens; `advice`: the correct value."""
 
     state: CheckState
     found: str
@@ -220,7 +221,7 @@ class GatewayFault(NamedTuple):
 
 @dataclass(slots=True)
 class GatewayFaults:
-    """What is wrong, each with the places where it is."""
+    """The faults, each with its places."""
 
     _places: dict[GatewayFault, list[str]] = field(default_factory=dict)
 
@@ -241,7 +242,7 @@ class GatewayFaults:
             self.add(GatewayFault(rule.state, f"{rule.key} = {_shown(given.value)}", rule.why, advice), given.place)
 
     def check_limit(self, part: FilePart, limit: LeastValue, *, is_complete: bool) -> None:
-        """Check a duration or a size. `is_complete`: where it is not given, its default holds."""
+        """Check a duration or a size. `is_complete`: a missing value means the default."""
         given = part.at(*limit.key.split("."))
         if given.value is None:
             if is_complete and limit.default:
@@ -255,7 +256,7 @@ class GatewayFaults:
 
     @property
     def checks(self) -> Iterator[Check]:
-        """Return a check for each of them."""
+        """A check for each fault."""
         for one, places in self._places.items():
             more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
             shown = f"{one.found} ({', '.join(places[:MOST_PLACES])}{more}): {one.why}"
@@ -324,7 +325,7 @@ def _check_processor(one: Processor, resolved: Resolved, faults: GatewayFaults) 
 
 
 def _check_clusters(root: FilePart, ours: list[Processor], faults: GatewayFaults) -> None:
-    """Check that the clusters of the filters are there, if the file has all clusters, and that they speak HTTP/2."""
+    """Check that the clusters of the filters exist, if the file has all clusters, and that they use HTTP/2."""
     listed = [one for part in root.mappings for one in part.at("static_resources", "clusters").parts]
     clusters = {_text(part.at("name").value): part for part in listed}
     is_complete = bool(clusters) and not any(part.has("dynamic_resources") for part in root.mappings)
@@ -346,7 +347,7 @@ def _check_clusters(root: FilePart, ours: list[Processor], faults: GatewayFaults
 
 
 def _check_routes(root: FilePart, ours: list[Processor], faults: GatewayFaults) -> None:
-    """Check the routes behind the filters; all routes of the file if it does not show which these are."""
+    """Check the routes after the filters, or all routes of the file if these are not known."""
     names = {one.name for one in ours}
     managers = {id(one.manager.value): one for one in ours if one.manager is not None}
     for one in managers.values():
@@ -361,7 +362,7 @@ def _check_routes(root: FilePart, ours: list[Processor], faults: GatewayFaults) 
                 faults.check_rule(part.at("overrides"), rule)
         if isinstance(part.at("route").value, Mapping):
             _check_route(part, names, faults, buffers=is_buffered and manager is not None)
-        elif part.path[-1:] == ("value",) and is_buffered:  # of a patch
+        elif part.path[-1:] == ("value",) and is_buffered:  # in a patch
             for limit in _BUFFERS:
                 faults.check_limit(part, limit, is_complete=False)
 
@@ -383,7 +384,7 @@ def _check_route(part: FilePart, names: set[str], faults: GatewayFaults, *, buff
 
 
 def _check_manager(one: Processor, faults: GatewayFaults) -> None:
-    """Check the settings for all requests of a connection manager, and the order of its filters."""
+    """Check a connection manager's settings for all requests, and the order of its filters."""
     manager = one.manager or one.settings
     faults.check_limit(manager, _STREAM_IDLE, is_complete=False)
     filters = [part.at("typed_config") for part in manager.at("http_filters").parts]
@@ -397,7 +398,7 @@ def _check_manager(one: Processor, faults: GatewayFaults) -> None:
 
 
 def _check_buffer(part: FilePart, faults: GatewayFaults) -> None:
-    """Check how long a request may be that is buffered: the innermost limit holds."""
+    """Check the longest request that can be buffered: the innermost limit applies."""
     for above in part.outwards:
         for limit in _BUFFERS:
             if above.has(limit.key):
@@ -408,7 +409,7 @@ def _check_buffer(part: FilePart, faults: GatewayFaults) -> None:
 
 
 def _check_policy(root: FilePart, kind: str, limit: LeastValue, faults: GatewayFaults) -> None:
-    """Check a policy of Envoy Gateway, which may as well stand in another file."""
+    """Check a policy of Envoy Gateway, which may also be in another file."""
     policies = [part for part in root.mappings if part.at("kind").value == kind]
     for part in policies:
         faults.check_limit(part, limit, is_complete=False)
@@ -420,7 +421,7 @@ def _check_policy(root: FilePart, kind: str, limit: LeastValue, faults: GatewayF
 
 
 def _manager_of(part: FilePart) -> FilePart | None:
-    """Return the connection manager around a part; None if the file does not show it."""
+    """Return the connection manager around a part; None if it is not in the file."""
     return next((above for above in part.outwards if above.has("http_filters")), None)
 
 
@@ -429,12 +430,12 @@ def _type_of(part: FilePart) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write a single value as text; mappings and lists are not written."""
+    """Return a scalar as text; empty for mappings and lists."""
     return "" if value is None or isinstance(value, Mapping | list) else plain(str(value))
 
 
 def _word(value: Any) -> str:
-    """Write a value so that the ways of gateways are equal: FULL_DUPLEX_STREAMED, FullDuplexStreamed."""
+    """Normalise a value, so that the spellings of gateways are equal: FULL_DUPLEX_STREAMED, FullDuplexStreamed."""
     return _text(value).replace("_", "").lower()
 
 

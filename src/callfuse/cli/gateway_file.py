@@ -1,6 +1,6 @@
-"""Reads the configuration of a gateway, YAML or JSON with any number of documents, as parts that know where they stand.
+"""Read the configuration of a gateway, YAML or JSON with any number of documents, as parts that know their place.
 
-Keys may be written in the way of the API or in that of JSON: `message_timeout` or `messageTimeout`.
+Keys may be written in snake case or in camel case: `message_timeout` or `messageTimeout`.
 """
 
 import sys
@@ -16,16 +16,16 @@ from callfuse.observe.printable import plain
 from callfuse.wire.jsontext import NotJSON, loads
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of a file that is read; a dump of everything that a large mesh has is shorter."""
+"""The most bytes of a file. A full dump of a large mesh is shorter."""
 
 
 class UnreadableFileError(Exception):
-    """Raised for a file that cannot be read; the text says why, with a line for each fault."""
+    """Raised for an unreadable file. The message says why, with a line for each fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A value of the file, with the part around it. `lines`: those of the keys of the file, none of JSON."""
+    """A value of the file, with the part around it. `lines`: the lines of the file's keys, empty for JSON."""
 
     value: Any
     lines: Mapping[KeyPath, int] = field(repr=False)
@@ -33,7 +33,7 @@ class FilePart:
     around: "FilePart | None" = field(default=None, repr=False)
 
     def at(self, *keys: str) -> "FilePart":
-        """Return the part below these keys; its value is None if there is none."""
+        """Return the part below these keys. Its value is None if there is none."""
         part = self
         for key in keys:
             values = part.value if isinstance(part.value, Mapping) else {}
@@ -47,7 +47,7 @@ class FilePart:
 
     @property
     def parts(self) -> Iterator["FilePart"]:
-        """Return the values of a mapping, or the items of a list, in their order."""
+        """The values of a mapping, or the items of a list, in their order."""
         match self.value:
             case Mapping():
                 pairs = [(str(key), value) for key, value in self.value.items()]
@@ -59,7 +59,7 @@ class FilePart:
 
     @property
     def mappings(self) -> Iterator["FilePart"]:
-        """Return all mappings in this part, each once, whatever aliases name it; the outer ones first."""
+        """All mappings in this part, each once, even with aliases; the outer ones first."""
         seen, waiting = set[int](), [self]
         while waiting:
             part = waiting.pop()
@@ -71,7 +71,7 @@ class FilePart:
 
     @property
     def outwards(self) -> Iterator["FilePart"]:
-        """Return this part, and then those around it."""
+        """This part, and then those around it."""
         part: FilePart | None = self
         while part is not None:
             yield part
@@ -79,13 +79,13 @@ class FilePart:
 
     @property
     def place(self) -> str:
-        """Return where it stands: its line or that of the nearest key around it, else the path of its keys."""
+        """Its place: its line or that of the nearest key around it, else the path of its keys."""
         lines = (self.lines[part.path] for part in self.outwards if part.path in self.lines)
         return next((f"line {line}" for line in lines), plain(dotted_name(self.path)) or "the file")
 
 
 def camel(key: str) -> str:
-    """Write a key as JSON has it: `message_timeout` as `messageTimeout`."""
+    """Convert a key to camel case: `message_timeout` to `messageTimeout`."""
     first, *others = key.split("_")
     return first + "".join(word.capitalize() for word in others)
 
@@ -102,7 +102,7 @@ def read_gateway_file(name: str) -> FilePart:
         raise UnreadableFileError(f"{name} cannot be read: it is not UTF-8 (byte {error.start})") from None
     if len(raw) > MOST_BYTES:
         raise UnreadableFileError(f"{name} is longer than {MOST_BYTES:,} bytes")
-    if text.lstrip()[:1] in ("{", "["):  # YAML contains JSON, and takes a hundred times as long
+    if text.lstrip()[:1] in ("{", "["):  # YAML includes JSON, but its parser takes a hundred times as long
         try:
             return FilePart(loads(text), {})
         except NotJSON:

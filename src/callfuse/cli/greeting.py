@@ -1,4 +1,4 @@
-"""Writes the lines that `callfuse serve` prints at its start: where it listens, what it guards, and the base URL for
+"""Write the lines that `callfuse serve` prints at its start: where it listens, what it guards, and the base URL for
 each client."""
 
 from typing import Final
@@ -18,8 +18,8 @@ CLIENTS: Final = (
     ("Gemini", "", "GOOGLE_GEMINI_BASE_URL", ("googleapis", "gemini")),
     ("Ollama", "", "OLLAMA_HOST", ("ollama", ":11434")),
 )
-"""Kinds of clients: the path behind the base URL, the variable that most of them read, and what the host of an upstream
-for them has in its name."""
+"""Kinds of clients: the path at the end of their base URL, the variable that most of them read, and a part of their
+upstreams' host names."""
 
 
 def greeting(config: Config, port: int) -> str:
@@ -37,13 +37,13 @@ def upstreams_of(serve: ServeSettings) -> str:
 
 
 def admin_notice(config: Config, port: int, token: str) -> str:
-    """Return the line with the URL of the admin page and the token that was made for it."""
+    """Return the line with the URL of the admin page and its generated token."""
     page = f"{base_url(config.serve, port)}{config.admin.path}/"
     return f"callfuse admin page: {page} with the token {token} (new at each start; {ADMIN_TOKEN} sets one)"
 
 
 def hints(config: Config, port: int, *, has_token: bool) -> list[str]:
-    """Return the lines behind the first one: base URLs by kind of client, the admin page, and warnings. Fewer of them
+    """Return the lines after the first one: base URLs by kind of client, the admin page, and warnings. There are fewer
     at the log levels `warning` and `error`."""
     serve = config.serve
     lines = []
@@ -63,21 +63,21 @@ def hints(config: Config, port: int, *, has_token: bool) -> list[str]:
 
 
 def _client_lines(base: str, upstream: str) -> list[str]:
-    """Return the base URL for each kind of client that an upstream is for, by its host; for all if that does not
-    tell."""
+    """Return the base URL for each kind of client of an upstream, by its host; for all kinds if the host does not show
+    it."""
     origin = Upstream.parse(upstream).origin
     kinds = [kind for kind in CLIENTS if any(word in origin for word in kind[3])] or list(CLIENTS)
     return [f"  {name} clients: {variable}={base}{path}" for name, path, variable, _ in kinds]
 
 
 def base_url(serve: ServeSettings, port: int) -> str:
-    """Return the URL under which callfuse listens."""
+    """Return the URL at which callfuse listens."""
     host = f"[{serve.host}]" if ":" in serve.host else serve.host
     return f"{serve.scheme}://{host}:{port}"
 
 
 def mode_text(settings: LoopSettings) -> str:
-    """Return what the guard does about loops."""
+    """Return the guard's actions on loops, in words."""
     if not settings.enabled:
         return "off: tool_call_loop.enabled is false"
     return f"mode={mode_name(settings.ladder) or ', '.join(settings.ladder)}, max_repeats={settings.max_repeats}"

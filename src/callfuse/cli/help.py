@@ -1,26 +1,26 @@
-"""What the help texts of all commands share."""
+"""Define the common parts of all commands' help."""
 
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 NAMES = {"help_option_names": ["-h", "--help"]}
-"""The settings of a command's context by which `-h` is `--help`; those below a command have them too."""
+"""Context settings that make `-h` an alias of `--help`, also for subcommands."""
 
 
 class SwitchCommand(TyperCommand):
-    """A command whose help shows no type for options that are only on or off."""
+    """A command whose help shows no type for on/off options."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the arguments and options, with that of the help."""
+        """Return the arguments and options, including the help option."""
         return _without_types(super().get_params(ctx))
 
 
 class Group(TyperGroup):
-    """A group of commands whose own options are shown in the same way."""
+    """A group of commands with the same display of its own options."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options, with those of the help and of the completion."""
+        """Return the options, including those for help and completion."""
         return _without_types(super().get_params(ctx))
 
 

@@ -1,4 +1,4 @@
-"""Which process listens at a port of this machine, as far as Linux shows it to this user, in `/proc`."""
+"""Find the process that listens at a port of this machine, as far as Linux shows it to this user in `/proc`."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,19 +12,19 @@ LISTENING: Final = "0A"
 
 
 def holder_of(port: int, proc: Path = PROC) -> str:
-    """Name the process that listens at a TCP port, as `process 42 (node)`, or at least the user that it runs as;
-    empty where the system does not tell."""
+    """Return the process that listens at a TCP port, as `process 42 (node)`, or at least its user; empty if the system
+    does not show it."""
     owners = dict(_listeners(port, proc))
     for pid in _processes(proc):
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # it has ended, or belongs to another user
             if any(_inode(str(link.readlink())) in owners for link in (proc / pid / "fd").iterdir()):
-                name = (proc / pid / "comm").read_text("utf-8", "replace")  # its arguments may hold a key
+                name = (proc / pid / "comm").read_text("utf-8", "replace")  # not its arguments, which may contain a key
                 return f"process {pid} ({plain(name.strip())})"
     return next((f"a process of user {_name(uid)}" for uid in owners.values()), "")
 
 
 def _listeners(port: int, proc: Path) -> Iterator[tuple[str, int]]:
-    """Yield the sockets that listen at a port, each by its inode, with the user that it is of."""
+    """Yield the sockets that listen at a port: the inode and the user of each."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in (proc / "net" / table).read_text().splitlines()[1:]:
@@ -44,9 +44,9 @@ def _inode(link: str) -> str:
 
 
 def _name(uid: int) -> str:
-    """Return the name of a user; the number where there is none."""
+    """Return the name of a user; the number if there is no name."""
     try:
-        import pwd  # Windows has none
+        import pwd  # not on Windows
 
         return pwd.getpwuid(uid).pw_name
     except (ImportError, KeyError):

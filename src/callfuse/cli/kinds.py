@@ -16,11 +16,11 @@ from callfuse.policy.nearest import suggest
 from callfuse.reference.kind_pages import kinds_that_are_on, page_text, summary
 
 WIDTH = 100
-"""Columns of the list and of a page."""
+"""The width of the list and of a page."""
 
 
 def run_explain(kind: str, config: Path | None) -> int:
-    """Print the page of this kind, or the list of kinds if it is empty; returns the exit code."""
+    """Print the page of a kind, or the list of kinds if `kind` is empty. Returns the exit code."""
     return run_command("explain", lambda: _print_page(kind) if kind else _print_list(config))
 
 
@@ -49,7 +49,7 @@ def _print_list(config: Path | None) -> int:
 
 
 def _lines(kinds: Mapping[str, bool]) -> Iterator[str]:
-    """Format the kinds, one on each line. Text that does not fit continues on indented lines."""
+    """Format the kinds, one on each line. Long texts continue on indented lines."""
     wide = max(map(len, kinds))
     for kind, is_on in kinds.items():
         head = f"{kind:<{wide}}  {'on' if is_on else 'off':<3}  "

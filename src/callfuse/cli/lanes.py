@@ -1,9 +1,9 @@
-"""Draws the live page of a server (`cli/follow.py`) for a terminal: counters, and sessions with lanes of beads.
+"""Draw the live page of a server (`cli/follow.py`) for a terminal: counters, and sessions with lanes of beads.
 
     order-desk  5 calls · 1 finding · 3 s ago · gpt-5     a letter and a colour for each different call
        A   B   A  (B)→  C                                 (B): it was held; then what was done, see `Glyphs`
 
-Whatever comes from elsewhere is made printable, and is never read as markup. Needs rich.
+Foreign texts are made printable, and never read as markup. Needs rich.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +19,14 @@ from callfuse.observe.printable import printable
 from callfuse.observe.rates import BUCKETS
 
 LONGEST_NAME: Final = 200
-"""Characters of a foreign text."""
+"""The most characters of a foreign text."""
 LATELY_S: Final = 60
-"""Seconds of the rates that are shown."""
+"""The seconds for which rates are shown."""
 
 COLOURS: Final = ("#56b4e9", "#e69f00", "#3cc79f", "#f0e442", "#0072b2", "#e8743b", "#d79bbd", "#b3b3b3")
-"""Those of the live page, which people with any colour vision can tell apart."""
+"""The colours of the live page, which people with any colour vision can distinguish."""
 _WHITE_ON: Final = 4
-"""The colour that is dark."""
+"""The index of the dark colour, which needs white text."""
 COUNTERS: Final = (
     ("exchanges", "exchanges", ""),
     ("calls", "calls", ""),
@@ -45,15 +45,15 @@ COUNTERS: Final = (
     ("not_guarded", "not guarded", "red"),
     ("fail_open", "failed open", "red"),
 )
-"""Names of totals, their words, and their style where there are any."""
+"""Names of totals, their words, and their style if they are not 0."""
 DECIMALS: Final = {"held_s": 1, "cost": 4, "saved_cost": 4}
 RATES: Final = (("exchanges", "exchanges/min"), ("calls", "calls/min"), ("findings", "findings/min"))
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """Signs for what was done, by action; bars of growing height; a blown fuse, what waits, what is left out, and what
-    separates."""
+    """The signs: one for each action; bars of growing height; a blown fuse, waiting bytes, omitted parts, and a
+    separator."""
 
     actions: Mapping[str, str]
     bars: str
@@ -80,8 +80,8 @@ _STATE_STYLES: Final = {PageState.LIVE: "green", PageState.LOST: "bold red", Pag
 
 
 class Screen:
-    """All that is drawn, as large as the terminal; `whole`: as long as it is. `url`: of the server. `shown`, `state`:
-    what a `PageFollower` of it has."""
+    """Everything that is drawn, cut to the terminal's size; `whole`: at full length. `url`: that of the server.
+    `shown`, `state`: those of its `PageFollower`."""
 
     def __init__(self, url: str, *, whole: bool = False) -> None:
         self.state = PageState.CONNECTING
@@ -95,7 +95,7 @@ class Screen:
         yield from fitting(self.lines(glyphs, options.max_width, height), height)
 
     def lines(self, glyphs: Glyphs, width: int, height: int | None) -> list[Text]:
-        """Return the lines, each at most `width` columns wide; `height`: how many there may be, None for any number."""
+        """Return the lines, each at most `width` columns wide. `height`: the most lines, None for any number."""
         shown = self.shown
         head = [Text.assemble(("callfuse top", "bold"), "  ", _foreign(self._url), "  ", _state(self.state))]
         head += _wrapped(list(_counters(shown.totals)), width)
@@ -107,7 +107,7 @@ class Screen:
         return [_cut(line, width, glyphs) for line in (*head, *self._sessions(glyphs, width, room), *foot)]
 
     def _sessions(self, glyphs: Glyphs, width: int, room: int | None) -> Iterator[Text]:
-        """As many sessions as there is room for, the newest first, and how many there are besides."""
+        """Yield as many sessions as there is room for, the newest first, and the number of further ones."""
         found = self.shown
         most = len(found.sessions) if room is None else room // 2
         blocks = [list(_session(session, found.now, glyphs, width)) for session in found.sessions[:most]]
@@ -139,7 +139,7 @@ def _counters(totals: Mapping[str, float]) -> Iterator[Text]:
 
 
 def _rate(rates: ShownRates, name: str, word: str, glyphs: Glyphs) -> Text:
-    """Return how many a minute there are now, and bars of the last minutes, one bar for each."""
+    """Return the current rate per minute, and a bar for each of the last minutes."""
     series = rates.series.get(name) or [0.0] * BUCKETS
     step = max(1, LATELY_S // rates.bucket_s)
     minutes = [sum(series[at : at + step]) for at in range(len(series) % step, len(series), step)] or [0.0]
@@ -169,7 +169,7 @@ def _session(session: ShownSession, now: float, glyphs: Glyphs, width: int) -> I
 
 
 def _lane(lane: ShownLane, glyphs: Glyphs, width: int) -> Text:
-    """Draw the newest beads of a lane for which there is room."""
+    """Draw the newest beads of a lane, as many as there is room for."""
     beads = [_bead(bead, glyphs) for bead in lane.beads]
     if lane.holding:
         beads.append(Text(f"({glyphs.waits})", "bold blink"))
@@ -184,7 +184,7 @@ def _lane(lane: ShownLane, glyphs: Glyphs, width: int) -> Text:
 
 
 def _bead(bead: ShownBead, glyphs: Glyphs) -> Text:
-    """Return a call: its letter and colour, in a ring if it was held and something was found, and what was done."""
+    """Return a call: its letter and colour, in a ring if it was held and had a finding, and the action."""
     if not bead.tool:
         return Text(f" {glyphs.blown} ", "bold reverse")
     sign = bead.sign
@@ -207,7 +207,7 @@ def _legend(glyphs: Glyphs) -> list[Text]:
 
 
 def _wrapped(parts: Sequence[Text], width: int) -> list[Text]:
-    """Put parts into lines, as many into each as fit."""
+    """Wrap parts into lines, as many per line as fit."""
     lines = [Text()]
     for part in parts:
         if lines[-1].cell_len and lines[-1].cell_len + 3 + part.cell_len > width:
@@ -230,7 +230,7 @@ def _state(state: PageState) -> Text:
 
 
 def _foreign(value: object) -> str:
-    """Return a foreign text without characters that could steer a terminal."""
+    """Return a foreign text without characters that could control a terminal."""
     return printable(str(value)[:LONGEST_NAME])
 
 

@@ -1,5 +1,4 @@
-"""Lists the commands and the extra that each needs, for an installation without extras. Loads no package of an
-extra."""
+"""List the commands and the extra that each needs, for an installation without extras. Loads no package of an extra."""
 
 import sys
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ _PACKAGES: Final = frozenset(
         "yarl",
     }
 )
-"""Modules of packages that commands cannot do without."""
+"""Modules of packages that commands require."""
 
 
 def extra_of(command: str) -> str:
@@ -50,12 +49,12 @@ def extra_of(command: str) -> str:
 
 
 def is_of_an_extra(error: ModuleNotFoundError) -> bool:
-    """Whether a missing package comes with an extra."""
+    """Whether a missing package belongs to an extra."""
     return (error.name or "").partition(".")[0] in _PACKAGES
 
 
 def print_missing(command: str, *packages: str) -> int:
-    """Say on stderr that a command needs its extra, because these packages are missing. Returns the exit code, 2."""
+    """Print on stderr that a command needs its extra, because these packages are missing. Returns the exit code, 2."""
     extra = extra_of(command)
     missing = f"{' and '.join(packages)} {'is' if len(packages) == 1 else 'are'} missing"
     print(f"callfuse {command} needs the extra {extra} ({missing}): {install_hint(extra)}", file=sys.stderr)
@@ -63,9 +62,9 @@ def print_missing(command: str, *packages: str) -> int:
 
 
 def answer_without(package: str, arguments: Sequence[str]) -> int:
-    """Answer to the arguments of the command line, where this package is missing. Returns the exit code.
+    """Handle the arguments of the command line if `package` is missing. Returns the exit code.
 
-    Version and help are printed, and the code is 0. A command needs its extra, and anything else is wrong: 2.
+    Version and help are printed, with code 0. For a command, which needs its extra, and anything else, the code is 2.
     """
     first = arguments[0] if arguments else "--help"
     if first in COMMANDS:
@@ -82,7 +81,7 @@ def answer_without(package: str, arguments: Sequence[str]) -> int:
 
 
 def _help() -> str:
-    """Write the list of commands, with what each needs."""
+    """Return the list of commands, with the extra of each."""
     line_of = TextWrapper(80, initial_indent="  ", subsequent_indent=" " * 12, break_on_hyphens=False).fill
     return "\n".join(
         [

@@ -1,6 +1,6 @@
-"""Limits the time in which the head of a request must come; uvicorn limits only the pause after an answer.
+"""Limit the time for the head of a request; uvicorn limits only the pause after an answer.
 
-A client that sends half a head, or nothing at all, would keep its connection forever.
+Without a limit, a client that sends half a head, or nothing at all, would keep its connection forever.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ try:
     from callfuse.cli.whole_requests import WholeRequests
 
     _make_inner = WholeRequests
-except ImportError:  # httptools is not installed, as on Windows
+except ImportError:  # httptools is not installed, for example on Windows
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     _make_inner = H11Protocol
@@ -26,8 +26,8 @@ LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nx-should-retry: false\r\nconnect
 
 
 class PatientProtocol(asyncio.Protocol):
-    """uvicorn's HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte
-    of a later head, to the end of that head. Then the connection is closed, with a 408 if part of a head had come."""
+    """uvicorn's HTTP protocol behind a timer: `head_timeout_s` seconds from the connection, or from the first byte of a
+    later head, to the end of that head. Then the connection is closed, with a 408 if part of a head had arrived."""
 
     head_timeout_s = 60.0
 
@@ -45,19 +45,19 @@ class PatientProtocol(asyncio.Protocol):
         return cycle is not None and not cycle.response_complete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Begin a connection."""
         self._transport = transport
         self._inner.connection_made(transport)
         self._start()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is over."""
+        """End the connection."""
         self._stop()
         self._inner.connection_lost(exc)
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on, and see whether a head has ended or begun with them."""
+        """Pass bytes on, and check whether a head has ended or begun with them."""
         self._inner.data_received(data)
         if self._is_serving:
             self._stop()
@@ -67,15 +67,15 @@ class PatientProtocol(asyncio.Protocol):
             self._start()
 
     def eof_received(self) -> bool | None:
-        """Return the client sends no more."""
+        """Handle the end of the client's data."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """The client reads too slowly."""
+        """Handle a client that reads too slowly."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Handle a client that reads again."""
         self._inner.resume_writing()
 
     def _start(self) -> None:
@@ -88,7 +88,7 @@ class PatientProtocol(asyncio.Protocol):
             self._timer = None
 
     def _end(self) -> None:
-        """The time is over: close the connection unless a request is being answered."""
+        """Close the connection after the time limit, unless a request is being answered."""
         self._timer = None
         transport = self._transport
         if transport is None or self._is_serving:
@@ -100,7 +100,7 @@ class PatientProtocol(asyncio.Protocol):
 
 class PatientConfig(uvicorn.Config):
     """uvicorn's configuration with `PatientProtocol`, and with HTTPS if the settings name a certificate. It is pickled
-    for workers, so all that it takes are values."""
+    for workers, so its arguments must be plain values."""
 
     def __init__(self, app: Any, settings: ServeSettings, **options: Any) -> None:
         super().__init__(app, http=PatientProtocol, **options)
@@ -108,7 +108,7 @@ class PatientConfig(uvicorn.Config):
         self._settings = settings
 
     def load(self) -> None:
-        """Make what the server needs, in its own process. Raises ConfigError if the certificate is wrong."""
+        """Build the server's objects, in its own process. Raises ConfigError if the certificate is wrong."""
         super().load()
         if (certificate := self._settings.tls_certificate) is not None:
             self.ssl = Certificate(certificate, self._settings.tls_key).context

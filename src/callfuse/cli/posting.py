@@ -1,6 +1,6 @@
-"""Posts to the admin page of a running `callfuse serve`, and prints why a post was refused.
+"""Post to the admin page of a running `callfuse serve`, and print why a post was refused.
 
-The exit code of commands that do so is 0, 1 if the server cannot be reached or refuses it, or 2 for wrong options or
+The exit code of these commands is 0, 1 if the server cannot be reached or refuses the post, or 2 for wrong options or
 settings.
 """
 
@@ -17,7 +17,7 @@ from callfuse.observe.printable import plain
 
 TIMEOUT_S: Final = 10.0
 LONGEST_ANSWER: Final = 10_000
-"""Bytes of an answer that are read."""
+"""The most bytes of an answer that are read."""
 
 
 def post(
@@ -40,7 +40,8 @@ def post(
 def _send(
     server: RunningServer, below: str, what: Mapping[str, str], query: Mapping[str, str]
 ) -> tuple[int, dict[str, Any]]:
-    """Post; returns status and JSON. Follows no redirect, which would take the token elsewhere, and uses no proxy."""
+    """Post, and return status and JSON. Follows no redirect, which would send the token elsewhere, and uses no
+    proxy."""
     parts = urlsplit(server.url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)

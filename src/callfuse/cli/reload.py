@@ -1,7 +1,7 @@
 """Reload the settings while `callfuse serve` or `ext-proc` runs: on SIGHUP, and when their file has changed.
 
-Valid settings apply to exchanges that begin from then on; wrong ones are refused with an error in the log, and the old
-ones stay. Every worker process does this by itself.
+Valid settings apply to exchanges from then on. Wrong ones are refused with an error in the log, and the old ones stay.
+Every worker process does this by itself.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ RELOADED: Final = ("tool_call_loop", "serve")
 """The blocks whose other keys can change while serving."""
 
 HANGUP: Final = getattr(signal, "SIGHUP", None)
-"""None on Windows, which has no SIGHUP."""
+"""The signal; None on Windows, which has no SIGHUP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Origin:
         return cls(file, options, file_version(file)) if file else None
 
     def resolve(self) -> Resolved:
-        """Load the settings as they are now. Raises ConfigError."""
+        """Load the current settings. Raises ConfigError."""
         return resolve(self.file, options=self.options)
 
 
@@ -110,7 +110,7 @@ class ReloadingApp:
     def reload(self) -> None:
         """Load the settings again, and use them if they are valid."""
         self._version = file_version(self._origin.file)  # before reading, so that a change meanwhile is seen
-        with Boundary(keep_traceback=True) as boundary:  # the server must go on, and check the file again
+        with Boundary(keep_traceback=True) as boundary:  # the server must continue, and check the file again
             resolved = self._origin.resolve()
             config = resolved.config
             kept = keep_fixed(resolved, self._start)
@@ -138,7 +138,7 @@ class ReloadingApp:
 
 
 def keep_fixed(read: Resolved, start: Resolved) -> Resolved:
-    """Take the keys that cannot change from the settings of the start, and all others from those read now."""
+    """Combine the fixed keys of the settings at the start with all other keys of the settings read now."""
     either = {block: read.config if block in RELOADED else start.config for block in Config.model_fields}
     blocks = {block: getattr(config, block) for block, config in either.items()}
     for block, key in FIXED:

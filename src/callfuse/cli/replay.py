@@ -19,7 +19,7 @@ from callfuse.offline.report_data import as_csv, as_json
 from callfuse.offline.report_page import as_html
 
 MAX_DRAWN_RUNS = 200
-"""Runs of each source that the HTML page draws."""
+"""The most runs of each source that the HTML page draws."""
 
 _REPORTS = {"json": as_json, "csv": as_csv, "html": as_html}
 
@@ -36,12 +36,12 @@ class ReplayOptions:
 
     @property
     def takes_stdout(self) -> bool:
-        """Whether a report goes to standard output, in place of the table."""
+        """Whether a report goes to standard output, instead of the table."""
         return any(path == STDIN for _, path in self.reports)
 
 
 def run_replay(files: Sequence[str], options: ReplayOptions) -> int:
-    """Replay the runs of some files and write the reports; returns the exit code."""
+    """Replay the runs of files and write the reports. Returns the exit code."""
     return run_command("replay", lambda: _run(files, options))
 
 
@@ -66,7 +66,7 @@ def _run(files: Sequence[str], options: ReplayOptions) -> int:
 
 
 def _replay_for(options: ReplayOptions) -> Replay:
-    """Make an empty replay; ConfigError for wrong settings, ValueError for wrong options."""
+    """Make an empty replay. Raises ConfigError for wrong settings, and ValueError for wrong options."""
     if options.show < 0:
         raise ValueError(f"--show {options.show}: use 0 or more")
     known = [*KINDS]

@@ -1,4 +1,4 @@
-"""`callfuse report`: say what a time of observing has shown, from callfuse's own JSON log.
+"""`callfuse report`: report the results of observing, from callfuse's own JSON log.
 
 The exit code is 0, or 2 for wrong options or settings, or if no file has a line of an exchange.
 """
@@ -23,8 +23,8 @@ HOW: Final = "callfuse serve writes them with --log-format json (CALLFUSE_SERVE_
 
 
 def run_report(files: Sequence[str], config: Path | None, feedback: str, *, json: bool = False) -> int:
-    """Report what logs tell; returns the exit code. `feedback`: a file of ratings; empty for none. `json`: print one
-    JSON object."""
+    """Report the results in logs. Returns the exit code. `feedback`: a file of ratings; empty for none. `json`: print
+    one JSON object."""
     return run_command(COMMAND, lambda: _run(files, config, feedback, json=json))
 
 
@@ -54,14 +54,14 @@ def _run(files: Sequence[str], config: Path | None, feedback: str, *, json: bool
 
 
 def _rate(observed: Observed, name: str) -> str:
-    """Note the ratings of a file; returns what is wrong with it, or nothing."""
+    """Note the ratings of a file. Returns what is wrong with it, or an empty text."""
     try:
         for line in lines_of(name):
             try:
                 given = orjson.loads(line)
                 observed.rate(str(given["finding"]), str(given["feedback"]))
             except (ValueError, TypeError, KeyError):
-                continue  # as `callfuse tune` reads it, a line that is no rating is left out
+                continue  # as in `callfuse tune`, a line that is not a rating is skipped
     except OSError as error:
         return f"--feedback {name}: {error.strerror or error}"
     return ""

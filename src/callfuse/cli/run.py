@@ -1,13 +1,12 @@
-"""`callfuse run -- COMMAND`: run a command behind a guard of its own.
+"""`callfuse run -- COMMAND`: run a command behind its own guard.
 
-The guard listens on a free port of this machine while the command runs, at a path that nobody else knows: base URLs may
-hold credentials, which it adds to what it sends on, and any user of the machine, and any page in a browser, can reach a
-port. The command has this process's terminal and its standard streams; what was found is told on stderr at the end.
-Nothing is logged there meanwhile, for the command may draw on the whole screen.
+The guard listens on a free port of this machine while the command runs, at a secret path: base URLs may contain
+credentials, which it adds to forwarded requests, and any user of the machine, and any page in a browser, can reach a
+port. The command has this process's terminal and its standard streams. Findings are reported on stderr at the end.
+Nothing is logged there before, because the command may draw on the whole screen.
 
-The exit code is the command's, 128 and the signal's number if a signal has ended it, or 3 if it has ended by itself
-after a block: the last exchange of a session was one. 127: the command is not found, 126: it cannot be run. 2: wrong
-settings.
+The exit code is the command's, 128 plus the signal's number if a signal ended it, or 3 if it ended by itself after a
+block in the last exchange of a session. 127: the command is not found, 126: it cannot be run. 2: wrong settings.
 """
 
 import logging
@@ -46,27 +45,27 @@ NOT_RUNNABLE: Final = 126
 BY_SIGNAL: Final = 128
 LOCAL: Final = "127.0.0.1"
 PLACE_BYTES: Final = 12
-"""Random bytes of the path."""
+"""The number of random bytes in the path."""
 CLOSE_S: Final = 2.0
-"""How long streams may continue that the command has left open."""
+"""How long streams that the command left open may continue."""
 POLL_S: Final = 0.01
 PASSED_ON: Final = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 """Signals that are passed to the command."""
 OF_THE_TERMINAL: Final = ("SIGINT", "SIGQUIT")
-"""Signals that a terminal sends to the command, too, if it stands in the foreground."""
+"""Signals that a terminal also sends to the command, if it is in the foreground."""
 
 
 class GuardFailed(Exception):
-    """The guard does not start."""
+    """Raised if the guard does not start."""
 
     def __str__(self) -> str:
-        """Return what the user reads."""
+        """Return the message for the user."""
         return "the guard does not start; `callfuse doctor` checks its settings, --log FILE shows more"
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What was given beside the command. `log`: a file to which the guard logs."""
+    """The options in addition to the command. `log`: a file to which the guard logs."""
 
     upstream: str | None = None
     config: Path | None = None
@@ -75,7 +74,7 @@ class RunOptions:
 
 
 def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
-    """Run the command behind a guard; returns the exit code."""
+    """Run the command behind a guard. Returns the exit code."""
     try:
         resolved, wiring = _settings(options, os.environ)
         place = f"/{token_urlsafe(PLACE_BYTES)}"
@@ -92,15 +91,15 @@ def run_command_guarded(command: Sequence[str], options: RunOptions) -> int:
                     return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
     except (ConfigError, GuardFailed, OSError) as error:
         return fail(COMMAND, str(error))
-    if sys.stderr is not None:  # closed: then `print` would take stdout
-        with suppress(OSError):  # nobody may read it any more
+    if sys.stderr is not None:  # if it is closed, `print` would use stdout
+        with suppress(OSError):  # the reader may have closed it
             _tell(account, wiring, guard)
     return BLOCKED if account.ended and code < BY_SIGNAL else code
 
 
 def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wiring]:
-    """Return the guard's configuration: that of `callfuse serve`, on a free port, with a route for each vendor. Raises
-    ConfigError."""
+    """Return the guard's configuration: that of `callfuse serve`, on a free port, with a route for each vendor; and its
+    wiring. Raises ConfigError."""
     resolved = resolve(options.config, options={"store": options.store, "serve": {"upstream": options.upstream}})
     config = resolved.config
     require(config.store)
@@ -114,12 +113,12 @@ def _settings(options: RunOptions, env: Mapping[str, str]) -> tuple[Resolved, Wi
     own = {"host": LOCAL, "port": 0, "workers": 1, "routes": tuple(routes)}
     own |= {"tls_certificate": None, "tls_key": None, "drain_s": 0, "shutdown_timeout_s": CLOSE_S}
     serve = config.serve.model_copy(update=own)
-    admin = config.admin.model_copy(update={"enabled": False})  # nobody knows its port
+    admin = config.admin.model_copy(update={"enabled": False})  # its port is not known to users
     return replace(resolved, config=config.model_copy(update={"serve": serve, "admin": admin})), wiring
 
 
 def _app(resolved: Resolved, place: str) -> tuple[App, Account]:
-    """Return the guard, which serves what is below the path `place`, and what it tells. Raises ConfigError."""
+    """Return the guard, which serves everything below the path `place`, and its account. Raises ConfigError."""
     account = Account()
     app = build_app(ServeSetup(resolved, None, token=""), account)
     front = place.encode()
@@ -140,7 +139,7 @@ def _app(resolved: Resolved, place: str) -> tuple[App, Account]:
 
 
 async def _refuse(scope: Scope, send: Send) -> None:
-    """Answer somebody who has found the port, but does not know the path."""
+    """Answer a request to the port without the secret path."""
     if scope["type"] == "http":
         await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
@@ -164,8 +163,8 @@ def _log_to(file: Path | None, settings: ServeSettings) -> None:
 
 @contextmanager
 def _listening(app: App, settings: ServeSettings) -> Iterator[str]:
-    """Serve the app in a thread; yields its address. At the end open streams are closed, and all has been told. Raises
-    OSError and GuardFailed."""
+    """Serve the app in a thread, and yield its address. At the end, open streams are closed, and all events were
+    emitted. Raises OSError and GuardFailed."""
     options = uvicorn_options(settings) | {"log_config": None}
     server = uvicorn.Server(PatientConfig(lambda: app, **options))
     with open_listener(settings) as listener:
@@ -183,7 +182,7 @@ def _listening(app: App, settings: ServeSettings) -> Iterator[str]:
 
 
 def run_process(command: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run a command with the streams of this process, and pass signals on to it; returns its status as a shell tells
+    """Run a command with the streams of this process, and pass signals on to it. Returns its status, as a shell reports
     it. Raises OSError if it cannot be run."""
     with _Signals() as signals, subprocess.Popen(command, env=env) as process:  # noqa: S603 - what the user has typed
         signals.to(process)
@@ -192,7 +191,8 @@ def run_process(command: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 class _Signals:
-    """Passes signals on to a process during a `with` block; those that come before it is there, when it is."""
+    """Passes signals on to a process during a `with` block. Signals before the process exists are passed once it
+    does."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -200,19 +200,19 @@ class _Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "_Signals":
-        """Take the signals over. A handler, and no SIG_IGN, which the process would inherit."""
+        """Set handlers for the signals. Not SIG_IGN, because the process would inherit it."""
         for name in (*PASSED_ON, *OF_THE_TERMINAL):
             if number := getattr(signal, name, None):
                 self._before[number] = signal.signal(number, self._pass)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give them back."""
+        """Restore the old handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def to(self, process: subprocess.Popen[bytes]) -> None:
-        """From now on signals go to this process."""
+        """Pass signals to this process from now on."""
         self._process = process
         for number in self._early:
             process.send_signal(number)
@@ -227,7 +227,8 @@ class _Signals:
 
 
 def _is_in_foreground() -> bool:
-    """Whether a terminal sends its signals to this process and, as they share a group, to the command."""
+    """Whether a terminal sends its signals to this process and so, because they share a process group, to the
+    command."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -241,7 +242,7 @@ def _is_in_foreground() -> bool:
 
 
 def _tell(account: Account, wiring: Wiring, guard: str) -> None:
-    """Print what happened, on stderr."""
+    """Print the report on stderr."""
     lines = [*account.lines()]
     if account.is_empty:
         lines = ["the command did not use a model through callfuse. It got these variables:"]

@@ -13,9 +13,9 @@ from callfuse.observe.printable import plain
 _URL_HINT: Final = "use the address of the admin page, as in http://127.0.0.1:8100/_callfuse"
 UNAUTHORIZED: Final = 401
 UNREACHABLE: Final = "is `callfuse serve` running there? --url sets another address"
-"""What to do where there is no answer."""
+"""The advice if there is no answer."""
 REFUSED: Final = f"the token in {ADMIN_TOKEN} is not the one that this server uses, or printed at its start"
-"""What an answer of this status means."""
+"""The meaning of a 401 answer."""
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what listens everywhere listens here
 
 
@@ -28,7 +28,7 @@ class RunningServer:
 
     @classmethod
     def find(cls, url: str) -> "RunningServer":
-        """That of an address; empty: of a server with the settings of this environment. Raises ConfigError."""
+        """Return the server at an address; empty: the one with the settings of this environment. Raises ConfigError."""
         token, url = admin_token(os.environ), url or _own_url()
         if token is None:
             raise ConfigError(f"set {ADMIN_TOKEN} to the token that `callfuse serve` uses, or printed at its start")

@@ -1,4 +1,4 @@
-"""Shared parts of the commands that read recorded runs: exit codes, faults on stderr, a progress bar."""
+"""Provide common parts of the commands that read recorded runs: exit codes, faults on stderr, a progress bar."""
 
 import os
 import sys
@@ -11,10 +11,10 @@ from callfuse.offline.runs import Unreadable
 
 
 def run_command(command: str, work: Callable[[], int]) -> int:
-    """Run a command; returns its exit code, 1 for a closed pipe, 2 for an OSError, 130 for an interrupt."""
+    """Run a command. Returns its exit code, 1 for a closed pipe, 2 for an OSError, 130 for an interrupt."""
     try:
         return work()
-    except BrokenPipeError:  # the reader has closed the pipe; the interpreter must not flush into it at exit
+    except BrokenPipeError:  # the reader has closed the pipe, so the interpreter must not flush into it at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -25,14 +25,14 @@ def run_command(command: str, work: Callable[[], int]) -> int:
 
 
 def fail(command: str, what: str) -> int:
-    """Print a problem on stderr; returns the exit code 2."""
+    """Print a problem on stderr. Returns the exit code 2."""
     first, *lines = what.splitlines()
     print(f"callfuse {command}: {first}", *(f"  {line}" for line in lines), sep="\n", file=sys.stderr)
     return 2
 
 
 def print_faults(command: str, faults: Sequence[Unreadable], count: int) -> None:
-    """Print faults on stderr, and how many there are in all, if `faults` has only the first ones."""
+    """Print faults on stderr, and their total number if `faults` has only the first ones."""
     if not count:
         return
     what = "fault" if count == 1 else "faults"
@@ -47,8 +47,8 @@ def print_faults(command: str, faults: Sequence[Unreadable], count: int) -> None
 def progress(files: Sequence[str], reading: Reading, doing: str) -> Iterator[Callable[[], None]]:
     """Show a progress bar while files are read, if stderr is a terminal. Yields a function to call after each run.
 
-    The bar tells how much of the files is read and how many runs that were; the runs only where a size is not known, as
-    that of standard input. At the end it is removed.
+    The bar shows how much of the files has been read and the number of runs, or only the runs if a size is not known,
+    for example of standard input. It is removed at the end.
     """
     if not sys.stderr.isatty():
         yield lambda: None

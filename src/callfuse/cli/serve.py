@@ -1,10 +1,10 @@
 """`callfuse serve`: serve the guarded reverse proxy with a resolved configuration until a signal ends it.
 
-uvicorn adds no header to an answer: `server` and `date` are the upstream's own. SIGTERM, after `drain_s`, and SIGINT
-stop listening, let open streams end within `shutdown_timeout_s`, and exit with 0.
+uvicorn adds no headers to an answer: `server` and `date` are the upstream's own. SIGTERM, after `drain_s`, and SIGINT
+make it stop listening, let open streams end within `shutdown_timeout_s`, and exit with 0.
 
-Logs are one line a record on stderr, as text or JSON: callfuse at the chosen level, everything else from WARNING on. No
-query of a request is logged: some vendors take their key there.
+Logs are one line per record on stderr, as text or JSON: callfuse at the chosen level, everything else from WARNING on.
+Queries of requests are not logged, because some vendors accept keys there.
 """
 
 import inspect
@@ -51,11 +51,11 @@ from callfuse.proxy.gate import CrossSiteGate, FrontGate
 logger = logging.getLogger("callfuse.serve")
 
 WORKER_CONFIG = "_CALLFUSE_WORKER_CONFIG"
-"""The environment variable in which the parent passes its `ServeSetup` to workers."""
+"""The environment variable with which the parent passes its `ServeSetup` to workers."""
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Clients keep idle connections for seconds to minutes. If the server closes first, a reuse may fail now and then.
+# Clients keep idle connections for seconds to minutes. If the server closes first, a reuse may sometimes fail.
 KEEP_ALIVE_S = 75  # nginx's default
 BACKLOG = 2048  # uvicorn's default
 
@@ -64,7 +64,7 @@ LOG_LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 @dataclass(frozen=True, slots=True)
 class ServeSetup:
-    """All that a process needs to serve: settings, their origin for reloads, and the token of the admin page."""
+    """The data that a process needs to serve: settings, their origin for reloads, and the token of the admin page."""
 
     resolved: Resolved
     origin: Origin | None
@@ -73,7 +73,7 @@ class ServeSetup:
 
 def build_app(setup: ServeSetup, *sinks: Sink, replaces: bool = False) -> App:
     """Build the app to serve: the proxy behind the middleware, with reloads if there is an origin, the admin page if it
-    is enabled, and the gates in front. `sinks` get what happens. `replaces`: in place of a worker that has died."""
+    is enabled, and the gates in front. `sinks` get all events. `replaces`: this process replaces a worker that died."""
     config, origin = setup.resolved.config, setup.origin
     proxy = ReverseProxy(config.serve, error_body)
     fuse = CallFuseMiddleware(proxy, setup.resolved, via=True)
@@ -92,11 +92,11 @@ def build_app(setup: ServeSetup, *sinks: Sink, replaces: bool = False) -> App:
 
 
 def _nothing() -> None:
-    """Without the admin page there is no endpoint `ready`."""
+    """Do nothing: without the admin page there is no endpoint `ready`."""
 
 
 def create_app() -> App:
-    """Build the app of a worker process from the setup that its parent has passed."""
+    """Build the app of a worker process from its parent's setup."""
     place = take_place(os.environ[FOLDER])
     settle_heap()
     trim_heap()
@@ -104,7 +104,7 @@ def create_app() -> App:
 
 
 def encode_setup(setup: ServeSetup) -> str:
-    """Encode a setup as JSON. Unset settings are left out, so that they stay defaults."""
+    """Encode a setup as JSON. Unset settings are left out, so that they keep their defaults."""
     resolved, origin = setup.resolved, setup.origin
     data = {
         "config": resolved.config.model_dump(mode="json", exclude_unset=True),
@@ -116,7 +116,7 @@ def encode_setup(setup: ServeSetup) -> str:
 
 
 def decode_setup(text: str) -> ServeSetup:
-    """Decode what `encode_setup` has written."""
+    """Decode the result of `encode_setup`."""
     data = json.loads(text)
     sources = {tuple(path): source for path, source in data["sources"]}
     resolved = Resolved(Config.model_validate(data["config"]), sources)
@@ -124,10 +124,10 @@ def decode_setup(text: str) -> ServeSetup:
 
 
 def run(resolved: Resolved, origin: Origin | None = None, token: str | None = None) -> int:
-    """Serve until a signal; returns the exit code, 1 if the address cannot be listened on, or no worker starts.
+    """Serve until a signal. Returns the exit code, 1 if it cannot listen on the address, or no worker starts.
 
-    `origin`: the sources for reloads, None for no reloads. `token`: that of the admin page; None makes one and prints
-    it.
+    `origin`: the sources for reloads, None for no reloads. `token`: that of the admin page; None generates and prints
+    one.
     """
     config = resolved.config
     settings = config.serve
@@ -142,7 +142,7 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
     if origin and HANGUP is not None:
-        signal.signal(HANGUP, signal.SIG_IGN)  # until a handler is set; the settings have just been read
+        signal.signal(HANGUP, signal.SIG_IGN)  # until a handler is set: the settings have just been read
     with listener:
         port = listener.getsockname()[1]
 
@@ -164,16 +164,16 @@ def run(resolved: Resolved, origin: Origin | None = None, token: str | None = No
 
 
 def say(settings: ServeSettings, line: str) -> None:
-    """Print a line at the start, in the format of the log: who collects it reads all of stderr."""
+    """Print a line at the start, in the format of the log, because log collectors read all of stderr."""
     if settings.log_format == "json":
         line = JsonFormatter().format(logging.LogRecord(logger.name, logging.INFO, "", 0, line.strip(), None, None))
     print(line, file=sys.stderr, flush=True)
 
 
 def _run_workers(settings: ServeSettings, listener: socket.socket, greet: Callable[[], None]) -> int:
-    """Serve with several processes until a signal; returns the exit code."""
+    """Serve with several processes until a signal. Returns the exit code."""
     workers = PatientConfig(f"{__name__}:{create_app.__name__}", **uvicorn_options(settings))
-    # Older releases of uvicorn need the target that a worker runs.
+    # Older releases of uvicorn need the worker's target function.
     tell = "target" in inspect.signature(Multiprocess).parameters
     target = {"target": uvicorn.Server(workers).run} if tell else {}
     supervisor = Workers(workers, [listener], greet, **target)
@@ -182,11 +182,11 @@ def _run_workers(settings: ServeSettings, listener: socket.socket, greet: Callab
 
 
 def listener_or_none(settings: ServeSettings) -> socket.socket | None:
-    """Open the listening socket; if it cannot be opened, print why and return None."""
+    """Open the listening socket. If that fails, print why and return None."""
     try:
         return open_listener(settings)
     except OSError as error:
-        # Python appends the address to the message of the system.
+        # Python appends the address to the system's message.
         why = (error.strerror or str(error)).partition(" (while")[0]
         advice = "use another --port (0 for a free one) or --host; callfuse doctor shows which process has the port"
         print(f"callfuse: cannot listen on {settings.host}, port {settings.port}: {why}; {advice}", file=sys.stderr)
@@ -194,12 +194,12 @@ def listener_or_none(settings: ServeSettings) -> socket.socket | None:
 
 
 def open_listener(settings: ServeSettings) -> socket.socket:
-    """Open the listening socket, in which connections queue from now on. Raises OSError."""
+    """Open the listening socket, which queues connections from now on. Raises OSError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     both = settings.host == "::" and socket.has_dualstack_ipv6()
     address = (settings.host, settings.port)
     listener = socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
-    # asyncio sets this only on sockets that it makes itself; without it streamed chunks wait for ACKs (Nagle).
+    # asyncio sets this only on its own sockets; without it, streamed chunks wait for ACKs (Nagle).
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -218,7 +218,7 @@ def uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
         "settings": settings,
         "server_header": False,
         "date_header": False,
-        # Nothing depends on the client's address, so no forwarded header needs to be trusted.
+        # Nothing depends on the client's address, so no forwarded header must be trusted.
         "proxy_headers": False,
         "access_log": settings.log_level == "debug",
         "log_config": log_config(settings),
@@ -228,7 +228,7 @@ def uvicorn_options(settings: ServeSettings) -> dict[str, Any]:
 
 
 def _end(*_: object) -> None:
-    """Exit with 0, on signals before uvicorn handles them, and on those that it raises again after its shutdown."""
+    """Exit with 0, on signals before uvicorn handles them, and on signals that it raises again after its shutdown."""
     raise SystemExit(0)
 
 
@@ -238,13 +238,13 @@ class _Server(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say that it serves, once it does."""
+        """Print a line once it serves."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Log the time limit first; on a second Ctrl+C uvicorn stops at once."""
+        """Log the time limit first. On a second Ctrl+C, uvicorn stops at once."""
         limit = self.config.timeout_graceful_shutdown
         logger.info("stopping: open streams have %s s to end; Ctrl+C ends them now", limit)
         await super().shutdown(sockets)
@@ -264,8 +264,8 @@ class QueryFilter(logging.Filter):
 class NoiseFilter(logging.Filter):
     """Drops records of uvicorn about intended behaviour.
 
-    These are the advice to install a WebSocket library, as callfuse answers upgrades over HTTP on purpose, and the
-    traceback of each stream that is cut after `shutdown_timeout_s`, which is announced in a line at the shutdown.
+    These are the advice to install a WebSocket library, because callfuse answers upgrades over HTTP on purpose, and the
+    traceback of each stream that is cut after `shutdown_timeout_s`, because a line at the shutdown announces that.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -276,7 +276,7 @@ class NoiseFilter(logging.Filter):
 
 
 def log_config(settings: ServeSettings) -> dict[str, Any]:
-    """Make the `logging` configuration; at debug with uvicorn's own steps and each request."""
+    """Make the `logging` configuration; at debug level, with uvicorn's own steps and each request."""
     detail = "INFO" if settings.log_level == "debug" else "WARNING"
     own = own_log_config(settings)
     loggers = {name: {"level": one["level"]} for name, one in own["loggers"].items()}
@@ -295,7 +295,7 @@ def log_config(settings: ServeSettings) -> dict[str, Any]:
 
 
 def own_log_config(settings: ServeSettings) -> dict[str, Any]:
-    """Make the `logging` configuration of callfuse alone, beside that of a server."""
+    """Make the `logging` configuration of callfuse only, for use in another server."""
     level = settings.log_level.upper()
     is_json = settings.log_format == "json"
     line = {"()": JsonFormatter} if is_json else {"format": LOG_LINE}

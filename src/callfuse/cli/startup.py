@@ -1,4 +1,4 @@
-"""What `callfuse serve` and `ext-proc` check before they start."""
+"""Run the checks of `callfuse serve` and `ext-proc` before they start."""
 
 import os
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from callfuse.stores import require
 
 
 def resolve_to_serve(file: Path | None, options: Mapping[str, object], *, needs_upstream: bool = True) -> Resolved:
-    """Load the configuration from every source. Raises ConfigError, also if there is no upstream and it is needed, or
-    if the store or the certificate cannot be used."""
+    """Load the configuration from every source. Raises ConfigError, also if a required upstream is missing, or if the
+    store or the certificate cannot be used."""
     resolved = resolve(file, options=options)
     config = resolved.config
     if needs_upstream and config.serve.upstream is None and not config.serve.routes:
@@ -33,5 +33,5 @@ def resolve_to_serve(file: Path | None, options: Mapping[str, object], *, needs_
 
 
 def file_of(option: Path | None) -> str:
-    """Return the file that settings are read from: that of an option, or of the environment; empty if there is none."""
+    """Return the path of the settings file, from an option or the environment; empty if there is none."""
     return str(option) if option else os.environ.get(CONFIG_FILE, "").strip()

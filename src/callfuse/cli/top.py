@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 COMMAND: Final = "top"
 DRAW_PER_S: Final = 4
 MOST_AT_ONCE: Final = 200
-"""Sessions that are shown where there is room for any number."""
+"""The most sessions that are shown if there is room for any number."""
 
 
 def run_top(url: str, session: str, *, once: bool) -> int:
-    """Show the activity of the server whose admin page has this `url` (empty: by the settings) until Ctrl-C. `session`:
-    only that one. `once`, or where standard output is no terminal: what it has now. Returns the exit code."""
+    """Show the activity of the server whose admin page has this `url` (empty: from the settings) until Ctrl-C.
+    `session`: only this one. With `once`, or if standard output is not a terminal, show only the current state. Returns
+    the exit code."""
     if missing := [name for name in ("aiohttp", "rich") if find_spec(name) is None]:
         return print_missing(COMMAND, *missing)
     try:

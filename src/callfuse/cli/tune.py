@@ -28,8 +28,8 @@ COMMAND = "tune"
 
 @dataclass(frozen=True, slots=True)
 class TuneOptions:
-    """The options. `alpha`: the share of successful runs acted on at most; `write`: a file, `-` for stdout; `only`: the
-    source whose settings are written; `feedback`: a file of what was said of findings."""
+    """The options. `alpha`: the largest share of successful runs that may be interrupted; `write`: a file, `-` for
+    stdout; `only`: the source whose settings are written; `feedback`: a file of ratings."""
 
     alpha: float = 0.05
     write: str = ""
@@ -40,18 +40,18 @@ class TuneOptions:
 
     @property
     def target(self) -> Path | None:
-        """The file that is there already, into which the limits are written."""
+        """The existing file into which the limits are written."""
         path = Path(self.write)
         return path if self.write not in ("", STDIN) and path.exists() else None
 
     @property
     def base(self) -> Path | None:
-        """The file with the settings whose limits are moved; None for that of the environment, if any."""
+        """The file with the settings to tune; None for that of the environment, if any."""
         return self.config or self.target
 
 
 def run_tune(files: Sequence[str], options: TuneOptions) -> int:
-    """Tune by the runs of some files and write the settings; returns the exit code."""
+    """Tune by the runs of files and write the settings. Returns the exit code."""
     return run_command(COMMAND, lambda: _run(files, options))
 
 
@@ -129,8 +129,8 @@ def _print(results: Sequence[TuningResult], options: TuneOptions, done: Sequence
 
 
 def _file_text(options: TuneOptions, tuned: Tuned) -> str:
-    """Return the text of the file to write: a new one, or the one that is there with its limits replaced. Raises
-    ConfigError if that cannot be edited, or would not hold the settings."""
+    """Return the text of the file to write: a new one, or the existing one with its limits replaced. Raises ConfigError
+    if it cannot be edited, or would not have the intended settings."""
     target, is_toml = options.target, options.write.lower().endswith(".toml")
     if target is None and not is_toml:
         return tuned.as_yaml()
@@ -149,7 +149,7 @@ def _file_text(options: TuneOptions, tuned: Tuned) -> str:
 
 
 def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
-    """Return the limits for a section that contains these values: those that it has, and those that are not the
+    """Return the limits for a section with these values: those that it already has, and those that differ from the
     default."""
     default = limits_of(LoopSettings())
     values: dict[str, Any] = {
@@ -168,7 +168,7 @@ def _values(tuned: Tuned, there: Values) -> dict[str, Any]:
 
 
 def _of_tools(raised: Sequence[Raised], there: object) -> dict[str, Any]:
-    """Return the limits of single tools that are raised, for a section `per_tool` that contains these values."""
+    """Return the raised limits of single tools, for a section `per_tool` with these values."""
     tools = there if isinstance(there, Mapping) else {}
     values: dict[str, Any] = {}
     for one in raised:
@@ -184,7 +184,7 @@ def _of_tools(raised: Sequence[Raised], there: object) -> dict[str, Any]:
 
 
 def _limit_beside(there: object, unit: str, limit: int | bool) -> Any:
-    """Return a detector's limit: beside the other keys of its object where the file has one, else by itself."""
+    """Return a detector's limit: with the other keys of its object if the file has one, else only the limit."""
     if not isinstance(there, Mapping):
         return limit
     return {"limit" if "limit" in there else unit: int(limit)}

@@ -1,7 +1,7 @@
-"""Runs the tasks of a `callfuse serve` process beside its requests, from its start to its end.
+"""Run the background tasks of a `callfuse serve` process, from its start to its end.
 
-Each second it writes those of its figures that no event tells of to the folder that workers share, so that any of them
-can show the sum.
+Each second it writes the gauges that no event reports to the folder that workers share, so that each of them can show
+the sum.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from callfuse.observe.prometheus import Metrics
 from callfuse.proxy.asgi import Receive, Scope, Send
 
 REFRESH_S: Final = 1.0
-"""Seconds between two writes of the figures; Prometheus asks every 15 to 60."""
+"""Seconds between two writes of the gauges. Prometheus scrapes every 15 to 60."""
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 

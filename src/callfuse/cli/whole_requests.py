@@ -1,8 +1,8 @@
-"""uvicorn's protocol over httptools, with each request read as RFC 9110 has it.
+"""Extend uvicorn's protocol over httptools, so that each request is read according to RFC 9110.
 
-uvicorn ends a request that asks for an upgrade at its head, and takes its body for bytes of another protocol; a proxy
-then sends a length on, and no body. It also adds trailers to the headers, so that a trailer may be an `authorization`
-that nobody has checked. Over h11 it does neither.
+uvicorn ends a request with an upgrade after its head, and reads its body as bytes of another protocol; a proxy would
+then forward a length, but no body. It also adds trailers to the headers, so a trailer could be an unchecked
+`authorization`. Over h11 it does neither.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-INVALID: Final = "Invalid HTTP request received."  # uvicorn's words
+INVALID: Final = "Invalid HTTP request received."  # uvicorn's text
 
 
 class WholeRequests(HttpToolsProtocol):
@@ -19,7 +19,7 @@ class WholeRequests(HttpToolsProtocol):
     _is_head_over = False
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come. A loop, because pipelined requests may each ask for an upgrade."""
+        """Parse received bytes, in a loop, because pipelined requests may each ask for an upgrade."""
         self._unset_keepalive_if_required()
         rest = memoryview(data)
         try:
@@ -31,7 +31,7 @@ class WholeRequests(HttpToolsProtocol):
             self.send_400_response(INVALID)
 
     def _feed(self, data: bytes | memoryview) -> int | None:
-        """Parse bytes; returns the position behind a head with an upgrade, None if there is none."""
+        """Parse bytes. Returns the position after a head with an upgrade, None if there is none."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -39,10 +39,10 @@ class WholeRequests(HttpToolsProtocol):
         return None
 
     def _parse_again(self) -> None:
-        """Parse the head that has just ended without its upgrade, so that the body is read.
+        """Parse the last head again, without its upgrade, so that the body is read.
 
-        Only the token in `connection` goes: the app sees `upgrade`, and refuses WebSockets. Raises HttpParserError if
-        there still is one, as for CONNECT.
+        Only the token in `connection` is removed: the app still gets `upgrade`, and refuses WebSockets. Raises
+        HttpParserError if there is still an upgrade, as for CONNECT.
         """
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (method, self.url, version)]
@@ -51,29 +51,29 @@ class WholeRequests(HttpToolsProtocol):
             if kept or name != b"connection":
                 lines.append(b"%s: %s" % (name, kept))
         self.parser = httptools.HttpRequestParser(self)
-        if hasattr(self.parser, "set_dangerous_leniencies"):  # as uvicorn's own; httptools < 0.6.3 has none
+        if hasattr(self.parser, "set_dangerous_leniencies"):  # as in uvicorn; httptools < 0.6.3 does not have it
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         if self._feed(b"\r\n".join([*lines, b"", b""])) is not None:
             raise httptools.HttpParserError("a method that ends HTTP")
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Begin a head."""
         self._is_head_over = False
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; behind the head it is a trailer."""
+        """Take a header. After the head it is a trailer."""
         if not self._is_head_over:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start the exchange, unless the head is to be parsed again."""
+        """Start the exchange, unless the head must be parsed again."""
         self._is_head_over = True
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End the request, unless the parser has left out its body."""
+        """End the request, unless the parser has skipped its body."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 

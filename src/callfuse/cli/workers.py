@@ -1,8 +1,8 @@
-"""Supervises the worker processes of `callfuse serve`: tells when one is ready and how one has ended, and replaces it.
+"""Supervise the worker processes of `callfuse serve`: report when one is ready or has ended, and replace it.
 
-uvicorn's supervisor waits for a sign of life of each worker in turn, five seconds by default, and ends a worker that
-still imports then, without a line in the log. Here nobody is waited for: a worker is asked, and its answer is looked
-for at each turn, so that a slow start holds up neither signals nor the other workers.
+uvicorn's supervisor waits for a sign of life of one worker after another, five seconds by default, and then ends a
+worker that is still importing, without a log line. This one does not wait: it asks a worker, and checks for the answer
+in each loop, so a slow start delays neither signals nor other workers.
 """
 
 import logging
@@ -24,39 +24,39 @@ from callfuse.cli.reload import HANGUP
 logger = logging.getLogger("callfuse.serve")
 
 SILENCE_S: Final = 120.0
-"""A worker that answers nothing for so long is ended. It answers once its imports have begun, by a thread of its own,
-and starting one takes 1 s of CPU: a hundredth of a core is enough."""
+"""A worker without an answer for this long is ended. A thread of the worker answers once its imports have begun, and
+starting a worker takes 1 s of CPU, so a hundredth of a core is enough."""
 ANSWER_S: Final = 0.01
-"""How long an answer is waited for: one that runs answers in less than a millisecond."""
+"""How long to wait for an answer. A running worker answers in less than a millisecond."""
 FAILED_START: Final = 1
-"""The exit code of `callfuse serve` where no worker can start."""
+"""The exit code of `callfuse serve` if no worker can start."""
 
 
 class Pulse:
-    """Asks one worker for signs of life, over the pipe to it."""
+    """Asks one worker for signs of life, over its pipe."""
 
     def __init__(self, pipe: "Connection[Any, Any]", clock: Callable[[], float] = time.monotonic) -> None:
         self._pipe = pipe
         self._clock = clock
         self._asked_at: float | None = None
         self.is_ready = False
-        """Whether it has begun to serve."""
+        """Whether the worker has begun to serve."""
 
     def is_silent(self) -> bool:
-        """Ask, unless an answer is still to come, and read what there is; whether an answer is overdue."""
-        with suppress(OSError, EOFError):  # its end of the pipe is closed: it is about to end
+        """Whether an answer is overdue. Asks the worker, unless an answer is pending, and reads answers."""
+        with suppress(OSError, EOFError):  # the worker has closed the pipe: it is about to end
             if self._asked_at is None:
                 self._asked_at = self._clock()
                 self._pipe.send(b"ping")
             if self._pipe.poll(ANSWER_S):
-                # Whether it has started to serve; older releases of uvicorn say b"pong".
+                # The answer is whether it serves; older releases of uvicorn send b"pong".
                 self.is_ready = bool(self._pipe.recv())
                 self._asked_at = None
         return self._asked_at is not None and self._clock() - self._asked_at > SILENCE_S
 
 
 class Workers(Multiprocess):
-    """uvicorn's supervisor of workers. `on_ready` is called once, when the first of them serves."""
+    """uvicorn's supervisor of workers. `on_ready` is called once, when the first worker serves."""
 
     def __init__(
         self, config: Config, sockets: list[socket.socket], on_ready: Callable[[], None], **options: Any
@@ -68,7 +68,7 @@ class Workers(Multiprocess):
         self._pulses: dict[Process, Pulse] = {}
 
     def keep_subprocess_alive(self) -> None:
-        """Look at each worker once; one that has ended, or is silent, is replaced."""
+        """Check each worker once, and replace it if it has ended or is silent."""
         for at, worker in enumerate(self.processes):
             if self.should_exit.is_set():
                 return
@@ -82,9 +82,9 @@ class Workers(Multiprocess):
                 self._on_ready = None
 
     def _replace(self, at: int, why: str) -> None:
-        """Say that a worker is gone and start another, unless none can be expected to start."""
+        """Report that a worker is gone and start another, unless workers probably cannot start."""
         worker = self.processes[at]
-        worker.kill()  # it also closes the pipe, if the worker has ended already
+        worker.kill()  # this also closes the pipe, if the worker has ended already
         worker.join()
         was_ready = self._pulses.pop(worker).is_ready
         if self._on_ready is not None and not was_ready and (worker.process.exitcode or 0) > 0:
@@ -97,15 +97,15 @@ class Workers(Multiprocess):
         self.processes[at].start()
 
     def handle_hup(self) -> None:
-        """Send SIGHUP to each worker that serves, which reloads its settings; uvicorn would restart all workers. One
-        that is starting would be ended by it, and looks at the file by itself later."""
+        """Send SIGHUP to each serving worker, which reloads its settings; uvicorn would restart all workers. The signal
+        would end a starting worker, which checks the file by itself later."""
         for worker, pulse in self._pulses.items():
             if worker.pid is not None and pulse.is_ready and HANGUP is not None:
                 os.kill(worker.pid, HANGUP)
 
 
 def how_it_ended(exit_code: int | None) -> str:
-    """Describe the end of a process by its exit code."""
+    """Describe the end of a process, from its exit code."""
     if exit_code is None or exit_code >= 0:
         return f"it has ended with exit code {exit_code}"
     try:

@@ -180,7 +180,7 @@ def _cells(line: ReportRow, labels: set[str], *, counts: bool) -> Iterator[tuple
 
 
 def _share(part: int, whole: int, *, counts: bool) -> str:
-    """`12 (3.5%)`, or the share alone; a dash if the whole is 0."""
+    """Format a share as `12 (3.5%)`, or without the count; a dash if the whole is 0."""
     if not whole:
         return "-"
     share = f"{part / whole:.1%}"
