@@ -1,1 +1,1 @@
-"""Programs that measure. Each prints medians of interleaved runs, as ratios where machines differ."""
+"""Measure callfuse. Each program prints medians of interleaved runs, as ratios if results depend on the machine."""

@@ -1,4 +1,4 @@
-"""The processes of `benchmarks.soak`, and what they have open."""
+"""Manage the processes of `benchmarks.soak`, and count their open resources."""
 
 import asyncio
 import json
@@ -15,20 +15,20 @@ from benchmarks.fleet import processes
 from benchmarks.proxy import READY, ROOT, SETTINGS, cpu_s
 
 TASKS_PATH: Final = "/soak/tasks"
-"""Where the server tells of its tasks."""
+"""The path at which the server lists its tasks."""
 SETTLES_S: Final = 40.0
-"""Within which all must be given back: an idle connection to the upstream is kept for a while."""
+"""The time within which all resources must be released: an idle connection to the upstream is kept for a while."""
 LOOK_S: Final = 20.0
 START_S: Final = 120.0
 LISTENS: Final = "0A"
-"""The state of a socket that listens, in the table of the system."""
+"""The state of a listening socket in the system's table."""
 QUIET_S: Final = 0.1
-"""Of CPU in a second: a process that starts takes more."""
+"""CPU time per second of a process at rest. A starting process takes more."""
 
 
 @dataclass
 class Process:
-    """A child process, its address, and what it has printed but for findings."""
+    """A child process, its address, and its output without findings."""
 
     process: asyncio.subprocess.Process
     url: str = ""
@@ -36,11 +36,11 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """Its process id."""
         return self.process.pid
 
     async def read(self, ready: asyncio.Event) -> None:
-        """Read what it prints to the end."""
+        """Read its output to the end."""
         assert self.process.stdout is not None
         while line := (await self.process.stdout.readline()).decode():
             if not self.url and (found := READY.search(line)):
@@ -51,7 +51,7 @@ class Process:
         ready.set()
 
     async def hears(self, text: str, since: int) -> str:
-        """Return the first line with this text after so many lines; empty where none comes in time."""
+        """Return the first line with this text after the first `since` lines; empty if there is none in time."""
         ends_s = time.monotonic() + LOOK_S
         while time.monotonic() < ends_s:
             if found := next((line for line in self.said[since:] if text in line), ""):
@@ -60,7 +60,7 @@ class Process:
         return ""
 
     async def open_tasks(self) -> dict[str, int]:
-        """Its tasks by the names of their coroutines, with those that tell of them."""
+        """Return its tasks by the names of their coroutines, including those that serve this request."""
         host, port = self.url.removeprefix("http://").split(":")
         async with asyncio.timeout(LOOK_S):
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -75,7 +75,7 @@ class Process:
 
 @asynccontextmanager
 async def started(life_s: float, *arguments: str) -> AsyncIterator[Process]:
-    """This program as another process for the length of the block."""
+    """Run this program as another process during the block."""
     own = {name: value for name, value in os.environ.items() if not SETTINGS.match(name)}
     command = [sys.executable, "-m", "benchmarks.soak", "--life-s", str(int(life_s)), *arguments]
     process = await asyncio.create_subprocess_exec(
@@ -101,7 +101,7 @@ async def started(life_s: float, *arguments: str) -> AsyncIterator[Process]:
 
 
 class Figures(NamedTuple):
-    """Of the server at rest. Where it has workers, its own and those of the worker that has the most, and no tasks."""
+    """The figures of the server at rest. With workers: its own plus those of the largest worker, without tasks."""
 
     rss_mb: float
     descriptors: int
@@ -115,8 +115,8 @@ class Figures(NamedTuple):
 
 
 async def figures_of(server: Process, store_port: int = 0) -> Figures:
-    """Return what a server has open, its connections to the store left out: as many as have been needed at once
-    stay."""
+    """Return a server's open resources, without its connections to the store, because as many as were needed at once
+    stay open."""
     own = _of_system(server.pid, store_port)
     if not (workers := processes(server.pid)):
         return Figures(*own, sum((await server.open_tasks()).values()))
@@ -127,7 +127,7 @@ async def figures_of(server: Process, store_port: int = 0) -> Figures:
 
 
 def _of_system(pid: int, store_port: int) -> tuple[float, int, int]:
-    """Memory in MB, descriptors, and sockets of them."""
+    """Return memory in MB, the number of descriptors, and how many of these are sockets."""
     rss_kb = int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0])
     links = links_of(pid)
     to_store = sum(there == store_port for _, there in ports_of(pid)) if store_port else 0
@@ -135,7 +135,7 @@ def _of_system(pid: int, store_port: int) -> tuple[float, int, int]:
 
 
 def links_of(pid: int) -> list[str]:
-    """Return what the descriptors of a process are."""
+    """Return the targets of a process's descriptors."""
     links = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -144,7 +144,7 @@ def links_of(pid: int) -> list[str]:
 
 
 def ports_of(pid: int) -> list[tuple[int, int]]:
-    """Return the connections of a process: its port, and the other's."""
+    """Return the connections of a process: its own port, and the remote one."""
     sockets = {link[len("socket:[") : -1] for link in links_of(pid) if link.startswith("socket:")}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     own = [row for row in rows if row[9] in sockets and row[3] != LISTENS]
@@ -153,7 +153,7 @@ def ports_of(pid: int) -> list[tuple[int, int]]:
 
 
 async def started_all(server: Process, workers: int) -> None:
-    """Wait until all workers are there and have started: they use no more CPU then."""
+    """Wait until all workers exist and have started, which shows by their CPU use."""
     ends_s = time.monotonic() + START_S
     quiet = 0
     while quiet < 2 and time.monotonic() < ends_s:
@@ -164,7 +164,7 @@ async def started_all(server: Process, workers: int) -> None:
 
 
 async def at_rest(server: Process, begun: Figures, store_port: int = 0) -> Figures:
-    """Return the figures once nothing more is given back, or as they are after `SETTLES_S`."""
+    """Return the figures once no more resources are released, or after `SETTLES_S`."""
     ends_s = time.monotonic() + SETTLES_S
     while True:
         found = await figures_of(server, store_port)

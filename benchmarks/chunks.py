@@ -1,13 +1,14 @@
-"""Time that the middleware adds to each chunk of a stream, in process, over the bare app.
+"""Measure the time that the middleware adds to each chunk of a stream, in process, compared with the bare app.
 
     python -m benchmarks.chunks [--rounds 41] [--chunks 1000] [--only gemini]
 
-An app sends the same chunks to a `send` that does nothing: bare, under callfuse, under callfuse disabled, and under a
-middleware that parses and writes each chunk anew, as a naive guard would. The runs are interleaved; the figures are
-medians. In rows named `call` the chunks differ in their piece of the arguments only; `padded` ones, and those of
-openai-responses, which are numbered, differ in more. `held` is a stream of suspects, for comparison: it is rare. One
-that comes in pieces leaves with its first argument, which differs, and then piece by piece. `whole` is the exchange
-from request to settled answer, by its chunks: where each chunk is a call of its own, keeping the call is in it.
+An app sends the same chunks to a `send` that does nothing: bare, under callfuse, under disabled callfuse, and under a
+middleware that parses and rewrites each chunk, as a naive guard would. The runs are interleaved; the figures are
+medians. In rows named `call`, the chunks differ only in their piece of the arguments; `padded` ones, and those of
+openai-responses, which are numbered, differ in more. `held` is a stream of suspect calls, which are rare, for
+comparison. Such a call in pieces is released at its first argument, which differs, and then passes piece by piece.
+`whole` is the time of the exchange from request to settled answer, divided by its chunks. If each chunk is a call of
+its own, this includes storing the call.
 """
 
 import argparse
@@ -26,14 +27,14 @@ from callfuse.wire.aws_events import MEDIA_TYPE
 TEXT_US = 0.8
 CALL_US = 3.0
 ARRAY = 2.0
-"""The goals: a chunk of text, a chunk of a call, and how much more either may cost in a JSON array."""
+"""The goals: for a chunk of text, for a chunk of a call, and the factor for either in a JSON array."""
 
 NO_FLOOD = {"tool_call_loop": {"max_calls_per_answer": 0}}
-"""A thousand calls in one answer are let go."""
+"""Settings that let a thousand calls in one answer pass."""
 JSON = b"application/json"
 TOOL = "write_file"
 REPEATED: Mapping[str, object] = {"a": 1}
-"""The arguments of the call that a history repeats, where nothing else is given."""
+"""The default arguments of the call that a history repeats."""
 PATHS = {
     "openai-chat": "/v1/chat/completions",
     "openai-responses": "/v1/responses",
@@ -45,11 +46,12 @@ PATHS = {
     "bedrock-converse": "/model/test/converse-stream",
 }
 BINARY_US = 5.0
-"""The goal for an AWS event stream, whose messages must be framed: no chunk tells by its end that it is whole."""
+"""The goal for an AWS event stream, whose messages must be framed, because the end of a chunk does not show whether it
+is complete."""
 
 
 class Stream(NamedTuple):
-    """What an app answers; `goal_us` is what callfuse may add to a chunk of it."""
+    """An app's answer. `goal_us`: the time that callfuse may add to each chunk."""
 
     path: str
     chunks: list[bytes]
@@ -58,7 +60,7 @@ class Stream(NamedTuple):
 
 
 def chat_chunks(deltas: Sequence[object], *, finish: str, padded: bool = False) -> list[bytes]:
-    """OpenAI chat completion chunks; with a padding of random length in each, as OpenAI writes them, where wished."""
+    """Return OpenAI chat completion chunks. `padded`: each with a padding of random length, as OpenAI writes them."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1760000000, "model": "gpt-test"}
     bodies = [head | {"system_fingerprint": "fp_1", "choices": [{"index": 0, "delta": d, "logprobs": None,
               "finish_reason": None}]} | ({"obfuscation": "aZ3kQ9xY"[: at * 5 % 8 + 1]} if padded else {})
@@ -68,7 +70,7 @@ def chat_chunks(deltas: Sequence[object], *, finish: str, padded: bool = False) 
 
 
 def call_deltas(count: int) -> list[object]:
-    """Return one OpenAI call in so many pieces of arguments."""
+    """Return one OpenAI call with its arguments in `count` pieces."""
     function = {"name": TOOL, "arguments": ""}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
     first: object = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -77,7 +79,7 @@ def call_deltas(count: int) -> list[object]:
 
 
 def words(at: int) -> str:
-    """Return what is written in the piece of this number: no two are the same, and every eighth ends a line."""
+    """Return the text of a piece, by its number. All are different, and every eighth ends a line."""
     return f"words {at:<4}{chr(10) if at % 8 == 7 else ' '}"
 
 
@@ -107,7 +109,7 @@ def gemini_payloads(parts: Sequence[object]) -> list[object]:
 
 
 def gemini_pieces(count: int) -> list[object]:
-    """Return one call of Gemini in so many pieces of arguments."""
+    """Return one Gemini call with its arguments in `count` pieces."""
     pieces = [{"jsonPath": "$.text", "stringValue": words(at), "willContinue": True} for at in range(count - 2)]
     grown = [{"functionCall": {"partialArgs": [piece], "willContinue": True}} for piece in pieces]
     return [{"functionCall": {"name": TOOL, "willContinue": True}}, *grown, {"functionCall": {}}]
@@ -125,7 +127,7 @@ def array(payloads: Iterable[object], indent: int | None) -> list[bytes]:
 
 
 def streams(count: int) -> dict[str, Stream]:
-    """Streams of so many chunks by name."""
+    """Return streams of `count` chunks by name."""
     said = [f" word{n % 7}" for n in range(count)]
     text = Answer(text="".join(said))
     call = Answer(calls=[Call(TOOL, {"text": "".join(map(words, range(count)))})])
@@ -162,7 +164,7 @@ def streams(count: int) -> dict[str, Stream]:
 
 
 def request(path: str, *, repeats: int = 0, arguments: Mapping[str, object] = REPEATED) -> bytes:
-    """Return a request with a tool, and a history in which one call has been repeated so often."""
+    """Return a request with a tool, and a history in which one call was repeated `repeats` times."""
     said: object = {"role": "user", "content": "Go on."}
     schema = {"name": TOOL, "parameters": {"type": "object"}}
     tool: object = {"type": "function", "function": schema}
@@ -186,7 +188,7 @@ def request(path: str, *, repeats: int = 0, arguments: Mapping[str, object] = RE
 
 
 def round_of(path: str, id_: str, arguments: Mapping[str, object]) -> list[object]:
-    """Return the call that is repeated, and its result, as the history of a request to this path holds them."""
+    """Return the repeated call and its result, in the format of a request to this path."""
     if path == PATHS["gemini"]:
         call: object = {"functionCall": {"name": TOOL, "args": arguments}}
         result: object = {"functionResponse": {"name": TOOL, "response": {"output": "ok"}}}
@@ -223,7 +225,7 @@ class Streaming:
         self.seconds = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One answer."""
+        """Send one answer."""
         await receive()
         await send(self._start)
         begin = time.process_time()
@@ -239,14 +241,14 @@ def app_of(chunks: list[bytes]) -> ASGIApp:
 
 
 def naive(app: ASGIApp) -> ASGIApp:
-    """Return a middleware that parses and writes the object in each chunk anew."""
+    """Return a middleware that parses and rewrites the object in each chunk."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         async def sender(message: Message) -> None:
             body = message.get("body", b"")
             before, behind = (
                 (12, 4) if body.startswith(b"\0") else (0, 0)
-            )  # lengths and checksums, which may hold a brace
+            )  # lengths and checksums, which may contain a brace
             begin, end = body.find(b"{", before), body.rfind(b"}", 0, len(body) - behind) + 1
             if begin >= 0:
                 value = json.loads(body[begin:end])

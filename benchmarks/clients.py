@@ -1,11 +1,11 @@
-"""What an HTTP client costs as the proxy's own: requests a second, and CPU time for a chunk of a stream.
+"""Measure HTTP clients for the proxy: requests per second, and CPU time for a chunk of a stream.
 
     python -m benchmarks.clients [--seconds 3] [--clients 16]
 
-One process with the client, one with a vendor that writes raw bytes: streams of 10 chunks, and of 110, a millisecond
-apart so that each is read by itself. Each client is used as for a proxy: bodies as they come, connections kept.
-All is by the CPU time of the process with the client: streams of 10 chunks for a second of it, and what a chunk adds,
-by the difference between long and short ones. Needs httpx and httpx2.
+One process has the client, another one a vendor that writes raw bytes: streams of 10 chunks, and of 110, a millisecond
+apart, so that each is read by itself. Each client is used as in a proxy: bodies unchanged, connections kept. All
+figures are by CPU time of the client's process: streams of 10 chunks per second, and the cost of a further chunk, from
+the difference between long and short streams. Needs httpx and httpx2.
 """
 
 import argparse
@@ -91,7 +91,7 @@ KINDS: Final = {"aiohttp": _with_aiohttp, "httpx2": _with(httpx2), "httpx": _wit
 
 
 async def _measure(kind: str, url: str, seconds: float, clients: int) -> float:
-    """CPU seconds for a request."""
+    """CPU seconds per request."""
     async with AsyncExitStack() as stack:
         ask = await KINDS[kind](url, stack, clients)
         await asyncio.gather(*[ask() for _ in range(clients)])

@@ -1,10 +1,11 @@
-"""How many calls a loop still brings once it is found, on recorded runs that nobody has stopped.
+"""Measure how many calls a loop still makes after it is found, on recorded runs that were not stopped.
 
     python -m benchmarks.continuation [FOLDER]
 
-FOLDER holds recorded runs as `callfuse replay` reads them (default ../shared/trajectories). A row for each kind and
-each number of counts above its soft limit: the findings there were, the share after which the very next call was one
-too, and the calls with a finding that followed without a break, on average. `callfuse/observe/saved.py` rests on it.
+FOLDER holds recorded runs as `callfuse replay` reads them (default ../shared/trajectories). There is a row for each
+kind and each distance of the count above its soft limit: the number of findings, the share of these whose next call
+also had one, and the average number of consecutive calls with a finding that followed. `callfuse/observe/saved.py` uses
+these figures.
 """
 
 import argparse
@@ -20,14 +21,14 @@ from callfuse.offline.runs import RecordedRun, Unreadable
 from callfuse.policy.settings import LoopSettings
 
 MOST_ABOVE = 4
-"""Counts above the limit that have a row of their own; the last holds all beyond."""
+"""The most counts above the limit with a row of their own; the last row includes all higher ones."""
 
 Row = tuple[str, int]
-"""A kind, and how far above its soft limit."""
+"""A kind, and the distance above its soft limit."""
 
 
 def lasting(run: RecordedRun, settings: LoopSettings) -> list[tuple[Row, int]]:
-    """For each finding of a run, its row, and the findings that follow in one go."""
+    """Return, for each finding of a run, its row, and the number of findings that follow directly."""
     found = []
     for _, calls in groupby(judge_run(run, settings), key=lambda judged: judged.turn):
         after = 0
@@ -47,7 +48,7 @@ def _row(judged: Judged) -> Row:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the table, for modern runs alone."""
+    """Print the table, only for modern runs."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.continuation")
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT_FOLDER)
     folder = parser.parse_args(arguments).folder

@@ -1,14 +1,13 @@
-"""Time of one decision of an engine over a timeline that nobody has looked at before.
+"""Measure the time of one decision of an engine over a timeline that it has not seen before.
 
     python -m benchmarks.decisions [--rounds 7]
 
-An exchange has two: whether a call must be held (`hold`, before the answer: could any call be found to loop?), and what
-is found in a pending round (`verdict`). `both` is one after the other on one engine, where the second finds some of its
-work done; it has no goal. All detectors are on. Timelines are of one call a round: `healthy` ones all different,
-`repeat` the same call over and over, `cycle` three in turn, `similar` ones nearly the same. Outcomes are known;
-signatures are (`known`), or are worked out (`fresh`: a request that has just been read). `glance` is what healthy
-requests pay under the default settings.
-CPU time, the best of the rounds, which are interleaved, of the median of some decisions.
+An exchange has two decisions: whether a call must be held (`hold`, before the answer: could any call be a loop?), and
+the findings in a pending round (`verdict`). `both` runs both on one engine, where the second reuses work of the first;
+it has no goal. All detectors are on. Timelines have one call per round: `healthy`: all different, `repeat`: the same
+call again and again, `cycle`: three calls in turn, `similar`: nearly equal calls. Outcomes are known; signatures are
+known (`known`), or must be computed (`fresh`: a request that was just read). `glance` is the cost for healthy requests
+under the default settings. The figures are CPU time: the best of interleaved rounds, each the median of some decisions.
 """
 
 import argparse
@@ -24,14 +23,14 @@ from benchmarks import inside
 from benchmarks.inside import Decision, Moment
 
 GOALS_US: Final = {10: 60.0, 100: 200.0, 1000: 2000.0}
-"""For a decision at so many rounds."""
+"""The goals for a decision, by the number of rounds."""
 ALIKE_US: Final = 200.0
-"""For the likeness of two arguments of 8 KB."""
+"""The goal for the similarity of two arguments of 8 KB."""
 GLANCE_US: Final = 5.0
-"""For a look at a healthy history of two rounds."""
+"""The goal for a check of a healthy history of two rounds."""
 
 RUNS: Final = 51
-"""Decisions of which the median counts."""
+"""The number of decisions for a median."""
 RESULT: Final = "The quick brown fox jumps over the lazy dog while the build goes on. " * 10
 
 
@@ -52,7 +51,7 @@ KINDS: Final = {
 
 
 def made(kind: Kind, rounds: int) -> list[tuple[str, str, str]]:
-    """Tool, arguments and result of the calls of a timeline, oldest first, and of one that is pending."""
+    """Return tool, arguments and result of the calls of a timeline, oldest first, and of a pending one."""
     names = sorted(inside.TOOLS)
     found = []
     for at in range(rounds + 1):
@@ -63,7 +62,7 @@ def made(kind: Kind, rounds: int) -> list[tuple[str, str, str]]:
 
 
 def timed(decision: Decision, source: Iterator[Moment]) -> float:
-    """Microseconds of one decision, the median of some; what each works on is made just before."""
+    """Return microseconds of one decision, the median of some. The input of each is made just before."""
     found = []
     for moment in islice(source, RUNS):
         begin = time.process_time_ns()
@@ -73,7 +72,8 @@ def timed(decision: Decision, source: Iterator[Moment]) -> float:
 
 
 def likeness(size: int) -> Callable[[], float]:
-    """Microseconds of comparing two arguments of so many bytes that differ in their middle and in their ends."""
+    """Return a function that measures the microseconds of comparing two arguments of `size` bytes that differ in the
+    middle and at the end."""
     numbers = count()
 
     def once() -> float:
@@ -88,7 +88,7 @@ def likeness(size: int) -> Callable[[], float]:
 
 
 Row = tuple[float, Mapping[str, Callable[[], float]]]
-"""The goal of each decision, and by name how to measure once."""
+"""The goal of each decision, and by name a function that measures once."""
 
 
 def measurements() -> dict[str, Row]:

@@ -1,4 +1,4 @@
-"""An ASGI server's side of one exchange, for the programs that measure in process; nothing of callfuse is used."""
+"""Act as an ASGI server for one exchange, for programs that measure in process. Uses no code of callfuse."""
 
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -18,13 +18,13 @@ def scope_of(path: str, headers: Headers = ()) -> Scope:
 
 
 async def timed(app: ASGIApp, path: str, body: bytes, headers: Headers = ()) -> float:
-    """Return seconds of CPU time that one exchange takes; what the app sends costs nothing."""
+    """Return the seconds of CPU time of one exchange. Messages of the app are dropped at no cost."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
-        """The server's end."""
+        """Drop a message."""
 
     scope = scope_of(path, headers)
     begin = time.process_time()

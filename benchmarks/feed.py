@@ -1,11 +1,11 @@
-"""Share of a core that the event feed takes: fifty readers over loopback, a thousand events a second.
+"""Measure the share of a core that the event feed takes: fifty readers over loopback, a thousand events per second.
 
     python -m benchmarks.feed [--readers 50] [--rate 1000] [--seconds 10]
 
 A process serves the admin app under uvicorn with uvloop, as `callfuse serve` does, and emits events as exchanges do:
-calls, and an exchange for each four. Another process reads. The figures are CPU time of the server, its kernel's part
-included, by wall time: at rest, without readers (`kept`), with readers that all want the same, with readers of ten
-different sessions, and with one of the readers that does not read. What was read is checked.
+calls, and an exchange for every four of them. Another process reads. The figures are CPU time of the server, including
+the kernel's part, divided by wall time: at rest, without readers (`kept`), with readers that all want the same, with
+readers of ten different sessions, and with one reader that does not read. The events that were read are checked.
 """
 
 import argparse
@@ -33,16 +33,16 @@ SESSIONS = 10
 
 
 async def no_app(*_: Any) -> None:
-    """The vendor, whom nobody asks."""
+    """Act as the vendor, which is never called."""
 
 
 def where(number: int) -> Where:
-    """Return where an event happens."""
+    """Return the place of an event."""
     return Where(f"session-{number % SESSIONS}", "x-session-id", f"main.{number % 40:08x}", "gpt-4o", "openai", "chat")
 
 
 def emit(fuse: CallFuseMiddleware, number: int) -> None:
-    """Emit the events of so many; each call is a new one."""
+    """Emit the events of one number; each call is a new one."""
     if number % 5 == 4:
         event = ExchangeEnded(where(number), "guarded", "complete", "", 200, 4, "", 1.5, 0.0)
         fuse.bus.emit(event)
@@ -52,7 +52,7 @@ def emit(fuse: CallFuseMiddleware, number: int) -> None:
 
 
 async def emitting(fuse: CallFuseMiddleware, rate: int, seconds: float) -> tuple[int, float, float]:
-    """Emit at a rate; returns how many, and the CPU and wall time that it took."""
+    """Emit at a rate. Returns the number of events, and the CPU and wall time."""
     loop = asyncio.get_running_loop()
     begin, cpu, sent = loop.time(), time.process_time(), 0
     while (passed := loop.time() - begin) < seconds:
@@ -65,7 +65,7 @@ async def emitting(fuse: CallFuseMiddleware, rate: int, seconds: float) -> tuple
 
 
 def serve(listener: socket.socket, orders: Connection) -> None:
-    """The server's process: emits on order, and tells what it took."""
+    """Run the server's process: emit on command, and report the time."""
 
     async def main() -> None:
         fuse = CallFuseMiddleware(no_app, {})
@@ -80,7 +80,7 @@ def serve(listener: socket.socket, orders: Connection) -> None:
 
 
 async def read(port: int, query: str, *, idle: bool) -> tuple[int, asyncio.StreamWriter]:
-    """Open the feed; returns when the answer has begun."""
+    """Open the feed. Returns when the answer has begun."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=64 * 1024)
     writer.write(f"GET /events{query} HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {TOKEN}\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
@@ -103,7 +103,7 @@ async def count(reader: asyncio.StreamReader, query: str) -> None:
 
 
 def consume(port: int, queries: list[tuple[str, bool]], ready: Connection) -> None:
-    """The readers' process."""
+    """Run the readers' process."""
 
     async def main() -> None:
         opened = [await read(port, query, idle=idle) for query, idle in queries]

@@ -1,13 +1,13 @@
-"""How many cores a number of streams needs, what breaks first, and whether the model fits what is measured.
+"""Calculate how many cores a number of streams needs and what breaks first, and compare the model with measurements.
 
     python -m benchmarks.fleet [--streams 1000000] [--events 30] [--answer-s 20]
     python -m benchmarks.fleet --measure [--seconds 4] [--clients 32]
 
-The first calculates from `FIGURES`. The second measures them, CPU time of `callfuse serve` for an exchange and for an
-event of its answer, with 1 worker; then it runs 1, 2 and 4 workers, and compares CPU time and the share of the busiest
-worker with those of the model. Only CPU time is compared: it hardly depends on what else the machine does.
+The first calculates from `FIGURES`. The second measures them: CPU time of `callfuse serve` for an exchange and for an
+event of its answer, with 1 worker. Then it runs 1, 2 and 4 workers, and compares CPU time and the share of the busiest
+worker with the model. Only CPU time is compared, because it hardly depends on other work of the machine.
 
-Everything is on loopback and ends by itself, as in `benchmarks.proxy`, whose processes these are.
+Everything is on loopback and ends by itself, with the processes of `benchmarks.proxy`.
 """
 
 import argparse
@@ -26,35 +26,35 @@ from benchmarks.proxy import GRACE_S, ROOT, cpu_s, in_pieces, itself, started, t
 
 SHORT: Final = 10
 LONG: Final = 110
-"""Events of an answer; each comes by itself."""
+"""The events of a long answer; each arrives by itself."""
 WORKERS: Final = (1, 2, 4)
 DRAWS: Final = 2000
 SETTLE_S: Final = 3.0
 
 
 class Figures(NamedTuple):
-    """What the calculation rests on."""
+    """The input of the calculation."""
 
     exchange_us: float = 2300.0
-    """CPU of an exchange of 40 messages, but for the events of its answer: `--measure`."""
+    """CPU of an exchange with 40 messages, without the events of its answer: `--measure`."""
     event_us: float = 13.0
     """CPU of an event: `--measure`."""
     stream_kb: float = 24.0
-    """Memory of an open stream beside its request: `python -m benchmarks.memory`."""
+    """Memory of an open stream without its request: `python -m benchmarks.memory`."""
     request_kb: float = 31.0
     trips: int = 2
-    """To the store for an exchange."""
+    """Round trips to the store for an exchange."""
     store_trips_per_s: float = 50_000.0
-    """Of one process of Redis; an assumption."""
+    """Round trips of one Redis process; an assumption."""
     busy: float = 0.6
-    """Of a core, that is planned for; an assumption."""
+    """The planned load of a core; an assumption."""
     core_dollars_h: float = 0.04
     output_dollars_m: float = 10.0
-    """For a million tokens of a model's output; a token is an event. Both prices are assumptions."""
+    """The price of a million tokens of a model's output; a token is an event. Both prices are assumptions."""
 
 
 class Load(NamedTuple):
-    """Open streams, events of each a second, and seconds of an answer."""
+    """Open streams, events per second of each, and seconds of an answer."""
 
     streams: int
     events_per_s: float
@@ -62,7 +62,7 @@ class Load(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a load takes."""
+    """The resources that a load needs."""
 
     cores: float
     streams_per_core: float
@@ -74,7 +74,7 @@ class Demand(NamedTuple):
 
 
 def demand(load: Load, figures: Figures) -> Demand:
-    """Of a load in its middle; every stream is an exchange that another follows."""
+    """Return the demand of a steady load: each stream is an exchange, and another one follows it."""
     exchanges = load.streams / load.answer_s
     busy_us = load.streams * load.events_per_s * figures.event_us + exchanges * figures.exchange_us
     cores = busy_us / 1e6 / figures.busy
@@ -90,7 +90,7 @@ def demand(load: Load, figures: Figures) -> Demand:
 
 
 def limits(load: Load, figures: Figures) -> dict[str, float]:
-    """Return how many streams one worker can have until each of its limits, by the settings as they come."""
+    """Return how many streams one worker can have before it reaches each of its limits, with the default settings."""
     return {
         "one core": demand(load, figures).streams_per_core,
         "serve.max_connections": 1000,
@@ -99,8 +99,8 @@ def limits(load: Load, figures: Figures) -> dict[str, float]:
 
 
 def busiest_share(clients: int, workers: int, rng: random.Random) -> float:
-    """Of all requests, that of the worker with the most connections, where each connection goes to any worker: the
-    mean of many draws."""
+    """Return the share of all requests that the worker with the most connections gets, if each connection goes to a
+    random worker: the mean of many draws."""
     shares = []
     for _ in range(DRAWS):
         drawn = rng.choices(range(workers), k=clients)
@@ -109,14 +109,14 @@ def busiest_share(clients: int, workers: int, rng: random.Random) -> float:
 
 
 class Measured(NamedTuple):
-    """Of one run: CPU time for a request, and the share of the busiest worker in it."""
+    """The figures of one run: CPU time per request, and the share of the busiest worker."""
 
     cpu_us: float
     busiest: float
 
 
 def measure(workers: int, events: int, options: argparse.Namespace) -> Measured:
-    """Run a load against `callfuse serve` with so many workers."""
+    """Run a load against `callfuse serve` with this number of workers."""
     life_s = options.seconds + 2 * GRACE_S
     program = [sys.executable, "-m"]
     with ExitStack() as running:
@@ -125,7 +125,7 @@ def measure(workers: int, events: int, options: argparse.Namespace) -> Measured:
         server = running.enter_context(started(serve, None, life_s))
         load = itself("--load", server.url, "--row", "agent's request", core=None, life_s=life_s)
         load += ["--clients", str(options.clients), "--seconds"]
-        for seconds in (SETTLE_S, options.seconds):  # the first until all workers have started
+        for seconds in (SETTLE_S, options.seconds):  # the first lasts until all workers have started
             pids = processes(server.pid) if workers > 1 else [server.pid]
             before = [cpu_s(pid) for pid in pids]
             done = subprocess.run([*load, str(seconds)], check=True, capture_output=True, text=True, cwd=ROOT)
@@ -137,13 +137,13 @@ def measure(workers: int, events: int, options: argparse.Namespace) -> Measured:
 
 
 def processes(pid: int) -> list[int]:
-    """Return the workers that a process has started."""
+    """Return the worker processes of a process."""
     children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [one for one in children if b"resource_tracker" not in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Measure the figures with one worker, and print what the model says of more beside what is measured."""
+    """Measure the figures with one worker, and print the model's predictions for more workers next to measurements."""
     short, long = (measure(1, events, options).cpu_us for events in (SHORT, LONG))
     event_us = (long - short) / (LONG - SHORT)
     exchange_us = short - SHORT * event_us

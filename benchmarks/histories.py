@@ -1,22 +1,22 @@
-"""What a healthy request costs beyond the bare app, against one orjson parse of its body.
+"""Measure the cost of a healthy request, without the bare app, relative to one orjson parse of its body.
 
     python -m benchmarks.histories [--rounds 101] [--messages 4 20 200 400] [--result 3036]
 
-In process, under the default settings: the added time is reading the request, finding its lane and timeline, and
-keeping what the answer brings. Every other message of the history is a result of 3 KB (`--result`: its characters).
-`kept` and `none kept`: with the last request of the session, and without it (`max_kept_bytes: 0`). Rows for each
-request:
+In process, under the default settings: the added time is for reading the request, finding its lane and timeline, and
+storing the answer's results. Every other message of the history is a result of 3 KB (`--result`: its characters).
+`kept` and `none kept`: with the last request of the session in memory, and without it (`max_kept_bytes: 0`). Rows for
+each request:
 
-    first          nothing is known of its session; the app answers with a text
-    restart        the same, as the second request of a middleware that has just been made; a text
-    second         it goes on after a request of which nothing was known; a text
-    later, call    it goes on a session, and the app answers with a call
-    later, text    it goes on a session, and the app answers with a text
-    later, user    it goes on a session in which the user has just spoken, and the app answers with a text
+    first          the session is unknown; the app answers with a text
+    restart        the same, as the second request of a new middleware; a text
+    second         it continues a session with one earlier request; a text
+    later, call    it continues a session, and the app answers with a call
+    later, text    it continues a session, and the app answers with a text
+    later, user    it continues a session with a new user message, and the app answers with a text
 
-`one tool` has made all calls, else five tools have by turns. A session that goes on has had a dozen requests before,
-each with the rounds of the one before it. The app answers whole. The runs are interleaved; the figures are medians of
-CPU time. The goal is for 200 messages.
+`one tool`: all calls use one tool; otherwise five tools in turn. A continued session has a dozen earlier requests, each
+with the rounds of the one before. The app answers without streaming. The runs are interleaved; the figures are medians
+of CPU time. The goal is for 200 messages.
 """
 
 import argparse
@@ -33,22 +33,22 @@ from benchmarks.driving import Message, Receive, Scope, Send, timed
 from callfuse import CallFuseMiddleware
 
 GOAL: Final = 2.6
-"""Parses of the body."""
+"""The goal, in parses of the body."""
 
 PROSE: Final = "The quick brown fox jumps over the lazy dog while the build goes on. "
 RESULT: Final = 44 * len(PROSE)
-"""Characters of a result."""
+"""The default number of characters of a result."""
 
 CONFIGS: Final[tuple[dict[str, Any], ...]] = ({}, {"tool_call_loop": {"max_kept_bytes": 0}})
 
 EARLIER = 12
-"""Requests of a session before a later one."""
+"""The number of earlier requests in a continued session."""
 
 SPOKEN = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Thanks. And the other one?"}]
 
 
 class Row(NamedTuple):
-    """What is known of a session, and what comes next in it."""
+    """The known part of a session, and its next request."""
 
     earlier: int = 0
     spoken: bool = False
@@ -73,8 +73,8 @@ class Wire(Protocol):
     path: str
 
     def body(self, rounds: int, kinds: int, *, spoken: bool) -> bytes:
-        """Return a request whose history has so many rounds of so many tools by turns, and what the user has said
-        since."""
+        """Return a request whose history has `rounds` rounds of `kinds` tools in turn, and a new user message if
+        `spoken`."""
         ...
 
     def answer(self, call: int | None, kinds: int) -> bytes:
@@ -83,7 +83,7 @@ class Wire(Protocol):
 
 
 def _result(at: int, length: int) -> str:
-    """Return a result of so many characters, different in each round."""
+    """Return a result of `length` characters, different in each round."""
     return f"{at}: {PROSE * (length // len(PROSE) + 1)}"[:length]
 
 
@@ -157,12 +157,12 @@ class Messages:
 
 
 class App:
-    """An app that reads its request and gives this whole answer."""
+    """An app that reads its request and returns this whole answer."""
 
     answer: bytes = b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One exchange."""
+        """Serve one exchange."""
         message: Message = await receive()
         while message.get("more_body"):
             message = await receive()
@@ -171,7 +171,7 @@ class App:
 
 
 class Figures(NamedTuple):
-    """Bytes of a request; median seconds of what callfuse adds to it under each of `CONFIGS`, and of one orjson
+    """Bytes of a request; median seconds that callfuse adds to it under each of `CONFIGS`, and those of one orjson
     parse."""
 
     size: int
@@ -180,7 +180,7 @@ class Figures(NamedTuple):
 
 
 async def measured(wire: Wire, history: int, kinds: int, row: Row, rounds: int) -> Figures:
-    """Return the figures of a request whose history has so many rounds of so many tools."""
+    """Return the figures of a request whose history has `history` rounds of `kinds` tools."""
     app = App()
     all_guarded = [CallFuseMiddleware(app, config) for config in CONFIGS]
     bare_s: list[float] = []
@@ -197,7 +197,7 @@ async def measured(wire: Wire, history: int, kinds: int, row: Row, rounds: int) 
         headers = [(b"x-callfuse-session-id", b"%d" % at)]
         if row.restarted:
             all_guarded = [CallFuseMiddleware(app, config) for config in CONFIGS]
-            for guarded in all_guarded:  # what is worked out once a start
+            for guarded in all_guarded:  # warms up work that is done once per process
                 await timed(guarded, wire.path, wire.body(1, kinds, spoken=False))
         for guarded in all_guarded:
             for earlier, answer in before:
@@ -205,7 +205,7 @@ async def measured(wire: Wire, history: int, kinds: int, row: Row, rounds: int) 
                 await timed(guarded, wire.path, earlier, headers)
         app.answer = wire.answer(history if row.calls else None, kinds)
         bare_s.append(await timed(app, wire.path, body, headers))
-        for number in (0, 1) if at % 2 else (1, 0):  # the second finds the caches of the machine warm
+        for number in (0, 1) if at % 2 else (1, 0):  # the second one has warm CPU caches
             guarded_s[number].append(await timed(all_guarded[number], wire.path, body, headers))
         begin = time.process_time()
         orjson.loads(body)

@@ -1,10 +1,10 @@
-"""The size and shape of the package's code: what `tests/project/test_house.py` holds limits for.
+"""Measure the size and shape of the package's code, for the limits in `tests/project/test_house.py`.
 
     python -m benchmarks.house [--root DIR]
 
 Prints lines and files for each room of `src/callfuse` (a room is a top-level package; single files count as one room),
-lines of tests, and what exceeds a limit below: attributes of a class, lines and complexity of a function, missing
-docstrings, broad excepts. Reads the files only; nothing of the package is imported.
+lines of tests, and everything that exceeds a limit below: attributes of a class, lines and complexity of a function,
+missing docstrings, broad excepts. It only reads the files, and imports nothing of the package.
 """
 
 import argparse
@@ -21,27 +21,27 @@ from typing import Final
 
 PROJECT: Final = Path(__file__).parents[1]
 MOST_ATTRIBUTES: Final = 14
-"""Of a class, inherited ones included."""
+"""The most attributes of a class, including inherited ones."""
 MOST_LINES: Final = 60
-"""Of a function, docstring and signature included."""
+"""The most lines of a function, including docstring and signature."""
 MOST_PATHS: Final = 15
-"""Cyclomatic complexity of a function."""
+"""The highest cyclomatic complexity of a function."""
 LONG_FILE: Final = 450
-"""Lines; longer files are printed, no test holds them."""
+"""Files with more lines are printed, but no test limits them."""
 SMALL: Final = 4
-"""Lines; a private function shorter than that, called once, is printed."""
+"""A private function with fewer lines that is called once is printed."""
 CORE_ROOMS: Final = (
     "wire", "model", "dialects", "detect", "policy", "conversations", "guard", "asgi", "config", "stores",
 )  # fmt: skip
-"""What guards an exchange. The other packages stand on these, or hold a file or two."""
+"""The packages that guard an exchange. The others are built on these, or have only a file or two."""
 CORE_GOAL: Final = 24_000
-"""Lines that the core is to have at the most."""
+"""The most lines of the core."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Parent = ast.Module | ast.ClassDef
 BROAD: Final = {"Exception", "BaseException"}
 FIELD_BASES: Final = {"BaseModel", "NamedTuple", "TypedDict", "Protocol"}
-"""Bases whose annotated names are attributes of each instance, with a default or without."""
+"""Bases whose annotated names are attributes of each instance, with or without a default."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class File:
 
     @property
     def lines(self) -> int:
-        """All its lines."""
+        """The number of its lines."""
         return len(self.text.splitlines())
 
     @cached_property
     def code_lines(self) -> int:
-        """Its lines without empty ones, comments and docstrings."""
+        """Its number of lines without empty ones, comments and docstrings."""
         layout = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
         tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
         found = {
@@ -80,7 +80,8 @@ class File:
 
     @cached_property
     def imported(self) -> dict[str, tuple[str, str]]:
-        """Module and name in it for each name that is imported from a module of callfuse at the top of the file."""
+        """The module and original name of each name that is imported from a module of callfuse at the top of the
+        file."""
         nodes = (node for node in self.tree.body if isinstance(node, ast.ImportFrom))
         return {
             alias.asname or alias.name: (_below_callfuse(node.module), alias.name)
@@ -96,20 +97,20 @@ class File:
         return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
 
     def classes(self) -> Iterator[tuple[str, ast.ClassDef]]:
-        """Yield each class and its dotted name, nested ones too."""
+        """Yield each class and its dotted name, including nested ones."""
         for name, node, _ in self._definitions:
             if isinstance(node, ast.ClassDef):
                 yield name, node
 
     def functions(self) -> Iterator[tuple[str, Function]]:
-        """Yield each function or method and its dotted name, nested ones too."""
+        """Yield each function or method and its dotted name, including nested ones."""
         for name, node, _ in self._definitions:
             if isinstance(node, Function):
                 yield name, node
 
     def undocumented(self) -> Iterator[str]:
-        """Yield the dotted names of what is public and has no docstring: modules, classes, functions, methods. A name
-        with a leading underscore is not public, nor is what stands in something that is not, or in a function."""
+        """Yield the dotted names of public definitions without a docstring: modules, classes, functions, methods. Names
+        with a leading underscore are not public, nor is anything inside them or inside a function."""
         if not ast.get_docstring(self.tree):
             yield self.name
         for name, node, is_public in self._definitions:
@@ -134,12 +135,12 @@ class File:
 
 
 _HOLDS_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
-"""What can have a definition in it."""
+"""Nodes that can contain a definition."""
 
 
 @dataclass(frozen=True)
 class Catch:
-    """A place that catches every exception: where it stands, and the comment that says why ("" if none does)."""
+    """A place that catches every exception, and the comment that says why ("" if there is none)."""
 
     place: str
     line: int
@@ -160,8 +161,8 @@ def files_of(folder: Path) -> list[File]:
 def attributes(files: Sequence[File]) -> dict[str, int]:
     """Return how many attributes an instance of each class has.
 
-    Counted are names assigned to on the first parameter of a method, `__slots__`, and the fields of dataclasses, named
-    tuples, models and protocols; with those of base classes in the same files. Constants of the class are not.
+    It counts names assigned on the first parameter of a method, `__slots__`, and the fields of dataclasses, named
+    tuples, models and protocols, including those of base classes in the same files. Class constants do not count.
     """
     classes = {name: (file, node) for file in files for name, node in file.classes()}
     modules = {file.name: file for file in files}
@@ -175,7 +176,7 @@ def attributes(files: Sequence[File]) -> dict[str, int]:
 
     def collect(name: str) -> frozenset[str]:
         if name not in known:
-            known[name] = frozenset()  # for a class that seems to be its own base
+            known[name] = frozenset()  # in case a class seems to be its own base
             file, node = classes[name]
             bases = [found for base in node.bases if (found := resolve(file, _last_name(base)))]
             inherits_fields = any(_has_fields(classes[base][1]) for base in bases)
@@ -187,12 +188,12 @@ def attributes(files: Sequence[File]) -> dict[str, int]:
 
 
 def with_helpers(files: Sequence[File]) -> dict[str, int]:
-    """Return how many attributes each class has together with its private helpers, so that cutting an object hides
-    nothing.
+    """Return how many attributes each class has together with its private helpers, so that splitting an object hides
+    none.
 
-    A helper is a class with a leading underscore that only this class uses, itself or through private functions and
-    other helpers that only it uses. What the class inherits is counted already, and what a helper inherits from a
-    public class is that one's.
+    A helper is a class with a leading underscore that only this class uses, directly or through private functions and
+    other helpers that only it uses. Inherited attributes of the class are included; attributes that a helper inherits
+    from a public class are not.
     """
     counts = attributes(files)
     found = dict(counts)
@@ -215,7 +216,8 @@ def _private_attributes(file: File, node: ast.ClassDef) -> set[str]:
 
 
 def _owners(file: File) -> dict[str, str]:
-    """Return the one definition that uses a private class or function, for each that has one; bases are no use."""
+    """Return the only definition that uses a private class or function, for each that has just one. Being a base does
+    not count as use."""
     users: dict[str, set[str]] = {}
     defined = {node.name: node for node in file.tree.body if isinstance(node, ast.ClassDef | Function)}
     for at, node in enumerate(file.tree.body):
@@ -227,8 +229,7 @@ def _owners(file: File) -> dict[str, str]:
 
 
 def _owner_of(name: str, owners: Mapping[str, str]) -> str:
-    """Return the public definition at the end of the chain of owners; empty for a private name that has no owner at
-    all."""
+    """Return the public definition at the end of the chain of owners; empty for a private name without an owner."""
     seen = {name}
     while name in owners and owners[name] not in seen:
         name = owners[name]
@@ -266,22 +267,22 @@ def _has_fields(node: ast.ClassDef) -> bool:
 
 
 def length(function: Function) -> int:
-    """Lines from `def` to its end."""
+    """Return the number of lines from `def` to the end."""
     return len(_span(function))
 
 
 def paths(function: Function) -> int:
-    """Cyclomatic complexity as mccabe counts it: one more than the statements that branch.
+    """Return the cyclomatic complexity as mccabe counts it: one more than the number of branching statements.
 
-    `if`, `for`, `while`, a `case` (but for a last one that matches all), `except`, and the `else` of a `try`; a
-    function inside counts with its branches and as one more.
+    These are `if`, `for`, `while`, `case` (except a last one that matches all), `except`, and the `else` of a `try`. A
+    nested function counts as one, plus its branches.
     """
     return 1 + sum(map(_branches, _inside(function)))
 
 
 def conditions(function: Function) -> int:
-    """Cyclomatic complexity with conditions: `paths`, and each `and`, `or`, conditional expression, comprehension and
-    its `if`s. What people read has these branches, too."""
+    """Return the cyclomatic complexity with conditions: `paths`, and each `and`, `or`, conditional expression,
+    comprehension and its `if`s, because readers must follow these branches, too."""
     return paths(function) + sum(map(_choices, ast.walk(function)))
 
 
@@ -329,8 +330,8 @@ def _matches_all(pattern: ast.pattern) -> bool:
 
 
 def catches(file: File) -> Iterator[Catch]:
-    """Yield every `except` or `suppress` of all exceptions. The reason is a comment on its line or on one beside it;
-    `noqa` alone is none."""
+    """Yield every `except` or `suppress` of all exceptions. The reason is a comment on its line or on an adjacent one;
+    `noqa` alone is not a reason."""
     places = {line: name for name, function in sorted(file.functions()) for line in _span(function)}
     for node in ast.walk(file.tree):
         if isinstance(node, ast.ExceptHandler):
@@ -355,7 +356,7 @@ def _reason(comment: str) -> str:
 
 
 def _last_name(node: ast.expr) -> str:
-    """`c` of `c`, `b.c`, `b.c(...)` and `b.c[...]`."""
+    """Return `c` for `c`, `b.c`, `b.c(...)` and `b.c[...]`."""
     while isinstance(node, ast.Call | ast.Subscript):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
@@ -374,13 +375,13 @@ def _span(node: ast.stmt) -> range:
 
 
 def core_lines(files: Sequence[File]) -> int:
-    """Return all lines of the core's rooms."""
+    """Return the number of lines in the core's rooms."""
     return sum(file.lines for file in files if file.room in CORE_ROOMS)
 
 
 def used_once(files: Sequence[File]) -> Iterator[str]:
-    """Private functions and methods of three lines at the most that are called at one place: what they do may stand
-    there. One that is given away uncalled, decorated, or defined at several places has a reason of its own."""
+    """Yield private functions and methods of at most three lines that are called in only one place, and could be
+    inlined. Not those that are passed as values, decorated, or defined in several places."""
     for file in files:
         small = [(name, node) for name, node in file.functions() if _is_small(node)]
         defined = Counter(node.name for _, node in file.functions())
@@ -397,7 +398,7 @@ def _is_small(node: Function) -> bool:
 
 
 def named_twice(files: Sequence[File]) -> dict[str, list[str]]:
-    """Return the modules of each name that several of them give to a class of their own."""
+    """Return the modules of each class name that several modules define."""
     found: dict[str, list[str]] = {}
     for file in files:
         for node in file.tree.body:
@@ -407,7 +408,7 @@ def named_twice(files: Sequence[File]) -> dict[str, list[str]]:
 
 
 def over(figures: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Return what exceeds a limit, the largest first."""
+    """Return the figures that exceed a limit, the largest first."""
     return {name: figure for name, figure in sorted(figures.items(), key=lambda item: -item[1]) if figure > limit}
 
 
@@ -421,7 +422,7 @@ def of_functions(files: Sequence[File], measure: Callable[[Function], int]) -> d
 
 
 def print_rooms(files: Sequence[File]) -> None:
-    """Lines and files of each room, and of all."""
+    """Print lines and files of each room, and of all."""
     tables: tuple[Counter[str], Counter[str], Counter[str]] = (Counter(), Counter(), Counter())
     for file in files:
         for table, figure in zip(tables, (1, file.lines, file.code_lines), strict=True):
@@ -433,7 +434,7 @@ def print_rooms(files: Sequence[File]) -> None:
 
 
 def print_over(what: str, figures: Mapping[str, int], limit: int) -> None:
-    """The largest of some figures, and all that exceed their limit."""
+    """Print the largest figure, and all that exceed the limit."""
     largest = max(figures, key=lambda name: figures[name])
     exceeding = over(figures, limit)
     print(f"\n{what}: at most {figures[largest]} ({largest}), limit {limit}, {len(exceeding)} over")
@@ -442,7 +443,7 @@ def print_over(what: str, figures: Mapping[str, int], limit: int) -> None:
 
 
 def print_names(what: str, names: Sequence[str]) -> None:
-    """How many there are, and each."""
+    """Print the number of names, and each name."""
     print(f"\n{what}: {len(names)}")
     print("".join(f"  {name}\n" for name in names), end="")
 

@@ -1,6 +1,6 @@
-"""The detectors as `benchmarks.decisions` drives them: the only private names that it needs, in one place.
+"""Drive the detectors for `benchmarks.decisions`: all private names that it needs are in this file.
 
-Histories are lists of rounds, newest first; a call is pending if it comes in the answer.
+Histories are lists of rounds, newest first. A pending call is in the answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ TOOLS: Final = frozenset({"search", "read_file", "run"})
 
 
 class Moment(NamedTuple):
-    """A history and the call that is pending."""
+    """A history and the pending call."""
 
     rounds: list[Round]
     pending: ToolCall
@@ -37,7 +37,7 @@ Decision = Callable[[Moment], object]
 
 
 def calls_of(made: Sequence[tuple[str, str, str]]) -> list[PastCall]:
-    """Calls from tool, arguments and result, with outcomes and signatures known."""
+    """Return calls from tool, arguments and result, with known outcomes and signatures."""
     calls = [
         PastCall(ToolCall(f"call_{at}", name, arguments), outcome=outcome_of(result))
         for at, (name, arguments, result) in enumerate(made)
@@ -47,8 +47,8 @@ def calls_of(made: Sequence[tuple[str, str, str]]) -> list[PastCall]:
 
 
 def moments(calls: Sequence[PastCall], *, fresh: bool) -> Iterator[Moment]:
-    """Yield the same moment again and again, a call a round and the last one pending; of new calls, too, where
-    `fresh`."""
+    """Yield the same moment again and again, with one call per round and the last one pending. `fresh`: each with new
+    call objects."""
     while True:
         own = list(calls)
         if fresh:
@@ -62,24 +62,24 @@ def hold(moment: Moment) -> None:
 
 
 def verdict(moment: Moment) -> None:
-    """What is found in a round."""
+    """Judge a round."""
     _engine(moment).judge_round([moment.pending])
 
 
 def both(moment: Moment) -> None:
-    """The decisions of an exchange."""
+    """Make both decisions of an exchange."""
     engine = _engine(moment)
     next(engine.suspects(), None)
     engine.judge_round([moment.pending])
 
 
 def glance(moment: Moment) -> None:
-    """What a healthy request pays."""
+    """Do the work for a healthy request."""
     can_fire(_timeline(moment), DEFAULTS)
 
 
 def comparison(texts: Sequence[str]) -> Callable[[], None]:
-    """Compares the calls of these arguments, each with the next one."""
+    """Return a function that compares the calls with these arguments, each with the next one."""
     calls = [ToolCall("", "write", text) for text in texts]
     _ = [call.signature for call in calls]
 

@@ -1,12 +1,12 @@
-"""How many instructions one exchange takes, counted by valgrind, against an earlier commit or against stored figures.
+"""Count the instructions of one exchange with valgrind, compared with an earlier commit or with stored figures.
 
     python -m benchmarks.instructions [--only WAY] [--against REF_OR_FILE] [--save FILE]
 
-The ways are those of `benchmarks.ways`, each in process after a few exchanges of the same kind. Two runs differ by some
-thousandths, whatever the load of the machine, so that a cost of one hundredth shows, also one in C that no count of
-calls tells. `--against`: a commit, whose `src` is measured too, or a file that `--save` has written; by default the
-last release, where git knows one. Another Python, processor or version of a package makes other figures. The garbage
-collector is off: when it runs depends on all that was done before.
+The ways are those of `benchmarks.ways`, each in process after a few exchanges of the same kind. Two runs differ by a
+few thousandths, under any load of the machine, so a change of one hundredth is visible, even in C code that a count of
+calls does not show. `--against`: a commit, whose `src` is measured, too, or a file written by `--save`; by default the
+last release, if git knows one. Figures depend on Python, processor and package versions. The garbage collector is off,
+because its runs depend on everything before.
 
 It takes about a minute for each commit, nearly all of it for imports, and needs `valgrind` (`apt install valgrind`).
 """
@@ -29,8 +29,8 @@ from benchmarks.ways import MEASURED, WAYS, drive
 
 PROJECT: Final = Path(__file__).parent.parent
 MARK: Final = "getppid"
-"""The function of the C library at whose calls valgrind writes down what it has counted since the last one. Nothing
-else in these exchanges asks for the parent's process."""
+"""The C library function at whose calls valgrind writes its count since the last call. Nothing else in these exchanges
+calls it."""
 TIMEOUT_S: Final = 900.0
 
 Figures = dict[str, int]
@@ -38,7 +38,7 @@ Figures = dict[str, int]
 
 
 def run_marked(names: list[str]) -> None:
-    """Drive some ways one after the other, with a mark before and after each exchange that is measured."""
+    """Run some ways one after the other, with a mark before and after each measured exchange."""
     gc.disable()
     for name in names:
         asyncio.run(drive(WAYS[name], os.getppid, os.getppid))
@@ -55,18 +55,18 @@ def measure(names: list[str], source: Path) -> Figures:
         subprocess.run(command, check=True, env=environment, cwd=folder, timeout=TIMEOUT_S)
         marks = 2 * MEASURED * len(names)
         parts = [_total(counted.with_suffix(f".{number}")) for number in range(1, marks + 1)]
-    exchanges = parts[1::2]  # the others lie between them
+    exchanges = parts[1::2]  # the other parts are between them
     return {name: sum(exchanges[at * MEASURED :][:MEASURED]) // MEASURED for at, name in enumerate(names)}
 
 
 def _total(part: Path) -> int:
-    """Return the instructions of one part that valgrind has written down."""
+    """Return the instructions of one part, from valgrind's output."""
     last = part.read_text().rstrip().rpartition("\n")[2]
     return int(last.removeprefix("totals:"))
 
 
 def last_release() -> str:
-    """Return the tag of the last release; empty where there is none, or no git."""
+    """Return the tag of the last release; empty if there is none, or no git."""
     if shutil.which("git") is None:
         return ""
     command = ["git", "-C", str(PROJECT), "describe", "--tags", "--abbrev=0", "--match", "v*"]

@@ -1,8 +1,8 @@
-"""What `benchmarks.soak` kills while streams run: a worker, the server of the store, the connections of the vendor.
+"""Kill parts of `benchmarks.soak` while streams run: a worker, the store's server, the vendor's connections.
 
-Each kill returns a line that says what it did, and names in `Load.faults` what did not come back. Only streams that it
-may cut are excused: those on the dead worker, which is stopped first and asked for its connections, and those that run
-when the vendor resets all of its own. A store that dies cuts no stream.
+Each kill returns a line about what it did, and adds anything that did not recover to `Load.faults`. Only streams that
+it may cut are excused: those on the killed worker, which is first stopped to read its connections, and those that run
+when the vendor resets all of its connections. The death of a store cuts no stream.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from benchmarks.streams import STREAM_S, Load
 
 
 class Fleet(NamedTuple):
-    """What may be killed. `store` is None where no server for it is installed."""
+    """The parts that can be killed. `store`: None if no server for it is installed."""
 
     server: Process
     vendor: Process
@@ -39,21 +39,21 @@ class Fleet(NamedTuple):
         return {there for here, there in ports_of(worker) if here == port}
 
     def stopped_clients(self, worker: int) -> set[int]:
-        """Stop a worker, and return the ports of its clients: none ends or begins any more."""
+        """Stop a worker, and return the ports of its clients, which can no longer change."""
         os.kill(worker, signal.SIGSTOP)
         while not Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].startswith(" T"):
-            pass  # for some microseconds
+            pass  # takes some microseconds
         return self.clients(worker)
 
     def busiest(self) -> int:
-        """Return the worker with the most clients; 0 where none has any."""
+        """Return the worker with the most clients; 0 if none has any."""
         clients = {worker: len(self.clients(worker)) for worker in processes(self.server.pid)}
         worker = max(clients, key=clients.__getitem__, default=0)
         return worker if clients.get(worker) else 0
 
 
 async def kill_worker(fleet: Fleet, load: Load) -> str:
-    """End the worker with the most streams, and wait until another one in its place serves a stream."""
+    """Kill the worker with the most streams, and wait until its replacement serves a stream."""
     if not await until(lambda: bool(fleet.busiest()), STREAM_S):
         load.faults["no worker serves"] += 1
         return "no worker serves"
@@ -76,7 +76,8 @@ async def kill_worker(fleet: Fleet, load: Load) -> str:
 
 
 async def reset_upstream(fleet: Fleet, load: Load) -> str:
-    """Have the vendor reset all of its connections, idle ones too, and wait for as many streams as run."""
+    """Make the vendor reset all of its connections, including idle ones, and wait for as many streams as are
+    running."""
     lines = len(fleet.vendor.said)
     load.may_cut_all = True
     os.kill(fleet.vendor.pid, signal.SIGUSR1)
@@ -90,7 +91,8 @@ async def reset_upstream(fleet: Fleet, load: Load) -> str:
 
 
 async def restart_store(fleet: Fleet, load: Load) -> str:
-    """Kill the store, let as many streams pass as run, start it without its data, and wait until it is used again."""
+    """Kill the store, wait for as many streams as are running, start it without its data, and wait until it is used
+    again."""
     store = fleet.store
     assert store is not None
     await asyncio.to_thread(store.end)
@@ -108,13 +110,13 @@ async def restart_store(fleet: Fleet, load: Load) -> str:
 
 
 async def more_streams(load: Load) -> bool:
-    """Wait until as many streams have ended as run now; whether they have."""
+    """Wait until as many streams have ended as are running now. Returns whether they have."""
     enough = load.done.total() + len(load.running)
     return await until(lambda: load.done.total() >= enough, STREAM_S)
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], most_s: float = float("inf")) -> bool:
-    """Wait until something is so; whether it is."""
+    """Wait until a condition holds. Returns whether it does."""
     ends_s = time.monotonic() + most_s
     while time.monotonic() < ends_s:
         found = holds()
@@ -129,5 +131,5 @@ KILLS: Final[tuple[Kill, ...]] = (kill_worker, reset_upstream, restart_store)
 
 
 def kills_of(fleet: Fleet, number: int) -> list[Kill]:
-    """So many, of each kind by turns."""
+    """Return `number` kills, of each kind in turn."""
     return list(islice(cycle(KILLS if fleet.store else KILLS[:2]), number))

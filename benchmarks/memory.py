@@ -1,18 +1,18 @@
-"""Memory of open streams: what callfuse keeps for each beyond the bare app, and what stays once they are gone.
+"""Measure the memory of open streams: what callfuse adds to the bare app for each, and what stays after their end.
 
     python -m benchmarks.memory [--held 300] [--open 1000] [--only held]
 
-In process, as Python's allocator counts it. Two tables:
+In process, as counted by Python's allocator. There are two tables:
 
-    held    streams of 74 kB whose call is suspect and not at its end; beyond the request's body, a multiple of the
-            stream's bytes. They end: the call turns out to be new and leaves. Or they are cut off: the exchanges are
-            cancelled.
-    open    healthy streams, 200 chunks of text and of a call in, with histories of 200 messages (about 320 kB, every
-            result 3 KB); beyond the body, and the body, of which each has one of its own. In the rows `first`
-            nothing was known of the sessions, in `later` each had a request before.
+    held    streams of 74 kB with an incomplete suspect call: memory without the request's body, as a multiple of the
+            stream's bytes. Then they end: the call turns out to be new and is released. Or they are cut off: the
+            exchanges are cancelled.
+    open    healthy streams after 200 chunks of text and of a call, with histories of 200 messages (about 320 kB,
+            results of 3 KB): memory without the body, and the body, which each stream has for itself. In the rows
+            `first`, the sessions were unknown; in `later`, each had an earlier request.
 
-Every round is done twice with the same sessions. What stays is what the second leaves beyond the first: what the ledger
-keeps for each session, which is bounded, is in both.
+Every round is done twice with the same sessions. Memory that stays is the difference after the second and the first,
+because the ledger's data for each session, which is bounded, is in both.
 """
 
 import argparse
@@ -31,25 +31,25 @@ from callfuse.testing import Answer, Call
 
 HELD_BYTES: Final = 74_000
 MULTIPLE: Final = 2.5
-"""Goal: bytes for a held stream, by its own."""
+"""The goal for a held stream: its memory, as a multiple of its bytes."""
 BEYOND_KB: Final = 8.0
-"""Goal: for an open healthy stream beyond its body."""
+"""The goal for an open healthy stream, without its body."""
 STAYS_BYTES: Final = 64
-"""For an exchange that is gone: less is the noise of dictionaries that grow."""
+"""The limit for an ended exchange. Less is noise from growing dictionaries."""
 OPENS_S: Final = 10.0
 SETTLES_S: Final = 0.1
 LONG_S: Final = 3600
-"""The longest hold, however slow the machine is."""
+"""The longest hold, long enough for any machine."""
 HISTORY: Final = 99
-"""Rounds of a history of 200 messages."""
+"""The rounds in a history of 200 messages."""
 TOOLS: Final = 5
 SUSPECT: Final = 2
-"""Repeats in the history of a held stream's request: the next call may be the third."""
+"""The repeats in the history of a held stream's request, so that the next call may be the third."""
 DIALECTS: Final = ("openai-chat", "anthropic")
 
 
 class Waiting:
-    """An app that sends these chunks, each in bytes of its own, waits until `go_on`, and sends the rest."""
+    """An app that sends these chunks, each as separate bytes, waits until `go_on`, and sends the rest."""
 
     def __init__(self, chunks: Sequence[bytes], rest: Sequence[bytes]) -> None:
         self.chunks, self.rest = chunks, rest
@@ -57,7 +57,7 @@ class Waiting:
         self.waiting = asyncio.Semaphore(0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One answer."""
+        """Send one answer."""
         await receive()
         headers = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -71,31 +71,31 @@ class Waiting:
 
 
 def own(text: bytes) -> bytes:
-    """Return the same in memory of its own, as the network brings it."""
+    """Return a copy in its own memory, as from the network."""
     return bytes(bytearray(text))
 
 
 class Client:
-    """Sends one request and counts what comes; it keeps neither."""
+    """Sends one request and counts the bytes of the answer, but keeps neither."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = own(body)
         self.came = 0
 
     async def receive(self) -> Message:
-        """Return the request, and then nothing."""
+        """Return the request, and then wait forever."""
         if self._body is None:
             await asyncio.Event().wait()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Message) -> None:
-        """The answer."""
+        """Count the bytes of the answer."""
         self.came += len(message.get("body", b""))
 
 
 class Load(NamedTuple):
-    """So many streams of one kind."""
+    """A number of streams of one kind."""
 
     path: str
     streams: int
@@ -106,7 +106,7 @@ class Load(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Bytes while all are open, and what is left of them; bytes that each client has got by then."""
+    """Bytes while all streams are open, and bytes left after their end; bytes that each client has got by then."""
 
     open: int
     left: int
@@ -126,7 +126,7 @@ async def opened(app: Waiting, around: ASGIApp, load: Load) -> Figures:
     figures = used() - before
     came = sum(client.came for client in clients) / load.streams
     if load.cut:
-        _ = [task.cancel() for task in tasks]  # a name for one of them would keep it
+        _ = [task.cancel() for task in tasks]  # a name for a task would keep it alive
     app.go_on.set()
     await asyncio.gather(*tasks, return_exceptions=load.cut)
     app.go_on.clear()
@@ -142,7 +142,8 @@ def used() -> int:
 
 
 async def beyond(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
-    """Return what callfuse adds to the bare app, each stream; what of it stays; what clients got."""
+    """Return the bytes that callfuse adds to the bare app for each stream; how many of them stay; and those that
+    clients got."""
     app = Waiting(load.chunks, load.rest)
     guarded = CallFuseMiddleware(app, {"tool_call_loop": {"max_hold_s": LONG_S}})
     found = {}
@@ -157,8 +158,8 @@ async def beyond(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
 
 
 def held_stream(dialect: str) -> tuple[bytes, list[bytes], list[bytes]]:
-    """Return a request, the chunks of a call up to so many bytes, and those to its end, where it differs from those
-    before."""
+    """Return a request, the chunks of a call up to a number of bytes, and the rest, which differs from the earlier
+    calls."""
 
     def written(pieces: int) -> dict[str, str]:
         return {"text": "".join(map(words, range(pieces)))}
@@ -173,7 +174,7 @@ def held_stream(dialect: str) -> tuple[bytes, list[bytes], list[bytes]]:
 
 
 def measured(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
-    """Return the figures of a load, in a loop and under a count of their own."""
+    """Return the figures of a load, with an event loop and a memory count of its own."""
     tracemalloc.start()
     try:
         return asyncio.run(beyond(load, earlier))
@@ -182,7 +183,7 @@ def measured(load: Load, earlier: Sequence[bytes] = ()) -> Figures:
 
 
 def print_held(count: int) -> None:
-    """The first table."""
+    """Print the first table."""
     print(f"{f'{count} held streams':<28}{'kB each':>9}{'multiple':>10}{'stays B':>9}{'client got':>12}")
     for dialect, cut in product(DIALECTS, (False, True)):
         body, chunks, rest = held_stream(dialect)
@@ -197,7 +198,7 @@ def print_held(count: int) -> None:
 
 
 def print_open(count: int) -> None:
-    """The second table."""
+    """Print the second table."""
     print(f"{f'{count} open streams':<28}{'body kB':>9}{'kB each':>10}{'beyond':>9}{'of body':>9}{'stays B':>9}")
     wires: tuple[Wire, ...] = (Chat(), Messages())
     for wire, later in product(wires, (False, True)):
@@ -213,7 +214,7 @@ def print_open(count: int) -> None:
 
 
 def over(is_over: bool, figures: Figures) -> str:
-    """Return what a row says that misses a goal."""
+    """Return the mark of a row that misses a goal."""
     return "  over" if is_over or figures.left > STAYS_BYTES else ""
 
 

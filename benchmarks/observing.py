@@ -1,14 +1,14 @@
-"""Time that telling what happens adds to each exchange, in process: all sinks on, over no sink at all.
+"""Measure the time that observing adds to each exchange, in process: all sinks on, compared with no sink.
 
     python -m benchmarks.observing [--rounds 41] [--exchanges 200]
 
 An app sends an answer of a few chunks to a `send` that does nothing, under callfuse: with a bus without sinks (`off`),
-with the sinks that every middleware has (`quiet`: counts, and logs at WARNING, of which a block writes one), with the
-access line and a log at INFO written to memory (`text`), the same as JSON (`json`), with metrics for Prometheus beside
-`quiet` (`metrics`), with the event feed and what waits for the live page (`page`), and with metrics, page and feed
-beside `json` (`all`). `otel` is `quiet` with OpenTelemetry's traces and metrics, over an SDK that records and exports
-nothing. The runs are interleaved; the figures are medians of CPU time for each exchange, beyond `off`. The goal is for
-`all`: what an SDK takes is its own.
+with the sinks that every middleware has (`quiet`: counts, and logs at WARNING, with a line for each block), with the
+access line and a log at INFO written to memory (`text`), the same as JSON (`json`), `quiet` with metrics for Prometheus
+(`metrics`), with the event feed and the events that wait for the live page (`page`), and `json` with metrics, page and
+feed (`all`). `otel` is `quiet` with OpenTelemetry's traces and metrics, over an SDK that records and exports nothing.
+The runs are interleaved; the figures are medians of CPU time for each exchange, minus `off`. The goal is for `all`,
+because callfuse cannot change the cost of an SDK.
 """
 
 import argparse
@@ -38,11 +38,11 @@ TRACES = TracerProvider()
 METRICS = MeterProvider([InMemoryMetricReader()])
 PATH = "/v1/chat/completions"
 SESSIONS = 50
-"""Sessions that take turns: one of all exchanges would be a lane in which nothing is found soon."""
+"""Sessions that take turns, because findings in one session of all exchanges would soon end."""
 
 
 def looping_deltas(count: int) -> list[object]:
-    """Return the call of the history once more, in so many pieces."""
+    """Return the call of the history once more, in `count` pieces."""
     first, *_ = call_deltas(3)
     pieces = [*['{"a":'], *[" "] * (count - 3), "1}"]
     return [first, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)]
@@ -54,13 +54,13 @@ ANSWERS: dict[str, tuple[Sequence[object], str, int]] = {
     "a held call": (call_deltas(10), "tool_calls", 2),
     "a blocked call": (looping_deltas(10), "tool_calls", 2),
 }
-"""Answers of ten chunks: their deltas, how they end, and how often a call has been repeated before."""
+"""Answers of ten chunks: their deltas, their finish reason, and how often the call was repeated before."""
 GOALS_US = {"text": 15.0, "a call": 15.0, "a held call": 60.0, "a blocked call": 60.0}
 
 
 @contextmanager
 def logging_to(handler: logging.Handler | None) -> Iterator[None]:
-    """The loggers of `callfuse serve`, with its handler; None: at WARNING, as in a host, written to memory."""
+    """Set up the loggers of `callfuse serve` with this handler. None: at WARNING, as in a host, written to memory."""
     level = logging.WARNING if handler is None else logging.INFO
     handler = logging.StreamHandler(io.StringIO()) if handler is None else handler
     loggers = [logging.getLogger(name) for name in ("callfuse", "callfuse.access")]
@@ -79,7 +79,7 @@ def logging_to(handler: logging.Handler | None) -> Iterator[None]:
 
 
 def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
-    """Return the app under callfuse, with what is observed."""
+    """Return the app under callfuse, with the sinks of this kind."""
     fuse = CallFuseMiddleware(app, {"tool_call_loop": {"mode": "block", "blow_after": 0}})
     if kind == "off":
         fuse._host = replace(fuse._host, bus=Bus())
@@ -98,7 +98,7 @@ def guard(app: Streaming, kind: str) -> CallFuseMiddleware:
 
 
 def as_text() -> logging.Handler:
-    """Return the handler of `callfuse serve`, but to memory."""
+    """Return the handler of `callfuse serve`, but writing to memory."""
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     return handler
@@ -122,7 +122,7 @@ HANDLERS: dict[str, Callable[[], logging.Handler | None]] = {
 
 
 async def one_round(app: Streaming, kind: str, body: bytes, exchanges: int) -> float:
-    """Return seconds of CPU time that an exchange takes on average."""
+    """Return the average seconds of CPU time of an exchange."""
     fuse = guard(app, kind)
     with logging_to(HANDLERS[kind]()):
         spent = 0.0

@@ -1,17 +1,17 @@
-"""What the simulation predicts for `callfuse serve` with 1, 2 and 4 workers, beside what is measured in the same run.
+"""Compare the simulation's predictions for `callfuse serve` with 1, 2 and 4 workers with measurements of the same run.
 
     python -m benchmarks.predicting [--rounds 3] [--seconds 4] [--only 2]
 
-A round measures with one worker and a low load what a stream costs client, worker and vendor (answers of 5 and of 60
-events). Then each number of workers gets streams at random times, of 30 events, 20 ms apart: a quarter, three quarters,
-and twice as many as one worker has CPU for. The same times go into `benchmarks.simulation`, with the costs and with the
-cores that were there for these processes under the highest load: on a machine that does nothing else, all.
+Each round measures, with one worker and a low load, the cost of a stream for client, worker and vendor (answers of 5
+and of 60 events). Then each number of workers gets streams at random times, of 30 events, 20 ms apart: a quarter, three
+quarters, and twice as many as one worker has CPU for. `benchmarks.simulation` gets the same times, the costs, and the
+number of cores that were available to these processes under the highest load: on an idle machine, all.
 
-Printed are medians over the rounds, and the median of measured / predicted in each round:
+It prints medians over the rounds, and the median of measured / predicted in each round:
 
-    streams/s     that end, from the first that begins to the last that ends
-    first event   milliseconds from the beginning of a stream, on average
-    event         milliseconds from the vendor to the client, on average
+    streams/s     ended streams per second, from the first begin to the last end
+    first event   average milliseconds from the beginning of a stream
+    event         average milliseconds from the vendor to the client
 
 Everything is on loopback and ends by itself: a load after its streams, every process by an alarm.
 """
@@ -42,22 +42,22 @@ FEW: Final = 5
 MANY: Final = 60
 PAUSE_S: Final = 0.02
 LOADS: Final = (0.25, 0.75, 2.0)
-"""Streams, as a share of what one worker has CPU for."""
+"""Loads, as a share of the streams that one worker has CPU for."""
 LOW_PER_S: Final = 60.0
-"""Streams a second where their cost is measured."""
+"""Streams per second for measuring their cost."""
 STAMP: Final = b"0000000.000000"
-"""The place in an event for the time when the vendor sends it."""
+"""The placeholder in an event for the time when the vendor sends it."""
 STAMPED: Final = re.compile(rb'"content": "(\d{7}\.\d{6})"')
 SETTLE_S: Final = 3.0
 MOST_SECONDS: Final = 10.0
 MOST_STREAMS: Final = 10_000
-"""Of one load."""
+"""The most streams of one load."""
 LAST_S: Final = 60.0
-"""For the streams that are still open when the last has begun."""
+"""The time for streams that are still open when the last one has begun."""
 
 
 def pieces(events: int) -> list[bytes]:
-    """Return an HTTP answer of so many events, each a piece of its own with a place for its time."""
+    """Return an HTTP answer of `events` events, each a piece of its own with a placeholder for its time."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
     one = event({"content": STAMP.decode()})
     all_of_them = [b"%x\r\n%b\r\n" % (len(one), one)] * events
@@ -65,7 +65,7 @@ def pieces(events: int) -> list[bytes]:
 
 
 class StampingVendor(Vendor):
-    """A vendor that writes into each event when it sends it."""
+    """A vendor that writes the sending time into each event."""
 
     def _write(self, at: int) -> None:
         self.transport.write(self.pieces[at].replace(STAMP, b"%014.6f" % time.monotonic()))
@@ -74,7 +74,7 @@ class StampingVendor(Vendor):
 
 
 async def vend(events: int) -> None:
-    """Serve until terminated; the address is the first line of the output."""
+    """Serve until terminated. The address is the first line of the output."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: StampingVendor(pieces(events)), "127.0.0.1", 0, backlog=2048)
     print(f"on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
@@ -82,7 +82,7 @@ async def vend(events: int) -> None:
 
 
 class OneStream(asyncio.Protocol):
-    """One stream on a connection of its own, and the times of what comes."""
+    """One stream on its own connection, with the times of its events."""
 
     def __init__(self, request: bytes) -> None:
         self.request = request
@@ -108,7 +108,7 @@ class OneStream(asyncio.Protocol):
 
 
 class Seen(NamedTuple):
-    """What came of a load: streams that end in a second, and seconds on average."""
+    """The result of a load: ended streams per second, and average seconds."""
 
     per_s: float
     first_s: float
@@ -126,7 +126,7 @@ def summary(streams: Sequence[Stream | OneStream]) -> Seen:
 
 
 async def load(url: str, arrivals: Sequence[float]) -> None:
-    """Begin a stream at each of these times; print what came of them, and the CPU time that this took."""
+    """Begin a stream at each of these times. Print the result, and the CPU time of this process."""
     host, port = url.removeprefix("http://").split(":")
     if host != "127.0.0.1" or len(arrivals) > MOST_STREAMS:
         raise ValueError(f"{len(arrivals)} streams to {url}: loopback, {MOST_STREAMS}")
@@ -153,7 +153,7 @@ async def load(url: str, arrivals: Sequence[float]) -> None:
 
 
 def idle_s() -> float:
-    """Return seconds for which all cores together have had nothing to do, where the system tells; else 0."""
+    """Return the seconds for which all cores together were idle, if the system shows it; else 0."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     except FileNotFoundError:
@@ -162,7 +162,7 @@ def idle_s() -> float:
 
 
 class Used(NamedTuple):
-    """CPU time of a load by process, the cores that these could have had meanwhile, and what came of it."""
+    """CPU time of a load by process, the cores available to the processes, and the result."""
 
     client_s: float
     worker_s: float
@@ -177,14 +177,14 @@ def itself(*arguments: str) -> list[str]:
 
 
 class Running(NamedTuple):
-    """A server with its vendor, while they run."""
+    """A running server with its vendor."""
 
     url: str
     pids: list[int]
     vendor: int
 
     def put(self, arrivals: Sequence[float]) -> Used:
-        """Have another process load it."""
+        """Run a load against it from another process."""
         before = [cpu_s(pid) for pid in (self.vendor, *self.pids)]
         given = json.dumps(arrivals)
         done = subprocess.run(
@@ -211,7 +211,7 @@ def serve(running: ExitStack, workers: int, events: int) -> Running:
 
 
 def costs(options: argparse.Namespace, rng: random.Random) -> Work:
-    """Return what a stream costs each process, measured at a low load with one worker."""
+    """Return the cost of a stream for each process, measured at a low load with one worker."""
     found = []
     for events in (FEW, MANY):
         with ExitStack() as running:
@@ -228,19 +228,19 @@ def _cost(few_s: float, many_s: float) -> Cost:
 
 
 def cores() -> int:
-    """Return those that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pair(NamedTuple):
-    """What was predicted and measured with so many workers at a load."""
+    """The prediction and the measurement for a number of workers and a load."""
 
     predicted: Seen
     measured: Seen
 
 
 def one_round(options: argparse.Namespace, rng: random.Random) -> dict[tuple[int, float], Pair]:
-    """Measure the costs; then predict and measure each load with each number of workers."""
+    """Measure the costs, then predict and measure each load with each number of workers."""
     work, found = costs(options, rng), {}
     most_per_s = 1 / work.worker.of(EVENTS)
     for name in ("client", "worker", "vendor"):
@@ -275,7 +275,7 @@ def report(rounds: Sequence[dict[tuple[int, float], Pair]]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Predict, measure and print; the processes come in here, too."""
+    """Predict, measure and print. This is also the entry point of the processes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4)

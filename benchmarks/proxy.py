@@ -1,20 +1,20 @@
-"""What the guard costs `callfuse serve`: requests a second with it, against the same command with it disabled.
+"""Measure the cost of the guard in `callfuse serve`: requests per second with it, and with it disabled.
 
     python -m benchmarks.proxy [--rounds 9] [--seconds 1.5] [--clients 32] [--only long]
 
-Both servers are the command itself; the other one has CALLFUSE_ENABLED=false. Each request begins a
-conversation of its own, of which nothing is known. Four rows:
+Both servers are the command itself; the other one has CALLFUSE_ENABLED=false. Each request begins a new, unknown
+conversation. There are four rows:
 
-    short answers      one message, one tool; a text in 10 events, which the network brings in 2 pieces
+    short answers      one message, one tool; a text in 10 events, which arrive in 2 pieces
     agent's request    40 messages with results of 1 KB, 10 tools; the same answer
-    call in 4 pieces   one message, one tool; a call in 40 deltas, which the network brings in 4 pieces
+    call in 4 pieces   one message, one tool; a call in 40 deltas, which arrive in 4 pieces
     long stream        one message, one tool; a text in 600 events, in pieces of 4 KB
 
-A piece ends wherever it ends, also within an event, and comes a millisecond after the one before. The vendor and the
-clients write and read raw bytes, so that the server under test is what limits; it has a core to itself where there are
-two, and vendor and load share the other. The two servers are measured by turns, in new processes each round: where one
-lies in memory is worth up to a tenth of its speed. The figures are medians, the ratios are medians of each round's.
-On a machine that does other work, too, only the ratio by CPU time says something.
+Pieces may end within an event, and arrive a millisecond after the previous one. The vendor and the clients write and
+read raw bytes, so that the server under test is the bottleneck. If there are two cores, it has one to itself, and
+vendor and load share the other. The two servers are measured in turn, in new processes each round, because their
+placement in memory changes the speed by up to a tenth. The figures are medians; the ratios are medians of the rounds'
+ratios. On a machine with other work, only the ratio by CPU time is meaningful.
 
 Everything is on loopback and ends by itself: the load after its time or its requests, every process by an alarm.
 """
@@ -40,28 +40,28 @@ import uvloop
 PATH: Final = "/v1/chat/completions"
 ROOT: Final = Path(__file__).parents[1]
 PACE_S: Final = 0.001
-"""Between two pieces of an answer."""
+"""The pause between two pieces of an answer."""
 WARM_S: Final = 0.3
-"""Of load before the time counts: connections, caches and pools are warm then."""
+"""Seconds of load before the measurement, to warm up connections, caches and pools."""
 MOST_SECONDS: Final = 30.0
 MOST_CLIENTS: Final = 256
 MOST_REQUESTS: Final = 200_000
-"""Of one load."""
+"""The most requests of one load."""
 LAST_S: Final = 10.0
-"""For the answers that are still open after the time, so that CPU time and answers are of the same requests."""
+"""The time for answers that are still open at the end, so that CPU time and answers belong to the same requests."""
 GRACE_S: Final = 60
-"""After the longest that a process could be needed for, the system ends it."""
+"""The system ends a process this many seconds after its longest planned use."""
 END: Final = b"\r\n0\r\n\r\n"
 NUMBER: Final = b"00000000"
-"""The place in a request where each has a number of its own."""
+"""The placeholder in a request for its number."""
 READY: Final = re.compile(r"\bon (http://127\.0\.0\.1:\d+)\b")
 SETTINGS: Final = re.compile(r"(CALLFUSE|TOOL_LOOP)_|.*_proxy$", re.IGNORECASE)
-"""Variables that would change what is measured."""
+"""Variables that would change the measurement."""
 SERVERS: Final[dict[str, dict[str, str]]] = {"disabled": {"CALLFUSE_ENABLED": "false"}, "guarded": {}}
 
 
 class Row(NamedTuple):
-    """The body of a request, and the answer to it in pieces as the network brings them."""
+    """The body of a request, and its answer in the pieces that arrive from the network."""
 
     request: bytes
     pieces: list[bytes]
@@ -79,7 +79,7 @@ def rows() -> dict[str, Row]:
 
 
 def request_body(messages: int, tools: int) -> bytes:
-    """Return a healthy conversation of so many messages, in which all calls differ, and its tools."""
+    """Return a healthy conversation of `messages` messages, in which all calls differ, and its tools."""
     said: list[dict[str, Any]] = [{"role": "user", "content": f"Fix issue {NUMBER.decode()}."}]
     for at in range((messages - 1) // 2):
         arguments = json.dumps({"path": f"src/file_{at}.py", "line": at})
@@ -113,13 +113,13 @@ def event(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 def text_events(events: int) -> list[bytes]:
-    """Return a stream of text in so many events, and its end."""
+    """Return a stream of text in `events` events, and its end."""
     words = [event({"content": f" word {at}"}) for at in range(events - 2)]
     return [event({"role": "assistant", "content": ""}), *words, event({}, "stop"), b"data: [DONE]\n\n"]
 
 
 def call_events(deltas: int) -> list[bytes]:
-    """Return a call in so many deltas, and its end."""
+    """Return a call in `deltas` deltas, and its end."""
     head = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "tool_0", "arguments": ""}}
     pieces = ['{"text": "', *(f"some words {at} " for at in range(deltas - 3)), '"}']
     grown = [event({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}) for piece in pieces]
@@ -128,7 +128,7 @@ def call_events(deltas: int) -> list[bytes]:
 
 
 def in_pieces(events: list[bytes], pieces: int) -> list[bytes]:
-    """Return a whole HTTP answer, a chunk for each event, cut into so many pieces of one length."""
+    """Return a whole HTTP answer, with a chunk for each event, cut into `pieces` pieces of equal length."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
     answer = head + b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in events) + END[2:]
     size = -(-len(answer) // pieces)
@@ -143,7 +143,7 @@ class Vendor(asyncio.Protocol):
         self.came = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none of asyncio's classes
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
 
     def data_received(self, data: bytes) -> None:
         self.came += data
@@ -162,14 +162,15 @@ class Vendor(asyncio.Protocol):
 
 
 async def vend(pieces: list[bytes]) -> None:
-    """Serve until terminated; the address is the first line of the output."""
+    """Serve until terminated. The address is the first line of the output."""
     server = await asyncio.get_running_loop().create_server(lambda: Vendor(pieces), "127.0.0.1", 0, backlog=1024)
     print(f"on http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
 
 class Client(asyncio.Protocol):
-    """One keep-alive connection: asks, reads to the end of the answer, asks again while `next_request` gives one."""
+    """One keep-alive connection: sends a request, reads the whole answer, and repeats while `next_request` returns
+    one."""
 
     def __init__(self, next_request: Callable[[], bytes]) -> None:
         self.next_request = next_request
@@ -199,7 +200,8 @@ class Client(asyncio.Protocol):
 
 
 async def load(url: str, clients: int, seconds: float, body: bytes) -> None:
-    """Ask as fast as answers come, within the time and the number of requests; print how many came in how long."""
+    """Send requests as fast as answers come, within the time and the number of requests. Print the number of answers
+    and the time."""
     host, port = url.removeprefix("http://").split(":")
     if host != "127.0.0.1" or not 0 < seconds <= MOST_SECONDS or not 0 < clients <= MOST_CLIENTS:
         raise ValueError(f"load on {url}, {clients} clients, {seconds} s: loopback, {MOST_CLIENTS}, {MOST_SECONDS} s")
@@ -235,7 +237,7 @@ class Server(NamedTuple):
 
 @contextmanager
 def started(command: list[str], core: int | None, life_s: float, **env: str) -> Iterator[Server]:
-    """A server process for the length of the block: this program becomes it, so that core and alarm are its own."""
+    """Run a server process during the block. This program becomes it by exec, so that it has its own core and alarm."""
     own = {name: value for name, value in os.environ.items() if not SETTINGS.match(name)}
     with subprocess.Popen(
         itself("--become", json.dumps(command), core=core, life_s=life_s),
@@ -252,7 +254,7 @@ def started(command: list[str], core: int | None, life_s: float, **env: str) -> 
                 if not (line := process.stdout.readline()):
                     raise RuntimeError(f"{' '.join(command)} did not start: {said}")
                 said += line
-            # Its access lines fill the pipe within some hundred requests.
+            # Its access lines fill the pipe within a few hundred requests.
             threading.Thread(target=process.stdout.read, daemon=True).start()
             yield Server(ready[1], process.pid)
         finally:
@@ -260,20 +262,20 @@ def started(command: list[str], core: int | None, life_s: float, **env: str) -> 
 
 
 def itself(*arguments: str, core: int | None, life_s: float) -> list[str]:
-    """Return the command of this program, on a core, for so many seconds at most."""
+    """Return the command of this program, on a core, for at most `life_s` seconds."""
     pin = [] if core is None else ["--core", str(core)]
     return [sys.executable, "-m", "benchmarks.proxy", *arguments, "--life-s", str(int(life_s)), *pin]
 
 
 def cores() -> tuple[int | None, int | None]:
-    """Return a core for the server under test and one for the rest; none where there are no two or they cannot be
-    chosen."""
+    """Return a core for the server under test and one for the rest; None for both if there are not two or they cannot
+    be chosen."""
     available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return (available[0], available[1]) if len(available) > 1 else (None, None)
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process so far, where the system tells; else 0."""
+    """Return the CPU time of a process so far, if the system shows it; else 0."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -282,14 +284,15 @@ def cpu_s(pid: int) -> float:
 
 
 class Figures(NamedTuple):
-    """Of one server in one round."""
+    """The figures of one server in one round."""
 
     per_s: float
     cpu_us: float
 
 
 def put_load(url: str, row: str, options: argparse.Namespace, core: int | None) -> dict[str, Any]:
-    """Have another process ask a server: how many answers came in all (`every`), and how many a second (`per_s`)."""
+    """Run a load against a server from another process. Returns the number of answers (`every`), and answers per second
+    (`per_s`)."""
     arguments = ("--load", url, "--row", row, "--clients", str(options.clients), "--seconds")
     command = itself(*arguments, str(options.seconds), core=core, life_s=options.seconds + GRACE_S)
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=options.seconds + 60)
@@ -300,7 +303,7 @@ def put_load(url: str, row: str, options: argparse.Namespace, core: int | None) 
 
 
 def measure(server: Server, row: str, options: argparse.Namespace, core: int | None) -> Figures:
-    """Requests a second, and the server's CPU time for each request."""
+    """Return requests per second, and the server's CPU time for each request."""
     began_s = cpu_s(server.pid)
     result = put_load(server.url, row, options, core)
     return Figures(result["per_s"], (cpu_s(server.pid) - began_s) / result["every"] * 1e6)
@@ -325,7 +328,7 @@ def compare(row: str, options: argparse.Namespace) -> dict[str, list[Figures]]:
 
 
 def report(row: str, figures: dict[str, list[Figures]]) -> None:
-    """A line of the table."""
+    """Print a line of the table."""
     pairs = list(zip(figures["disabled"], figures["guarded"], strict=True))
     cells = [f"{median(one.per_s for one in figures[kind]):>11,.0f}" for kind in SERVERS]
     cells += [f"{median(one.cpu_us for one in figures[kind]):>11,.0f}" for kind in SERVERS]
@@ -336,7 +339,7 @@ def report(row: str, figures: dict[str, list[Figures]]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure and print; the processes of the measurement come in here, too."""
+    """Measure and print. This is also the entry point of the measured processes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.5, help="of load for each server in each round")
@@ -351,7 +354,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
     if options.life_s:
-        signal.alarm(options.life_s)  # holds for what this process becomes, too
+        signal.alarm(options.life_s)  # stays in effect after exec
     if options.become:
         command = json.loads(options.become)
         os.execv(command[0], command)

@@ -1,14 +1,14 @@
-"""What the detectors cost and bring on recorded runs: the shipped settings together, and each kind alone.
+"""Measure errors and benefits of the detectors on recorded runs: the default settings together, and each kind alone.
 
     python -m benchmarks.quality [FOLDER] [--config FILE] [--markdown | --write PAGE]
 
 FOLDER holds recorded runs as `callfuse replay` reads them (default ../shared/trajectories). A run counts as `found` if
-it has a finding, as `acts` if a call of it would be withheld: the difference are runs that are only warned. Shares are
-per cent, with their 95 % interval (Wilson) in brackets. `hard`: runs with a hard finding, good/failed. Of failed runs,
-`later` are the calls from the first finding on, `saved` those from the first withheld one on, `tokens` the same in
-estimated tokens. `held`: calls of good runs that would be held to their ends (one whose first characters tell it from
-every suspect is not counted: it waits for no more than what names it); `quiet`: those of good runs without a finding.
-A kind that is off by default is measured alone, at the limit that `true` gives it.
+it has a finding, and as `acts` if one of its calls would be withheld; all others of the found runs are only warned.
+Shares are per cent, with their 95 % interval (Wilson) in brackets. `hard`: runs with a hard finding, good/failed. Of
+failed runs, `later` are the calls from the first finding on, `saved` those from the first withheld one on, `tokens` the
+same in estimated tokens. `held`: calls of good runs that would be held to their end (calls that differ from every
+suspect in their first characters do not count); `quiet`: the same for good runs without a finding. A kind that is off
+by default is measured alone, at its limit for `true`.
 
 --markdown prints the tables of docs/detection.md, --write puts them between the markers of that page.
 """
@@ -40,7 +40,7 @@ END: Final = "<!-- end of figures -->"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Recorded runs of one origin: the group that they are counted in, the age of their models, and these."""
+    """Recorded runs of one origin: their group, the age of their models, and the models."""
 
     group: str
     year: str
@@ -67,21 +67,21 @@ SOURCES: Final = {
     "isobench": Source("second", "2025", "sonnet 4.5, gpt-5, gpt-4o"),
     "mlgym": Source("second", "2024-25", "13 models"),
 }
-"""What is known of them. A source that is not named here is a group by itself."""
+"""The known sources. Any other source is a group by itself."""
 
 FRESH: Final = ("newest", "tau", "2024")
-"""The groups of sources that no rule was chosen on; `all fresh` are the three together."""
+"""The groups of sources that were not used to design rules; `all fresh` are the three together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a whole, with the interval that the true share is in with 95 %."""
+    """A part of a whole, with the 95 % interval of the true share."""
 
     part: int
     whole: int
 
     def interval(self) -> tuple[float, float]:
-        """Return the ends of the Wilson score interval, from 0 to 1; all of it where nothing was counted."""
+        """Return the ends of the Wilson score interval, from 0 to 1; the whole range if nothing was counted."""
         if not self.whole:
             return 0.0, 1.0
         z, n = 1.959964, self.whole
@@ -97,18 +97,19 @@ class Share:
         return f"{per_cent(self.part, self.whole)} ({100 * low:.2f}-{100 * high:.2f})" if self.whole else "-"
 
     def markdown(self) -> str:
-        """Return the same with the number of runs: `20: 1.23 (0.80-1.89)`."""
+        """Return the text with the number of runs: `20: 1.23 (0.80-1.89)`."""
         return f"{self.part}: {self.text()}" if self.whole else "-"
 
 
 def per_cent(part: int, whole: int, digits: int = 2) -> str:
-    """Return a share in per cent; `-` of nothing."""
+    """Return a share in per cent; `-` if the whole is 0."""
     return f"{100 * part / whole:.{digits}f}" if whole else "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heads in the terminal and on the page (empty: not there), its width, what it takes of figures."""
+    """A column: its headings in the terminal and on the page (empty: not there), its width, and a function of
+    figures."""
 
     head: str
     on_page: str
@@ -144,7 +145,7 @@ COLUMNS: Final = (
     Column("held", "", 8, lambda figures, fired: per_cent(figures.held[True], figures.calls[True], 3)),
     Column("quiet", "quiet calls held, %", 8, lambda figures, fired: per_cent(figures.quiet_held, figures.quiet, 3)),
 )
-"""What every table says of a row, in this order."""
+"""The columns of every table, in order."""
 
 Found = Mapping[str, Mapping[str, Figures]]
 """For `SHIPPED` and each kind that fires alone, the figures of each source."""
@@ -152,7 +153,7 @@ Found = Mapping[str, Mapping[str, Figures]]
 
 @contextmanager
 def only(detectors: Sequence[Detector]) -> Iterator[None]:
-    """Let the engine run these detectors and no others."""
+    """Make the engine run only these detectors."""
     shipped = registry.DETECTORS
     registry.DETECTORS = tuple(detectors)
     try:
@@ -165,7 +166,7 @@ def switched_on(settings: LoopSettings, kind: str) -> LoopSettings:
     """Return the settings for a kind that runs alone: a kind that is off by default gets its default limit."""
     limit = KINDS[kind].limit
     if limit is None or limit.on:
-        return settings.model_copy()  # with settings go the limits of the detectors that run
+        return settings.model_copy()  # a copy, because limits depend on the running detectors
     detectors = settings.detectors
     on = type(detectors).model_validate(detectors.model_dump() | {kind: True})
     return settings.model_copy(update={"detectors": on})
@@ -176,7 +177,7 @@ def measured(folder: Path, settings: LoopSettings) -> Found:
     names = sorted(str(path) for path in folder.iterdir() if ".json" in path.name)
     rows = {SHIPPED: (registry.DETECTORS, Replay(settings, [*KINDS]))}
     of_calls = [kind for kind in KINDS if kind not in registry.OF_REQUESTS]
-    for kind in of_calls:  # what is judged in hindsight has no detector, and runs whichever do
+    for kind in of_calls:  # kinds judged in hindsight have no detector, and always run
         alone = Replay(switched_on(settings, kind), [kind])
         rows[kind] = (tuple(one for one in registry.DETECTORS if one.kind.name == kind), alone)
     for one in Reading(names):
@@ -192,7 +193,7 @@ def measured(folder: Path, settings: LoopSettings) -> Found:
 
 
 def groups_of(figures: Mapping[str, Figures]) -> dict[str, list[str]]:
-    """Return the sources of each group, in the order of `SOURCES`; sources without a known outcome are left out."""
+    """Return the sources of each group, in the order of `SOURCES`, without sources of unknown outcome."""
     order = [*SOURCES, *(source for source in figures if source not in SOURCES)]
     groups: dict[str, list[str]] = {}
     for source in order:
@@ -208,7 +209,7 @@ def groups_of(figures: Mapping[str, Figures]) -> dict[str, list[str]]:
 
 
 def cells(figures: Figures) -> list[Share | str]:
-    """Return what the tables say of these figures, one cell for each of `COLUMNS`."""
+    """Return the cells for these figures, one for each of `COLUMNS`."""
     return [column.of(figures, figures.fired[ANY]) for column in COLUMNS]
 
 
@@ -234,7 +235,7 @@ def print_tables(found: Found) -> None:
 
 
 def markdown(found: Found) -> str:
-    """Return the tables of docs/detection.md: groups, kinds by group, sources. Kinds have a row where they fired."""
+    """Return the tables of docs/detection.md: groups, kinds by group, sources. Only kinds that fired have a row."""
     shipped = found[SHIPPED]
     groups = groups_of(shipped)
     by_group = [[group, *_texts(total(shipped[one] for one in sources))] for group, sources in groups.items()]
@@ -269,7 +270,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def put(page: str, tables: str) -> str:
-    """Return a page with these tables between its markers; ValueError where it has none."""
+    """Return a page with these tables between its markers. Raises ValueError if it has no markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

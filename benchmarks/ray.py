@@ -1,11 +1,11 @@
-"""What callfuse costs in Ray Serve: requests a second, time to the first byte and CPU time of a replica.
+"""Measure the cost of callfuse in Ray Serve: requests per second, time to the first byte and CPU time of a replica.
 
     python -m benchmarks.ray [--rounds 15] [--requests 20] [--clients 4]
 
 Two apps in the smallest Ray, one replica each, stream the same answer of 30 pieces to a conversation of 40 messages:
 one bare, one with callfuse in its ingress. Requests go through Serve's HTTP proxy. The rounds are interleaved; the
 figures are medians of the rounds. Everything is on loopback and ends by itself. Needs an environment with `ray[serve]`
-and callfuse's own dependencies, and ends with the reason if Ray is not there.
+and callfuse's own dependencies, and exits with a message if Ray is missing.
 """
 
 import argparse
@@ -42,7 +42,7 @@ OBJECT_STORE_BYTES: Final = 80_000_000
 
 
 class Figures(NamedTuple):
-    """Of one app in one round."""
+    """The figures of one app in one round."""
 
     per_s: float
     first_byte_ms: float
@@ -50,7 +50,7 @@ class Figures(NamedTuple):
 
 
 def bare() -> ASGIApp:
-    """Yield the app without callfuse. A header tells the process that it runs in."""
+    """Yield the app without callfuse. A header names its process."""
     pieces = text_events(PIECES - 1)
 
     async def streamed() -> AsyncIterator[bytes]:
@@ -65,12 +65,12 @@ def bare() -> ASGIApp:
 
 
 def guarded() -> ASGIApp:
-    """Return the same with it."""
+    """Return the same app with callfuse."""
     return CallFuseMiddleware(bare(), {})
 
 
 def ask(port: int, name: str, bodies: Sequence[bytes]) -> tuple[list[float], int]:
-    """Ask one app with each of the bodies; the seconds to each first byte, and the id of its process."""
+    """Send each of the bodies to one app. Returns the seconds to each first byte, and the id of its process."""
     firsts, pid = [], 0
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as connection:
         for body in bodies:
@@ -86,7 +86,7 @@ def ask(port: int, name: str, bodies: Sequence[bytes]) -> tuple[list[float], int
 
 
 def measure(port: int, name: str, bodies: list[list[bytes]]) -> Figures:
-    """Return one round of one app: a client for each list of bodies, all at once."""
+    """Return the figures of one round of one app: a client for each list of bodies, all concurrently."""
     _, pid = ask(port, name, bodies[0][:1])
     cpu, begin = cpu_s(pid), time.perf_counter()
     with ThreadPoolExecutor(len(bodies)) as clients:
@@ -97,7 +97,7 @@ def measure(port: int, name: str, bodies: list[list[bytes]]) -> Figures:
 
 
 def start(port: int, folder: str) -> tuple[Any, Any]:
-    """Start Ray, and Serve without an app; returns both modules."""
+    """Start Ray, and Serve without an app. Returns both modules."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_worker_niceness="0", HOME=folder, PYTHONPATH=paths)
     ray, serve = import_module("ray"), import_module("ray.serve")

@@ -1,9 +1,9 @@
-"""What callfuse costs in Serve LLM: requests a second, time to the first byte and CPU time of the ingress's replica.
+"""Measure the cost of callfuse in Serve LLM: requests per second, time to first byte, CPU time of the ingress replica.
 
     python -m benchmarks.ray_llm [--rounds 15] [--requests 10] [--clients 4]
 
-Two apps of `build_openai_app` in one Ray, one replica each of ingress and server; one has callfuse in its ingress. In
-place of an engine, the server gives 30 pieces of text at once. Requests, rounds and figures are those of
+Two apps of `build_openai_app` run in one Ray, each with one replica of ingress and server; one has callfuse in its
+ingress. In place of an engine, the server returns 30 pieces of text at once. Requests, rounds and figures are those of
 `benchmarks.ray`. Needs an environment with `ray[serve,llm]` and callfuse's own dependencies.
 """
 
@@ -24,22 +24,22 @@ ENGINE: Final = "benchmarks.ray_llm.Engine"
 
 
 class Engine:
-    """An engine as `LLMServer` calls it, which always gives the same text."""
+    """An engine for `LLMServer` that always returns the same text."""
 
     def __init__(self, llm_config: Any) -> None:
         self.pieces = [piece.decode() for piece in text_events(PIECES - 1)]
 
     async def start(self) -> None:
-        """Nothing is loaded."""
+        """Do nothing: no model is loaded."""
 
     async def check_health(self) -> None:
-        """It is always healthy."""
+        """Do nothing: the engine is always healthy."""
 
     async def shutdown(self) -> None:
-        """Nothing runs."""
+        """Do nothing: nothing is running."""
 
     def routing_stats(self) -> dict[str, Any]:
-        """Nothing that routes requests."""
+        """Return no data for routing requests."""
         return {}
 
     async def chat(self, request: Any, raw_request_info: Any = None) -> AsyncIterator[str]:
@@ -49,7 +49,7 @@ class Engine:
 
 
 def telling(app: ASGIApp) -> ASGIApp:
-    """Return the app with a header that tells the process that it runs in."""
+    """Return the app with a header that names its process."""
 
     async def told(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_told(message: Message) -> None:

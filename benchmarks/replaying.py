@@ -1,10 +1,11 @@
-"""How many runs and calls a second `callfuse replay` judges on one core, reading and counting included.
+"""Measure how many runs and calls per second `callfuse replay` judges on one core, including reading and counting.
 
     python -m benchmarks.replaying [FILES...] [--rounds 5]
 
-FILES are recorded runs; where none are named, runs are made up: healthy ones of thirty calls with results of 1 KB,
-every tenth ends in a loop. Measured is the command itself: its CPU time beyond that for a single run, which is mostly
-the start of Python. The best of the rounds, which are interleaved. How many calls FILES hold the command does not say.
+FILES are recorded runs. Without FILES, runs are generated: healthy ones of thirty calls with results of 1 KB, every
+tenth of which ends in a loop. The command itself is measured: its CPU time minus that for a single run, which is mostly
+the start of Python. The figure is the best of interleaved rounds. For FILES, calls per second are not shown, because
+the command does not print their number.
 """
 
 import argparse
@@ -22,7 +23,7 @@ RESULT = "The quick brown fox jumps over the lazy dog while the build goes on. "
 
 
 def steps(run: int) -> Iterator[tuple[str, str, str]]:
-    """Tool, arguments and result of each call of a made-up run."""
+    """Yield tool, arguments and result of each call of a generated run."""
     for at in range(CALLS):
         looped = run % 10 == 0 and at >= CALLS - LOOPED
         place = CALLS - LOOPED if looped else at
@@ -48,7 +49,7 @@ def as_chat(run: int) -> dict[str, Any]:
 
 
 def timed(names: Sequence[str]) -> tuple[int, float]:
-    """Runs, and CPU seconds of the command over these files."""
+    """Return the number of runs, and the CPU seconds of the command over these files."""
     begin = _cpu_s()
     command = [sys.executable, "-m", "callfuse", "replay", *names, "--json", "-"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -88,7 +89,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def made_up(folder: Path, runs: int, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Yield a file of so many made-up runs for each format."""
+    """Yield a file of `runs` generated runs for each format."""
     for name, record in (("calls", as_calls), ("chat", as_chat)):
         path = folder / f"{prefix}{name}.jsonl"
         path.write_text("".join(json.dumps(record(run)) + "\n" for run in range(runs)))

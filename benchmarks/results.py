@@ -1,10 +1,10 @@
-"""What it costs to read a new result of a tool, which an agent's request brings about once a round.
+"""Measure the cost of reading a new tool result, of which an agent's request has about one per round.
 
     python -m benchmarks.results [--rounds 30]
 
-Reading means `outcome_of`: whether the result is an error, empty or waits, and a digest of its text without what
-changes by itself. Texts of five sorts, of 4 and of 40 kB. Each row: the time, the time a byte, and how many times as
-long as SHA-256 of the same bytes. The runs are interleaved; the figures are medians of CPU time.
+Reading means `outcome_of`: whether the result is an error, empty or pending, and a digest of its text without volatile
+parts. There are texts of five sorts, of 4 and of 40 kB. Each row has the time, the time per byte, and the ratio to
+SHA-256 of the same bytes. The runs are interleaved; the figures are medians of CPU time.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LINES: Final[dict[str, Callable[[int], str]]] = {
 
 
 def text_of(sort: str, size: int) -> str:
-    """Return a result of this sort and about this many characters."""
+    """Return a result of this sort with about `size` characters."""
     line = LINES[sort]
     lines = islice(map(line, count(1)), size // len(line(1)) + 1)
     return "\n".join(lines)[:size]

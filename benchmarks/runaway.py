@@ -1,21 +1,21 @@
-"""What the rule on texts that run away finds, how late, and what of healthy texts it would cut.
+"""Measure which runaway texts the rule finds, how late, and which healthy texts it would cut.
 
     python -m benchmarks.runaway [--texts FILE] [--runs FOLDER] [--files FOLDER] [--look 512]
 
 Workload. `texts`: recorded answers, a JSON object a line (`label`: runaway or healthy, `text`, `from`: where the
-repetition begins). Most were cut by a limit of about 1,000 tokens, long before anybody should act on them, so each that
-runs away is also made to go on for `GOES_ON` characters: its last lap comes again, and numbers that count go on by
-their last step. `runs`: the arguments of recorded agents' calls. `files`: texts that programs come with, as the
-arguments of calls that write files may be (default: Python and its packages); the largest are left out.
+repetition begins). Most were cut by a limit of about 1,000 tokens, long before action is justified, so each runaway
+text is also extended to `GOES_ON` characters: its last lap is repeated, and counting numbers continue with their last
+step. `runs`: the arguments of recorded agents' calls. `files`: text files of programs, as in arguments of calls that
+write files (default: Python and its packages), without the largest.
 
-Few of the recorded texts are long enough for the rule to find anything, which the table says; with `--look 512` all its
-lengths are a quarter, so that they say more. What goes on does so by a rule of the same shape as the one that is
-measured: it shows how late texts are found rather than which.
+Few of the recorded texts are long enough for the rule to find anything, as the table shows. With `--look 512`, all its
+lengths are a quarter, so that more texts count. Texts are extended by a rule similar to the measured one, so the
+results show how late texts are found rather than which.
 
-Printed: the share that is found, with the 95 % interval (Wilson) in brackets, and for texts that run away how many
-characters come from the first repeated one on until they are found; what was found of healthy texts, of all and of
-those that are long enough; the cost of what is added in pieces of 4 characters, the median of 5 rounds; and how much of
-a streamed text that runs away from its beginning has come, of each format, when it is told.
+It prints the share that is found, with the 95 % interval (Wilson) in brackets, and for runaway texts the number of
+characters from the first repeated one until they are found; the findings in healthy texts, of all and of those that are
+long enough; the cost of adding pieces of 4 characters, the median of 5 rounds; and for each format, how much of a
+streamed text that runs away from its beginning has arrived when it is reported.
 """
 
 import argparse
@@ -43,11 +43,11 @@ from callfuse.wire.aws_events import MEDIA_TYPE
 
 DEFAULT_TEXTS: Final = Path("../shared/runaway/mint.jsonl.xz")
 GOES_ON: Final = 100_000
-"""Characters; a recorded agent's model wrote 79,222."""
+"""The length of extended texts, in characters. A recorded agent's model wrote 79,222."""
 LARGEST: Final = 1_000_000
 PIECE: Final = 4
 STREAMED: Final = (4, 40)
-"""Characters of a frame: a token, and ten of them."""
+"""Characters per frame: one token, and ten."""
 STREAM_TYPES: Final = (b"application/json", b"text/event-stream", b"application/x-ndjson", MEDIA_TYPE)
 LAP: Final = "The sauce must be stirred until it is thick. "
 ROUNDS: Final = 5
@@ -55,7 +55,7 @@ _NUMBER: Final = re.compile("[0-9]+")
 
 
 class Text(NamedTuple):
-    """A text, its name, and where it begins to repeat itself; healthy ones do not."""
+    """A text, its name, and where it begins to repeat itself, if it does."""
 
     name: str
     text: str
@@ -63,13 +63,12 @@ class Text(NamedTuple):
 
 
 def found_in(text: str) -> Runaway | None:
-    """Return what is found in a whole text."""
+    """Return the finding in a whole text."""
     return GrowingText().add(text)
 
 
 def going_on(one: Text) -> Text:
-    """Return a text that runs away, as it would have gone on. Blanks at its end, which the recording added, are
-    dropped."""
+    """Return an extended runaway text. Blanks at its end, which the recording added, are dropped."""
     text = one.text if not one.text[one.begin :].strip() else one.text.rstrip()
     tail = text[one.begin :]
     if rest := exact_rest(tail):
@@ -78,7 +77,7 @@ def going_on(one: Text) -> Text:
 
 
 def exact_rest(tail: str) -> str:
-    """Return how a tail of equal laps goes on; of white space, as it is. Empty if its laps differ."""
+    """Return the continuation of a tail of equal laps; white space is kept as it is. Empty if its laps differ."""
     if not tail.strip():
         return tail * (GOES_ON // len(tail) + 1)
     period = period_of(tail)
@@ -86,7 +85,7 @@ def exact_rest(tail: str) -> str:
 
 
 def counting_rest(tail: str) -> str:
-    """Return how a tail goes on of whose laps only the numbers differ; empty if it is none."""
+    """Return the continuation of a tail whose laps differ only in numbers; empty for any other tail."""
     tail = tail.rstrip("0123456789")
     masked = _NUMBER.sub("0", tail)
     period = period_of(masked)
@@ -107,7 +106,7 @@ def counting_rest(tail: str) -> str:
 
 
 def period_of(text: str) -> int:
-    """Return the shortest period of a text, of at most half of it; 0 if there is none."""
+    """Return the shortest period of a text, at most half of its length; 0 if there is none."""
     return next((at for at in range(1, len(text) // 2 + 1) if text[at:] == text[:-at]), 0)
 
 
@@ -133,7 +132,7 @@ def _text_of(arguments: Any) -> str:
 
 
 def files_of(folder: Path) -> Iterator[Text]:
-    """Yield the texts of a folder and of those in it."""
+    """Yield the texts of a folder and its subfolders."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and runaway.LEAST <= path.stat().st_size <= LARGEST:
             text = path.read_bytes().decode("utf-8", "ignore")
@@ -142,7 +141,7 @@ def files_of(folder: Path) -> Iterator[Text]:
 
 
 def print_runaway(name: str, texts: Iterable[Text]) -> None:
-    """Print what is found of texts that run away, and after how many characters."""
+    """Print the findings in runaway texts, and after how many characters."""
     taken = list(texts)
     found = [(one, found_in(one.text)) for one in taken]
     until = sorted(what.end - one.begin for one, what in found if what)
@@ -151,7 +150,7 @@ def print_runaway(name: str, texts: Iterable[Text]) -> None:
 
 
 def print_healthy(name: str, texts: Iterable[Text]) -> None:
-    """Print what is found of healthy texts, and of which."""
+    """Print the findings in healthy texts, and their names."""
     count, long, characters, found = 0, 0, 0, []
     for one in texts:
         count += 1
@@ -167,7 +166,8 @@ def print_healthy(name: str, texts: Iterable[Text]) -> None:
 
 
 def print_cost() -> None:
-    """Print what a piece costs, in the files of `asyncio`; that of the looks is measured by adding all at once."""
+    """Print the cost of a piece, for the files of `asyncio`. The cost of the checks is measured by adding everything at
+    once."""
     text = "".join(path.read_text() for path in sorted((Path(sysconfig.get_path("stdlib")) / "asyncio").glob("*.py")))
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
     taken = []
@@ -184,7 +184,8 @@ def print_cost() -> None:
 
 
 def print_streams() -> None:
-    """Print for each format how many characters of a streamed text, and bytes of its frames, come until it is told."""
+    """Print, for each format, how many characters of a streamed text, and bytes of its frames, arrive until it is
+    reported."""
     print(f"\n{'streamed, until it is told':44} {'characters':>12} {'bytes':>12}")
     for dialect in DIALECTS:
         path: str | None = PATHS.get(dialect.name)
@@ -221,7 +222,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def print_tables(texts: Path, runs: Path, files: Path) -> None:
-    """Print a row for each sort of texts that are there."""
+    """Print a row for each available sort of texts."""
     print(f"{'':44} {'texts':>8} {'found, %':>24} {'median':>8} {'90 %':>8}")
     if texts.is_file():
         recorded = list(recorded_texts(texts))

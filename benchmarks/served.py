@@ -1,10 +1,10 @@
-"""Chunks a second from a saturated uvicorn, with and without the guard.
+"""Measure chunks per second from a saturated uvicorn, with and without the guard.
 
     python -m benchmarks.served [--rounds 101] [--chunks 2000]
 
-A server process streams text chunks as fast as it can, bare and under callfuse, each in a turn of the loop of its own,
-as those of a model come: more of them in one turn would be written at once, or not, as the reader's sleep has it. This
-process reads them over loopback, one stream at a time. Where there are two cores each has one to itself. The rounds are
+A server process streams text chunks as fast as it can, bare and under callfuse, each in its own turn of the event loop,
+like those of a model: several in one turn would sometimes be written at once, depending on the reader. This process
+reads them over loopback, one stream at a time. If there are two cores, each process has its own. The rounds are
 interleaved; the figures are medians.
 """
 
@@ -42,13 +42,13 @@ def serve(chunks: int) -> None:
 
     config = uvicorn.Config(app, log_level="warning", access_log=False, loop="uvloop", http="httptools", lifespan="off")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no chunk waits for an ACK
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # so that chunks do not wait for ACKs
         print(listener.getsockname()[1], flush=True)
         uvicorn.Server(config).run(sockets=[listener])
 
 
 def stream_s(port: int, prefix: str) -> float:
-    """Return seconds that one stream takes to the last byte."""
+    """Return the seconds of one stream to its last byte."""
     body = request(PATH)
     head = (
         f"POST {prefix}{PATH} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> None:
             port = int(server.stdout.readline())
             os.sched_setaffinity(
                 0, cores[-1:]
-            )  # only now: a server that is started later would have to stay there, too
+            )  # only now: a server that is started later would inherit the choice of cores
             times: dict[str, list[float]] = {"/bare": [], "": []}
             for _ in range(options.rounds):
                 for prefix, found in times.items():

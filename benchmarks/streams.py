@@ -1,6 +1,6 @@
-"""The streams of `benchmarks.soak`: what each is, what the vendor answers, and what its client must have got.
+"""Define the streams of `benchmarks.soak`: the kind of each, the vendor's answer, and what its client must get.
 
-A stream is a function of a seed and a number, and so is its answer: the vendor knows it by the name of the model.
+A stream and its answer are functions of a seed and a number. The vendor recognises a stream by the model's name.
 """
 
 import asyncio
@@ -26,24 +26,24 @@ FAULTY: Final[tuple[Kind, ...]] = ("loops", "dies", "dies in hold", "leaves", "l
 PATHS: Final = {"openai-chat": "/v1/chat/completions", "anthropic": "/v1/messages"}
 MOST_STREAMS: Final = 2000
 RAMP_S: Final = 2.0
-"""In which the streams begin, one after another."""
+"""The time in which the streams begin, one after another."""
 STREAM_S: Final = 120.0
 """The longest that one stream may take."""
 RESULT: Final = "The quick brown fox jumps over the lazy dog while the build goes on. " * 15
 REPEATED: Final = Call("search_web", {"query": "the zebra crossing", "limit": 5})
 CALL_MARK: Final = b"scripted_1_0_0"
-"""In the id of the first call of an answer of the scripted vendor."""
+"""A part of the id of the first call in an answer of the scripted vendor."""
 UPLOAD: Final = 200_000
-"""Bytes of which an upload that is aborted brings half."""
+"""The declared bytes of an aborted upload, which sends half of them."""
 REPEATING: Final = b'{"model": "soak:loops:0", "stream": true, "messages": []}'
 BEFORE_END: Final = {"openai-chat": 3, "anthropic": 4}
-"""Frames at the end of an answer without which its call is not complete."""
+"""The number of frames at the end of an answer that are needed for a complete call."""
 RESET: Final = struct.pack("ii", 1, 0)
-"""The `SO_LINGER` of a socket whose close is a reset."""
+"""The value of `SO_LINGER` that makes closing a socket reset the connection."""
 
 
 class Plan(NamedTuple):
-    """What one stream is: its kind, its number, and how many rounds its conversation has."""
+    """The plan of one stream: its kind, its number, and the number of rounds of its conversation."""
 
     kind: Kind
     number: int
@@ -52,12 +52,12 @@ class Plan(NamedTuple):
 
     @property
     def model(self) -> str:
-        """The name of the model, by which the vendor knows what to answer."""
+        """The name of the model, which selects the vendor's answer."""
         return f"soak:{self.kind}:{self.number}"
 
 
 def plan(seed: int, number: int, share: float) -> Plan:
-    """Return the stream of this number."""
+    """Return the plan of the stream with this number."""
     dice = random.Random(f"{seed} {number}")
     drawn = dice.random()
     kind: Kind = FAULTY[int(drawn / share)] if drawn < share * len(FAULTY) else "healthy"
@@ -65,7 +65,7 @@ def plan(seed: int, number: int, share: float) -> Plan:
 
 
 def answer(model: str, dialect: str) -> Answer | Fault:
-    """Return what the vendor answers: text, and a call that only loops have seen before."""
+    """Return the vendor's answer: text, and a call that is new except in loops."""
     _, kind, number = model.split(":")
     text = f"Number {number} looks at it. " * 6
     loop = Answer(text, [REPEATED])
@@ -133,11 +133,11 @@ def frames(body: bytes, dialect: str) -> list[bytes]:
 
 
 async def vend(pause_s: float) -> None:
-    """Serve as the vendor until terminated; the address is the first line of the output. SIGUSR1 resets all of its
-    connections, and prints how many there were."""
+    """Serve as the vendor until terminated. The address is the first line of the output. SIGUSR1 resets all of its
+    connections, and prints their number."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        # One for each request: their numbers, which are in the ids, are all 1 then.
+        # A new vendor for each request, so that the request numbers in ids are always 1.
         await ScriptedVendor(script, chunk_delay_s=pause_s)(scope, receive, send)
 
     def reset() -> None:
@@ -158,7 +158,7 @@ async def vend(pause_s: float) -> None:
 
 @dataclass(eq=False, slots=True)
 class Stream:
-    """A stream that runs: its client's port once it is connected, and whether a kill may have cut it."""
+    """A running stream: its client's port once it is connected, and whether a kill may have cut it."""
 
     plan: Plan
     port: int = 0
@@ -166,7 +166,7 @@ class Stream:
 
 
 class Seen(NamedTuple):
-    """What a client has got: the status, the body so far, and whether it came to its end."""
+    """The answer that a client got: the status, the body so far, and whether it is complete."""
 
     status: int
     body: bytes
@@ -174,7 +174,7 @@ class Seen(NamedTuple):
 
 
 async def ask(url: str, stream: Stream) -> Seen:
-    """Return one stream on a connection of its own."""
+    """Run one stream on its own connection."""
     one = stream.plan
     host, port = url.removeprefix("http://").split(":")
     body = body_of(one)
@@ -214,7 +214,7 @@ async def _read(reader: asyncio.StreamReader, last: bytes) -> Seen:
 
 
 def fault(one: Plan, seen: Seen) -> str:
-    """Return what is wrong with what a client has got; empty if nothing is."""
+    """Return what is wrong with a client's answer; empty if nothing is."""
     if one.kind == "aborts":
         return ""
     if seen.status != 200:
@@ -231,8 +231,8 @@ def fault(one: Plan, seen: Seen) -> str:
 
 
 def fault_of_cut(one: Plan, seen: Seen) -> str:
-    """Return what is wrong with what the client of a stream has got that a kill may have cut: what came is the
-    vendor's, and says that it is not all; or callfuse says that the vendor is gone."""
+    """Return what is wrong with the answer of a stream that a kill may have cut. Correct is an incomplete answer with
+    the vendor's bytes, or callfuse's error that the vendor is gone."""
     if one.kind == "aborts":
         return ""
     if seen.status == 200 and seen.complete:
@@ -240,7 +240,7 @@ def fault_of_cut(one: Plan, seen: Seen) -> str:
     if seen.status not in (0, 200, 502):
         return f"status {seen.status}: {seen.body[:300]!r}"
     sent = frames(body_of(one), one.dialect)
-    if one.kind == "loops":  # the model may have been asked again; what is held leaves where its answer breaks off
+    if one.kind == "loops":  # the model may have been asked again; held bytes are sent if its answer breaks off
         return f"not caught: {seen.body[-300:]!r}" if CALL_MARK in seen.body and sent[-1] in seen.body else ""
     return "" if seen.status == 502 or b"".join(sent).startswith(seen.body) else "bytes that are not the vendor's"
 
@@ -259,20 +259,20 @@ class Load:
     running: set[Stream] = field(default_factory=set)
     most_open: int = 0
     cut_ports: set[int] = field(default_factory=set)
-    """Of clients whose streams a kill may cut."""
+    """The ports of clients whose streams a kill may cut."""
     may_cut_all: bool = False
-    """While it is not known yet which streams one has cut."""
+    """Set while it is not known yet which streams a kill has cut."""
     cut: int = 0
     is_over: bool = False
 
     async def run(self, streams: int) -> None:
-        """So many at a time, one after another on each place."""
+        """Run `streams` streams at a time; when one ends, another begins."""
         async with asyncio.TaskGroup() as tasks:
             for at in range(streams):
                 tasks.create_task(self._place(at / streams * RAMP_S))
 
     def progress(self, count: int, seconds: float) -> float:
-        """Return how much of the load is over, from 0 to 1: by the number of its streams, or by the time where that is
+        """Return the finished part of the load, from 0 to 1: by the number of its streams, or by the time if `count` is
         0."""
         return self.done.total() / count if count else (time.monotonic() - self.begun_s) / seconds
 
@@ -306,7 +306,7 @@ class Load:
 
 
 def leave_at(one: Plan) -> bytes:
-    """Return the text with which a client goes."""
+    """Return the text at which a client disconnects."""
     if one.kind == "leaves":
         return b"looks at"
     return b"at it" if one.kind == "leaves in hold" else b""

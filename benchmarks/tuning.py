@@ -1,11 +1,11 @@
-"""Whether `callfuse tune` keeps its promise on recorded runs, and what its lines save beside lines on length alone.
+"""Check the guarantee of `callfuse tune` on recorded runs, and compare its savings with lines on run length.
 
     python -m benchmarks.tuning [FOLDER] [--max-false-positive 0.05] [--splits 1000]
 
 FOLDER holds recorded runs as `callfuse tune` reads them (default ../shared/trajectories). For each source with enough
-successful runs, and each of so many random halves of them: the line of the one half, the share of the other half that
-settings at this line act on, and the calls of failed runs from the first one acted on to the end. Means in per cent;
-`all halves` is the share as `callfuse tune` works it out for all halves that there are.
+successful runs, and each of `--splits` random halves of them: the line of one half, the share of the other half that
+settings at this line interrupt, and the calls of failed runs from the first interrupted one to the end. The figures are
+means in per cent. `all halves` is the exact share over all halves, as `callfuse tune` computes it.
 """
 
 import argparse
@@ -35,7 +35,8 @@ _HEAD = (
 
 
 def drawn(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int], splits: int) -> tuple[float, float]:
-    """Over random halves: the mean share of the unseen half beyond the line, and the mean of the calls saved."""
+    """Return, over random halves, the mean share of the unseen half beyond the line, and the mean of the calls
+    saved."""
     saved_at = cache(saved)
     chance = random.Random(1)
     mixed, half = list(scores), len(scores) // 2
@@ -50,7 +51,7 @@ def drawn(scores: Sequence[T], alpha: Fraction, saved: Callable[[T], int], split
 
 
 def row(name: str, source: Source, alpha: Fraction, splits: int) -> str | None:
-    """Return a row of the table; None where there are too few successful runs."""
+    """Return a row of the table; None if there are too few successful runs."""
     if len(source.good) < 2 * min_scores(alpha):
         return None
     exact = try_lines(source, alpha)

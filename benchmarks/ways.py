@@ -1,10 +1,10 @@
-"""How many calls of callfuse's own functions one exchange makes, and in how many files.
+"""Count the calls of callfuse's own functions in one exchange, and the files with these functions.
 
     python -m benchmarks.ways [--functions WAY | --rooms WAY]
 
-In process, under the default settings but where a row says so, by cProfile, after a few exchanges of the same kind.
-These counts do not depend on the machine or its load, so `tests/project/test_ways.py` holds ceilings for them. The ways
-that data takes:
+In process, under the default settings unless a row says otherwise, by cProfile, after a few exchanges of the same kind.
+These counts do not depend on the machine or its load, so `tests/project/test_ways.py` has limits for them. The ways of
+data:
 
     short         a stream of 10 chunks of text, one tool, a new conversation
     long          a text in 600 events, in pieces of 4 KB that end anywhere
@@ -13,10 +13,14 @@ that data takes:
     call          10 tools, a new conversation; the answer is a call in 40 pieces, a frame a chunk
     coalesced     the same, four frames a chunk
     held          under `block`: a call in 40 pieces that differs from a loop only in its last piece
-    blocked       a looping call in 40 pieces; the model is asked again, and brings it again
+    blocked       a looping call in 40 pieces; the model is asked again, and repeats it
 
+<<<<<<< HEAD
 `--functions` prints the functions of one of them, by calls; `--rooms` the packages, by their share of the time that 160
 exchanges spend in Python functions, under the profiler.
+=======
+`--functions` prints the functions of one way, by calls.
+>>>>>>> a5268fcd (benchmarks: docstrings read once)
 """
 
 import argparse
@@ -37,16 +41,20 @@ from callfuse import CallFuseMiddleware
 HOME: Final = str(Path(callfuse.__file__).parent)
 PATH: Final = "/v1/chat/completions"
 BEFORE: Final = 3
-"""Exchanges of the same kind that come first."""
+"""The number of exchanges of the same kind before the measured ones."""
 MEASURED: Final = 4
+<<<<<<< HEAD
 """Exchanges that are counted, of which the mean is given."""
 RUNS: Final = 40
 """How often the exchanges are repeated whose time is divided by packages."""
+=======
+"""The number of measured exchanges, whose mean is reported."""
+>>>>>>> a5268fcd (benchmarks: docstrings read once)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """The body of one request, and the chunks of each answer that the app gives to it in turn."""
+    """The body of one request, and the chunks of the app's successive answers to it."""
 
     body: bytes
     answer: Sequence[bytes]
@@ -54,7 +62,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Way:
-    """The exchanges of one session after the other (`sessions`), of which the last `MEASURED` are counted."""
+    """The exchanges of each session (`sessions`), of which the last `MEASURED` are measured."""
 
     sessions: Callable[[], Iterator[Exchange]]
     config: dict[str, Any]
@@ -62,7 +70,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Cost:
-    """Calls of callfuse's own functions in one exchange, and the files that they are in."""
+    """The calls of callfuse's own functions in one exchange, and their files."""
 
     calls: int
     files: int
@@ -80,7 +88,7 @@ def _text() -> list[bytes]:
 
 
 def _pieces(call_id: str, name: str, arguments: str, pieces: int) -> list[bytes]:
-    """Return the frames of an answer with one call, its arguments in so many pieces."""
+    """Return the frames of an answer with one call, its arguments in `pieces` pieces."""
     opening = {"index": 0, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
     size = -(-len(arguments) // pieces)
     parts = [arguments[at : at + size] for at in range(0, len(arguments), size)]
@@ -111,12 +119,12 @@ def _body(session: int, tools: int, rounds: Sequence[list[dict[str, Any]]]) -> b
 
 
 def _news(at: int) -> list[dict[str, Any]]:
-    """Return a round that brings a new call and a new result."""
+    """Return a round with a new call and a new result."""
     return _round(at, f"tool_{at % 10}", json.dumps({"query": f"part {at}"}), f"Found the part {at} in the shop.")
 
 
 def _long_arguments(end: str) -> str:
-    """Arguments of 400 characters, which end so."""
+    """Return arguments of 400 characters with this end."""
     return json.dumps({"query": "a" * (385 - len(end)) + end})
 
 
@@ -178,7 +186,7 @@ WAYS: Final = {
 
 
 class _App:
-    """Answers each request with the chunks of the current exchange, also when it is asked again."""
+    """Answers each request with the next chunks of the current exchange."""
 
     def __init__(self) -> None:
         self.answer: Sequence[bytes] = ()
@@ -197,13 +205,13 @@ async def _exchange(app: CallFuseMiddleware, body: bytes) -> None:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
-        """The server's end."""
+        """Drop a message."""
 
     await app(scope_of(PATH, ((b"content-type", b"application/json"),)), receive, send)
 
 
 async def drive(way: Way, begin: Callable[[], object], end: Callable[[], object]) -> None:
-    """Send the exchanges of a way to a guarded app, and call `begin` and `end` around each that is measured."""
+    """Send the exchanges of a way to a guarded app, and call `begin` and `end` around each measured one."""
     app = _App()
     guarded = CallFuseMiddleware(app, {"tool_call_loop": way.config})
     exchanges = list(way.sessions())

@@ -1,10 +1,10 @@
-"""What an installation weighs on disk, without extras and with each: the figures of docs/install.md.
+"""Measure the disk space of an installation, without extras and with each, for docs/install.md.
 
     python -m benchmarks.weights
 
 Installs callfuse from this checkout into fresh environments, so it needs a package index. Prints megabytes of
-`site-packages` (pip and its like are not in it), how much of that is compiled Python (pip writes it, uv does not), and
-how many packages there are.
+`site-packages` (without pip and similar tools), the part of compiled Python (pip writes it, uv does not), and the
+number of packages.
 """
 
 import os
@@ -18,11 +18,11 @@ PROJECT: Final = Path(__file__).parents[1]
 EXTRAS: Final = ("", "redis", "otel", "serve", "envoy", "demo")
 MB: Final = 1_000_000
 LARGEST: Final = 4
-"""How many of the largest packages are named."""
+"""The number of largest packages that are named."""
 
 
 class Weight(NamedTuple):
-    """What an environment holds: bytes in all, those of compiled Python, and of each folder of a package."""
+    """The size of an environment: all bytes, those of compiled Python, and those of each package's folder."""
 
     total: int
     compiled: int
@@ -31,7 +31,7 @@ class Weight(NamedTuple):
 
 
 def install(extra: str, folder: Path) -> Path:
-    """Install into a new environment; returns its `site-packages`. Raises CalledProcessError without an index."""
+    """Install into a new environment. Returns its `site-packages`. Raises CalledProcessError without an index."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     what = f"{PROJECT}[{extra}]" if extra else str(PROJECT)
@@ -51,7 +51,7 @@ def install(extra: str, folder: Path) -> Path:
 
 
 def weigh(packages: Path) -> Weight:
-    """Add up what is in a folder of packages."""
+    """Return the sizes in a folder of packages."""
     files = [path for path in packages.rglob("*") if path.is_file()]
     folders: dict[str, int] = {}
     for path in files:
@@ -62,7 +62,7 @@ def weigh(packages: Path) -> Weight:
 
 
 def main() -> None:
-    """Print a line for each extra, by itself and as what it adds to a plain installation."""
+    """Print a line for each extra: its size, and what it adds to a plain installation."""
     plain: Weight | None = None
     print(f"{'':18} {'MB':>6} {'compiled':>9} {'added':>6} {'packages':>9}  the largest")
     for extra in EXTRAS:
