@@ -159,8 +159,7 @@ class Intake:
         return self.plain(message.get("body") or b"", final=not message.get("more_body", False))
 
     def plain(self, chunk: bytes, *, final: bool) -> Iterator[bytes]:
-        """Yield the plain bytes of a chunk, in pieces. Raises UnreadableBodyError if the coding is broken, or cut off
-        at the end."""
+        """Yield the plain bytes of a chunk, in pieces. Raises UnreadableBodyError if they are broken, or cut off."""
         if self._unpacker is None:
             yield chunk
             return
@@ -169,8 +168,8 @@ class Intake:
             self._unpacker.finish()
 
     def detect_shape(self, pieces: Iterator[bytes], *, final: bool) -> bytes:
-        """Take plain bytes until they show the form (`final`: no more will come). Returns all bytes so far once the
-        form is known, else nothing."""
+        """Take plain bytes until they show the form (`final`: no more will come). Returns all of them then, else
+        nothing."""
         try:
             for piece in pieces:
                 self._begin += piece

@@ -15,8 +15,7 @@ from callfuse.asgi.silence import Waiting
 from callfuse.asgi.types import Message, Receive
 
 MOST_PAUSES: Final = 10
-"""How long a whole body may take, in multiples of the longest pause: meanwhile its bytes count towards the common
-limit."""
+"""How long a body may take, in multiples of the longest pause: meanwhile its bytes count towards the common limit."""
 
 
 class RequestBody:
@@ -106,8 +105,7 @@ class RequestBody:
         self._messages = []
 
     def pass_on(self) -> Receive:
-        """Return `replay()` for an exchange that keeps nothing of its request, and stop counting the request's
-        bytes."""
+        """Return `replay()` for an exchange that keeps nothing of its request, whose bytes count no longer."""
         self.share.drop_request()
         return self.replay()
 

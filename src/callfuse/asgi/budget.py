@@ -59,15 +59,13 @@ class Share:
         self.answer = 0
 
     def add(self, size: int) -> bool:
-        """Count bytes of the request. Returns False if the limit is exceeded. The bytes stay counted until
-        `drop_request`."""
+        """Count bytes of the request until `drop_request`. Returns False if the limit is exceeded."""
         self._request += size
         self._budget.used += size
         return self._budget.fits()
 
     def hold(self, size: int) -> bool:
-        """Set how many bytes of the answer are kept. Returns False if the limit is exceeded; then they must be
-        released."""
+        """Set how many bytes of the answer are kept. Returns False if they are too many and must be released."""
         self._budget.used += size - self.answer
         self.answer = size
         return self._budget.fits()

@@ -116,8 +116,7 @@ class AppCall:
         return failure
 
     def close(self) -> None:
-        """Drop references to the exchange, which is over, because frames of the app may refer to this call for
-        longer."""
+        """Drop references to the exchange, which is over, because frames of the app may keep this call alive."""
         self.answer, self._receive = _drop, _disconnect
 
     def leave(self) -> None:
@@ -337,8 +336,7 @@ class LaterAnswer:
 
 
 class WatchedCall:
-    """Calls the app once, in the host's own task, for an answer in which only too many calls together can be a
-    finding."""
+    """Calls the app once, in the host's own task, for an answer in which only too many calls can be a finding."""
 
     __slots__ = ("_beside", "_body", "_delivery", "_scope", "_unheeded")
 

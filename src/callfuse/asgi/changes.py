@@ -1,5 +1,4 @@
-"""Change states in the ledger that others may change at the same time: read, change, and write if unchanged
-meanwhile."""
+"""Change states in the ledger that others may change, too: read, change, and write if unchanged meanwhile."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack

@@ -19,8 +19,7 @@ _ZSTD_WINDOW_LOG: Final = 23
 MOST_CODINGS: Final = 3
 """The most codings of one body. Clients use one; misconfigured gateways are known to use two."""
 MOST_MEMBERS: Final = 1000
-"""The most members (gzip) or frames (zstd) of a request's body. Clients write one; parallel packers write one for each
-block of 128 KB."""
+"""The most members (gzip) or frames (zstd) of a request's body. Clients write one; parallel packers one per 128 KB."""
 HARMLESS_BYTES: Final = 16 * 1024 * 1024
 """A body may always unpack to this length, because a looping conversation packs very well. It is 4 million tokens, more
 than any model reads."""

@@ -29,8 +29,7 @@ from callfuse.policy.tiers import Overrides, origin
 
 ACTION: Final = b"command"
 TURNS_KEPT: Final = 64
-"""The most user messages per session whose commands are remembered as run. One for each lane of the session is
-enough."""
+"""The most user messages per session that are remembered as run. One for each lane of the session is enough."""
 
 NOTHING: Final = FoundCommands()
 """The result for a request without commands."""

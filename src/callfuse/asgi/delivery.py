@@ -220,8 +220,7 @@ class AnswerDelivery:
             keeper.tell(record)
 
     def count(self, guard: SafeGuard) -> bytes:
-        """Count the bytes kept of the answer. If they exceed the limit, returns the bytes that the guard then
-        releases."""
+        """Count the bytes kept of the answer. Returns the bytes that the guard releases if there are too many."""
         share = self.body.share
         if share.hold(guard.measure()) or guard.state.needs_verdict or not guard.buffered_bytes:
             return b""
@@ -259,9 +258,8 @@ class AnswerDelivery:
         return self.timer.update()
 
     async def settle(self, guard: SafeGuard | None) -> str:
-        """Store the results of the answer, or without a guard those of the request, before the last bytes are sent,
-        because the client may send its next request right after. Returns the value of the header
-        `x-callfuse-action`."""
+        """Store the results of the answer (without a guard: of the request) before its last bytes are sent, because the
+        next request may follow at once. Returns the value of the header `x-callfuse-action`."""
         action, record = "", ExchangeRecord(self.evidence.request.choices)
         if guard is not None:
             weight = off_loop.LONG_BYTES + 1 if guard.settles_slowly else 0

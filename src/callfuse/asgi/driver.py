@@ -454,8 +454,7 @@ class AnswerDriver:
             await delivery.break_off()
 
     def _next_piece(self, intake: Intake, pieces: Iterator[bytes], *, final: bool) -> bytes | None:
-        """Return the next plain bytes of a chunk; None at its end. Detects the form of a later answer if it is not
-        known yet."""
+        """Return the next plain bytes of a chunk; None at its end. Detects the form of a later answer."""
         if intake.shape is not UNDECLARED:
             return next(pieces, None)
         begin = intake.detect_shape(pieces, final=final)

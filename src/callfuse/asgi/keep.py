@@ -158,8 +158,7 @@ class Keeper:
         return self._taught([of_call[one.call] for one in calls if one.call in of_call], self._evidence.kept.length)
 
     def _taught(self, verdicts: Iterable[Verdict], position: int) -> list[Told]:
-        """Return the texts of these verdicts that ask the model to change course; in a holdout, the texts that it would
-        have got."""
+        """Return these verdicts' texts that ask the model to change course; in a holdout, those that it would get."""
         prepared = self._prepared
         arm, may_change = prepared.arm, not prepared.signed
         rungs = [(one, arm.rung_of(one, may_change=may_change)) for one in verdicts]
@@ -254,8 +253,7 @@ class Keeper:
                     self._host.bus.emit(ResultSeen(self._prepared.where, call.id, call.signature, call.outcome))
 
     async def keep_failure(self) -> None:
-        """Record that the vendor answered with an error, because the client may send the same request again and
-        again."""
+        """Record that the vendor answered with an error, because the client may repeat the request many times."""
         prepared = self._prepared
         settings, now = prepared.settings, self._host.clock()
         if not (settings.enabled and settings.detectors.retry_storm) or prepared.state.last_used is not None:
@@ -336,8 +334,8 @@ class Keeper:
         return None if await spending.share(spent) else spent
 
     def _notes(self, record: ExchangeRecord, verdicts: Sequence[Verdict]) -> list[tuple[ToolCall, str]]:
-        """Return the texts for the results of calls in later requests; empty for a call that passes although the ladder
-        would warn."""
+        """Return the texts for results in later requests; empty for a call that passes although the ladder would
+        warn."""
         if self._prepared.request.choices != 1:
             return []
         passing = [(one.call, "") for one in verdicts if one.rung is None] if self._prepared.settings.warns else []

@@ -33,6 +33,7 @@ _KNOWN: Final = NAMES | {OWN_HEADER, b"x-callfuse-action", b"x-callfuse-via"}
 
 def read_overrides(found: Mapping[bytes, bytes], *, has_other_model: bool) -> tuple[Overrides, dict[str, str]]:
     """Read the overrides in the headers of a request. Returns also a problem for each header that sets nothing.
+
     `has_other_model`: the settings name a model to escalate to, so a mode may contain `escalate`.
     """
     values: dict[str, Any] = {}
@@ -71,8 +72,7 @@ def find_unknown(found: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def _meant(name: str, bare: Mapping[str, str]) -> str:
-    """Return a hint at the header that was probably meant. Compares without the prefix, because it would make all names
-    similar."""
+    """Return a hint at the header that was probably meant. Ignores the prefix, which makes all names similar."""
     near = nearest(name.removeprefix(OWN_PREFIX.decode()), bare)
     return f"did you mean {bare[near]}?" if near else f"use {', '.join(bare.values())}"
 

@@ -79,8 +79,7 @@ class _FirstTry:
         return b"".join(message.get("body") or b"" for message in self._refusal)
 
     def forget_request(self) -> None:
-        """Drop the request's body, which is not needed any more, because the exception's traceback refers to this
-        object."""
+        """Drop the request's body, because the exception's traceback may keep this object alive."""
         self._asked.clear()
 
     async def receive(self) -> Message:

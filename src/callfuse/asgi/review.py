@@ -103,8 +103,9 @@ class _CallbackRun:
             self.fault.__cause__ = boundary.error.with_traceback(None)
 
     async def run_within(self, limit_s: float, callback: Callback, event: LoopEvent) -> bool:
-        """Run in a task of its own. If it has not ended after `limit_s` seconds, cancel it and return False. Under
-        asyncio nothing waits for its end. In other event loops each task has a parent, which waits for it.
+        """Run in a task of its own. If it has not ended after `limit_s` seconds, cancel it and return False.
+
+        Under asyncio nothing waits for its end. In other event loops each task has a parent, which waits for it.
         """
         if anyio.get_cancelled_exc_class() is not asyncio.CancelledError:
             with anyio.move_on_after(limit_s) as limit:

@@ -98,8 +98,7 @@ class SafeGuard:
         self._guard.follow(request, judge, trace)
 
     def follow(self, request: Request, judge: Judge, stage: Stage, trace: Trace | None = None) -> bytes:
-        """Hold calls from now on, beginning with the one that made the answer suspect. Returns the bytes that may be
-        sent."""
+        """Hold calls from now on, beginning with the one that made the answer suspect. Returns bytes to send."""
         self._request, self._fail_closed, self._stage = request, judge.settings.fail_closed, stage
         assembly, self.assembly = self.assembly, None
         came = bytes(assembly.sent.unsent) if assembly is not None and assembly.sent is not None else b""

@@ -23,8 +23,7 @@ _UNKNOWN: Final = "it is unknown: pass the headers of its client, which contain 
 
 
 def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSettings) -> Overrides:
-    """Return a configuration's overrides for one session. Raises ConfigError for settings that a session cannot
-    have."""
+    """Return a configuration's overrides for one session. Raises ConfigError for settings that it cannot have."""
     other: dict[str, Any] = {}
     if not isinstance(config, LoopSettings):
         if server.escalate_model and "escalate_model" not in config:  # a session's ladder may contain `escalate`
@@ -47,8 +46,7 @@ def session_overrides(config: LoopSettings | Mapping[str, Any], server: LoopSett
 async def write_session(
     ledger: Ledger, session: str, overrides: Overrides, headers: ClientHeaders, server: LoopSettings, now: float
 ) -> SettingsChanged | None:
-    """Write the settings of a session. Returns the change to report, if any. Raises LookupError if the session is
-    unknown."""
+    """Write a session's settings. Returns the change to report, if any. Raises LookupError if it is unknown."""
     changed: SettingsChanged | None = None
     name = session_name(session)
     for key in await _keys(ledger, name, credential_of(_read(headers), further=server.further_credentials), now):

@@ -1,5 +1,4 @@
-"""Cut long chunks of streams into slices, so that other exchanges can run in between. The cuts do not change
-results."""
+"""Cut long chunks of streams into slices, so that other exchanges can run in between. Results do not change."""
 
 from collections.abc import Iterator
 from typing import Final

@@ -33,8 +33,7 @@ def open_storms(host: Host, prepared: Prepared) -> "Storms | None":
 
 
 class Storms:
-    """Counts the storms of one request. `found`: the summary at its end; `begins`: it is a sub-agent's first
-    request."""
+    """Counts the storms of one request. `found`: the summary at its end; `begins`: a sub-agent begins."""
 
     __slots__ = ("_begins", "_found", "_host", "_prepared")
 

@@ -1,7 +1,6 @@
 """Send one answer to the client: its start, bytes in order, heartbeats, and the final message.
 
-If heartbeats may be sent from another task than the app's (`shared`), both take one lock, so that the stream stays in
-order.
+If heartbeats may come from another task than the app's (`shared`), both take one lock to keep the order.
 """
 
 import anyio
@@ -16,8 +15,7 @@ class ClientStream:
 
     `last_sent`: time of the last bytes, in seconds of the event loop (only while `shared`). `closed`: the final message
     was sent; `is_cut`: before the app's end of the answer. `has_begun`: the start was sent; `has_said`: more of the
-    body than white space was sent. `ahead`: white space that was sent before, and with which the written bytes will
-    begin again.
+    body than white space was sent. `ahead`: white space that was sent, but will come again in `write`.
     """
 
     def __init__(self, send: Send) -> None:

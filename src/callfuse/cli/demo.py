@@ -34,6 +34,7 @@ def run_demo(
     chunk_delay_s: float = CHUNK_DELAY_S,
 ) -> int:
     """Run the demo on standard output. Returns the exit code. A `stubborn` model ignores guidance, and is blocked.
+
     `page`: open the live page in a browser, and keep it running at the end for `seconds`; None: until Ctrl-C, if
     standard output is a terminal.
     """

@@ -198,8 +198,7 @@ def _toml_statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _toml_table(header: KeyPath, lists: dict[KeyPath, int], *, another: bool) -> KeyPath:
-    """Return the path of the table that a header opens, with indexes for lists. `another`: the header appends a table
-    to a list."""
+    """Return the path of the table that a header opens, with indexes for lists. `another`: it appends to a list."""
     if another:
         lists[header] = lists.get(header, -1) + 1
     path: KeyPath = ()

@@ -41,8 +41,7 @@ FOREIGN_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """An unvalidated value. `source` is its place (`callfuse.yaml, line 4`); `within` returns the place of a path
-    inside it."""
+    """An unvalidated value. `source` is its place (`callfuse.yaml, line 4`); `within` returns that of a path inside."""
 
     value: object
     source: str
@@ -155,8 +154,7 @@ def _read_long_form(
 
 
 def _is_switch(value: object) -> bool:
-    """Whether a value is on or off, also as a text, because TOML and JSON have no such words, and YAML may quote
-    them."""
+    """Whether a value is on or off, also as a text: TOML and JSON have no such words, and YAML may quote them."""
     return isinstance(value, bool) or (isinstance(value, str) and value.lower() in SWITCHES)
 
 

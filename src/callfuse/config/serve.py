@@ -172,8 +172,7 @@ class ServeSettings(Strict):
     """The most simultaneous connections to an upstream, in each worker; 0 is unlimited."""
 
     def route_of(self, path: str) -> Route | None:
-        """Return the route of a path, the longest if several match; None if no route matches, so that `upstream` gets
-        it."""
+        """Return the route of a path, the longest if several match; None if `upstream` gets it."""
         if not self.routes:
             return None
         return max((one for one in self.routes if one.holds(path)), key=lambda one: len(one.path), default=None)

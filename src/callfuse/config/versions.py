@@ -29,8 +29,7 @@ RENAMED: Final[Mapping[KeyPath, tuple[int, KeyPath]]] = {
 
 
 def renamed(path: KeyPath) -> tuple[int, KeyPath] | None:
-    """Return the version that removed the name of a key, and the key's path in that version; None for any other
-    name."""
+    """Return the version that removed the name of a key, and its path in that version; None for other names."""
     if path in RENAMED:
         return RENAMED[path]
     of_model = (*path[:2], ANY) == _OF_MODELS and len(path) == len(_OF_MODELS) + 1

@@ -76,8 +76,9 @@ class Log:
 
 @contextmanager
 def callfuse_serve(upstream: str, on_finding: Callable[[str], None], token: str = "") -> Iterator[tuple[str, Log]]:
-    """Run `callfuse serve --upstream URL` with default settings. Yields its URL and its log. Raises DemoError. `token`:
-    the token of its admin page; empty: a random one.
+    """Run `callfuse serve --upstream URL` with default settings. Yields its URL and its log. Raises DemoError.
+
+    `token`: the token of its admin page; empty: a random one.
     """
     command = [sys.executable, "-m", "callfuse", "serve", "--upstream", upstream, "--host", "127.0.0.1", "--port", "0"]
     process = subprocess.Popen(  # noqa: S603 - our own program, no shell

@@ -145,8 +145,7 @@ class Activity:
         self, page: int, size: int, *, search: str = "", found: bool = False, since: int = 0, lanes: int, beads: int
     ) -> dict[str, Any]:
         """Return a page of sessions, from 0, the last used one first. `search`: words that a session must have;
-        `found`: only sessions with findings. Of a session that has not changed since the version `since`, only the name
-        is returned."""
+        `found`: only sessions with findings. Sessions unchanged since the version `since` have only a name."""
         words = search.lower().split()
         with self._lock:
             kept = list(reversed(self._sessions.values()))

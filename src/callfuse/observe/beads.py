@@ -91,8 +91,7 @@ class Bead:
 class LaneBeads:
     """One conversation of a session. `signs`: numbers of its signatures. `holding`: since when bytes wait.
 
-    `held_from`: the first bead that the current hold may belong to. `unplaced`: a hold that ended before the event of
-    its call.
+    `held_from`: the first bead that may be held. `unplaced`: a hold that ended before the event of its call.
     """
 
     name: str
@@ -129,8 +128,7 @@ class LaneBeads:
 
 @dataclass(slots=True, eq=False)
 class SessionActivity:
-    """One session. `where`: that of its last exchange. `version`: that of its last change. `changes`: changes of its
-    settings."""
+    """One session. `where`: of its last exchange. `version`: of its last change. `changes`: those of its settings."""
 
     name: str
     where: Place

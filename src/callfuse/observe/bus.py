@@ -55,8 +55,7 @@ class Bus:
             self._of_kind = {}
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether any sink takes events of this kind, so that callers need not build costly events that nobody
-        takes."""
+        """Whether any sink takes events of this kind, so that callers need not build costly events for none."""
         return bool(self._taking(kind))
 
     def emit(self, event: Event) -> None:

@@ -36,8 +36,7 @@ from callfuse.policy.ladder import Verdict
 LENGTHS: Final[Mapping[str, int]] = {"none": 0, "names": 0, "short": 200, "full": 4000}
 """Characters of each text that quotes arguments or results, by the setting's value."""
 LONGEST_TOLD: Final = 1000
-"""Characters of a text for the model, if arguments and results are shown: it quotes a few hundred characters of
-them."""
+"""Characters of a text for the model, if arguments and results are shown: it quotes a few hundred of theirs."""
 QUOTING: Final = (ARGUMENTS, RESULT, TOLD)
 """The fields that quote arguments or results."""
 NAMING: Final = (TOOL, CALL_ID, PATTERN, RESTS_ON, DESCRIPTION)

@@ -54,8 +54,7 @@ class Row(NamedTuple):
     """How events of one kind are counted.
 
     `key` returns an event's key, which the other functions take. `name`, `label`: in `Counts`; an empty name is not
-    shown. `series`: the metric's series; None if there is no metric. `rate`: the rate's name; empty if there is no
-    rate.
+    shown. `series`: the metric's series; None without a metric. `rate`: its name; empty without a rate.
     """
 
     key: Callable[[Any], Key] = lambda _: ()

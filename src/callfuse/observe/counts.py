@@ -100,8 +100,7 @@ class Counts:
         return found
 
     def _rate(self, now: float) -> None:
-        """Add the events counted since the last call to the rates of the previous bucket, and begin the bucket of
-        `now`."""
+        """Add the events since the last call to the rates of the previous bucket, and begin that of `now`."""
         counted: Counter[str] = Counter()
         for kind, counts in self._counts.items():
             for key, count in counts.items():

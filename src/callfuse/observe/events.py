@@ -68,8 +68,7 @@ OUTCOMES: Final = {one: one.replace(" ", "_") for one in (*MODES, *ENDINGS) if o
 
 
 class Where(NamedTuple):
-    """The session, lane, model and dialect of an exchange, as logs and callbacks show them. `source`: where the session
-    id was found."""
+    """Session, lane, model and dialect of an exchange, as in logs. `source`: where the session id was found."""
 
     session: str
     source: str
@@ -86,8 +85,7 @@ NOWHERE: Final = Where("-", "", "", "", "", "")
 
 
 def new_finding_id() -> str:
-    """Return a new id for a finding: 16 characters that cannot be guessed, so only readers of the finding can rate
-    it."""
+    """Return a new id for a finding: 16 characters that cannot be guessed, so only its readers can rate it."""
     return secrets.token_hex(8)
 
 
@@ -115,8 +113,7 @@ class ExchangeEnded(Event):
     callfuse's own answers; empty if nothing was found. `seconds`: since the request came; `held_seconds`: how long
     bytes of the answer were held; `asked_seconds`: the part of it in which the model was asked again. `before_seconds`:
     from the end of the request's body to the call of the app. `first_byte_seconds`: from the start to the first bytes
-    of the app's answer; 0 if there were none, or if it was not read. `route`: the path in `serve.routes`, or `/`
-    without a route.
+    of the app's answer; 0 if there were none, or if it was not read. `route`: its path, or `/`.
     """
 
     name: ClassVar[str] = "exchange"
@@ -214,8 +211,8 @@ class FindingSeen(Event):
     (`again`). `blocks`: how often the lane was blocked, including this time if the call is blocked. `tokens`: for a
     withheld call, the tokens of a request like its own and of the answer (`observe/saved.py`), and their `price`; 0 if
     not known. `arm`: `holdout` for the share of sessions that is only observed, to measure the effect of acting on
-    findings; `guarded` for the others. `would`: the rung that the finding would have led to if it was only observed
-    (`observe/would.py`); else empty.
+    findings; `guarded` for the others. `would`: the rung that it would have led to if only observed
+    (`observe/would.py`).
     """
 
     name: ClassVar[str] = "finding"
@@ -437,8 +434,7 @@ class LedgerDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFailed(Event):
-    """An event could not be sent to the webhook, and waits for another try. `cause`: the status, `timeout`, or what
-    failed."""
+    """An event could not be sent to the webhook yet. `cause`: the status, `timeout`, or what failed."""
 
     name: ClassVar[str] = "webhook_failed"
     cause: str

@@ -24,8 +24,7 @@ CHUNK_COST: Final = 120
 EXCHANGE_COST: Final = 2048
 """Bytes counted for each exchange in addition to its chunks."""
 RUNNING_PART: Final = 2
-"""Running exchanges without a finding together get at most the limit divided by this number: most of them will be
-dropped."""
+"""Running exchanges without a finding together get at most this part of the limit: most will be dropped."""
 
 
 class ExchangeLimits(Protocol):

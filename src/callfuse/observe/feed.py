@@ -47,8 +47,7 @@ LEAST: Final = 128
 """The least that an event counts there, so that a turn has at most 256 of them."""
 MOST_UNSEEN: Final = 50_000
 MOST_UNSEEN_BYTES: Final = 32 * 1024 * 1024
-"""The most events, and approximately the most bytes, that wait until somebody opens the live page; the oldest are
-dropped."""
+"""The most events, and approximate bytes, that wait until somebody opens the live page; the oldest are dropped."""
 MOST_UNSENT: Final = 5000
 """Events that wait for the store; the oldest are dropped."""
 

@@ -46,8 +46,7 @@ class KeptFinding:
 
 
 class RecentFindings:
-    """The newest findings, by id, and their ratings. `store`: shares them between processes; None if they are not
-    shared."""
+    """The newest findings, by id, and their ratings. `store`: shares them between processes; None: not shared."""
 
     kinds: Final = frozenset({FindingSeen})
 

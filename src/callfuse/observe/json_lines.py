@@ -18,8 +18,7 @@ from callfuse.model.secrets import star_secrets
 from callfuse.observe.fields import OF_LOG
 
 LONGEST: Final = 20_000
-"""The most characters of a message, and of a traceback. A record is one line of ASCII, because JSON escapes the
-rest."""
+"""The most characters of a message, and of a traceback. Records are lines of ASCII: JSON escapes the rest."""
 _ENCODER: Final = json.JSONEncoder(default=str)
 _NAMES: Final = tuple(OF_LOG.items())
 _UNKNOWN: Final = ("", "-")

@@ -29,8 +29,7 @@ from callfuse.wire.jsontext import dumps
 WEIGHT: Final = 600
 """Estimated bytes of an event in memory without its texts."""
 MOST_NAMES: Final = 4000
-"""An event with more bytes of texts than this is kept as its fields. Arguments and texts for the model do not count:
-they are cut."""
+"""Events with more bytes of texts are kept as their fields. Arguments and texts for the model are cut anyway."""
 Light = tuple[Event, int]
 """A kept event, and its bytes."""
 

@@ -96,8 +96,7 @@ def one_of(values: Collection[str], value: str) -> str:
 
 
 def fail_open_cause(kind: str) -> str:
-    """Return why calls passed unjudged, by `FailedOpen.kind`; of an error, the step in which it was raised, not its
-    type."""
+    """Return why calls passed unjudged, by `FailedOpen.kind`; of an error, the step that raised it, not its type."""
     for stage in STAGES:
         if kind.endswith(f" {stage}"):
             return f"{ERROR} {stage}"

@@ -62,8 +62,7 @@ _BLOWN: Final = (
 
 
 def short_lane(session: str, lane: str) -> str:
-    """Return a lane's name for log lines, with a short digest; empty if the lane gave its session the name, because the
-    session then has no other."""
+    """Return a lane's name for log lines, with a short digest; empty if its session has the same name."""
     agent, dot, digest = lane.rpartition(".")
     return "" if session.endswith(lane) else f"{agent}{dot}{digest[:SHORT_LANE]}"
 
@@ -98,8 +97,9 @@ def finding(
     arm: str = "",
     would: str = "",
 ) -> None:
-    """Log a finding and what was done about it, or would have been. `source`: where the session id was found. `blocks`:
-    how often the lane was blocked, including this time if the call is blocked.
+    """Log a finding and what was done about it, or would have been. `source`: where the session id was found.
+
+    `blocks`: how often the lane was blocked, including this time if the call is blocked.
     """
     level = logging.WARNING if verdict.first or verdict.blocks else logging.INFO
     if not logger.isEnabledFor(level):

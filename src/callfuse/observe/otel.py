@@ -89,8 +89,7 @@ class _Exchange:
 
 
 _exchange: Final[ContextVar[_Exchange | None]] = ContextVar("callfuse_exchange", default=None)
-"""The exchange of this context. Events do not name their exchange; tasks and threads of an exchange inherit its
-context."""
+"""The exchange of this context. Events do not name it; tasks and threads of an exchange inherit its context."""
 
 
 class OtelTraces:

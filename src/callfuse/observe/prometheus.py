@@ -208,8 +208,7 @@ class _InMemory(_GaugeSet, Collector):
 
 @lru_cache(1)
 def _in_files() -> _InFiles:
-    """Return the metrics of this process in a shared folder. They exist once: a second set would overwrite the values
-    of the first."""
+    """Return the only metrics of this process in a shared folder: a second set would overwrite their values."""
     return _InFiles()
 
 

@@ -125,8 +125,7 @@ def write(entries: Iterable[FeedEvent], choice: Choice) -> bytes:
 
 
 class Ring(Generic[E]):
-    """The last events, at most `most_events` with `most_bytes` of data. `floor`: events up to this id may be
-    missing."""
+    """The last events, at most `most_events` with `most_bytes` of data. `floor`: up to here some may be missing."""
 
     __slots__ = ("_entries", "_last", "_most_bytes", "_most_events", "_size", "floor")
 

@@ -36,8 +36,7 @@ class Traces(Protocol):
 
 
 def open_traces(settings: OtelSettings, bus: Bus) -> Traces | None:
-    """Make traces of events from now on; None unless the settings enable them. Raises ConfigError without
-    OpenTelemetry."""
+    """Make traces of events from now on; None unless enabled. Raises ConfigError without OpenTelemetry."""
     if not settings.enabled:
         return None
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:

@@ -141,6 +141,7 @@ class Scale:
 
     def steps(self, run: RecordedRun, *, warned: bool) -> list[ScoreStep]:
         """Return the scores that a run reaches in order, each higher than the one before; empty without calls.
+
         `warned`: include findings whose caps only allow warnings; else only those that may withhold a call.
         """
         steps: list[ScoreStep] = []
@@ -291,6 +292,7 @@ class CannotTuneError(ValueError):  # commands report it; it is not part of the 
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """The result for one source: the settings at its line, from `good` successful runs, and trials on unseen runs.
+
     `alpha`: the share of runs that may be interrupted. `by_length`: the settings at the line on run length. `before`:
     the settings before tuning. `has_failed`: some of its runs failed, so savings are known. `raised`: limits of single
     tools that feedback has raised above the line in the recommended settings.

@@ -1,7 +1,6 @@
 """Share state between processes: Redis or Valkey behind a circuit breaker, with the memory of the process as fallback.
 
-`open_ledger` makes the ledger for the URL of the setting `store`. `open_relay` makes the relay that shares the event
-feed.
+`open_ledger` makes the ledger for the URL of the setting `store`, `open_relay` the relay of the event feed.
 """
 
 import asyncio

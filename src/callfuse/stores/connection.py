@@ -251,8 +251,7 @@ class Connection:
                 self._close_circuit(one)
 
     async def _within_limit(self, closing: Awaitable[None]) -> None:
-        """Wait for connections to close, up to a time limit. Errors do not matter, because the connections are not used
-        any more."""
+        """Wait for unused connections to close, up to a time limit, whatever errors they raise."""
         with Boundary():
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await closing

@@ -1,8 +1,7 @@
 """Index the sessions in a Redis or Valkey, so that people can find them by name.
 
-The keys of sessions contain the credentials of their clients, which a person who searches does not know, and in a
-Cluster they are on any node. So each name has a sorted set of its sessions, and one more set has the sessions with
-changed settings:
+Keys of sessions contain their clients' credentials, which a person who searches does not know. In a Cluster they are on
+any node. So each name has a sorted set of its sessions, and one more set has the sessions with changed settings:
 
     callfuse:name:DIGEST   CREDENTIAL:NAME by the time at which it was last noted
     callfuse:changed       the same
@@ -130,8 +129,7 @@ class SessionIndex:
         return {session: at for session, at in found.items() if is_of_name(session[1], name)}
 
     async def changed(self, now: float) -> dict[SessionKey, float]:
-        """Return the sessions with changed settings, each with the time of its note; the last one first. Raises
-        StoreUnavailable."""
+        """Return the sessions with changed settings, each with its last note, newest first. Raises StoreUnavailable."""
         return await self._newest(CHANGED, now)
 
     async def read(self, known: Iterable[KeptSession], now: float) -> list[KeptSession]:

@@ -63,8 +63,7 @@ class SlotMap:
         return self._owners[slot_of(key)]
 
     def learn(self, reply: Any, asked: str) -> None:
-        """Update the map from the reply to CLUSTER SLOTS. `asked`: the node that replied. Raises
-        UnexpectedReplyError."""
+        """Update the map from the reply of `asked` to CLUSTER SLOTS. Raises UnexpectedReplyError."""
         owners, nodes = [""] * SLOTS, dict[str, None]()
         if not isinstance(reply, list):
             raise UnexpectedReplyError(f"not slots but {type(reply).__name__}")

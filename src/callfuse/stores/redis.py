@@ -401,8 +401,7 @@ class RedisLedger:
 
     @staticmethod
     def _or_known(there: Kept | None, value: Value, known: Kept) -> Kept:
-        """Return the server's state, or if its value is missing or unreadable, the known state with the revision of
-        that value."""
+        """Return the server's state, or the `known` one, with the revision of an unreadable value."""
         return there or (known if value is None else replace(known, revision=values.revision_of(value)))
 
 

@@ -169,8 +169,7 @@ def _map_of(address: Address) -> SlotMap | MasterMap | None:
 
 
 def _pools(address: Address) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
-    """Return functions that make connections to a place, and to a node or Sentinel that is asked for places. Raises
-    what redis-py raises."""
+    """Return what makes connections to a place, and to one that is asked for places. Raises redis-py's errors."""
     # The ledger has its own time limit. Retries of redis-py would make an exchange wait longer.
     options: dict[str, Any] = {
         "retry": Retry(NoBackoff(), 0),

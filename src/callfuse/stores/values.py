@@ -204,8 +204,7 @@ def is_foreign(value: bytes | None, *, readable: bool) -> bool:
 
 
 def _known_items(text: bytes, items: int) -> Any:
-    """Return the parsed items of a value. A newer value is cut to the number of `items` of this version, and gets its
-    version."""
+    """Return the parsed items of a value. A newer value is cut to `items` items, as if of this version."""
     shape = loads(text)
     if isinstance(shape, list) and shape and type(shape[0]) is int and shape[0] > VERSION:
         return [VERSION, *shape[1:items]]
