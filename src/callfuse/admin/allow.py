@@ -1,8 +1,11 @@
 """Let a person allow a call, or a tool, that callfuse found looping, even if it was refused already.
 
-| `what` | allows | |---|---| | `call` | this call, in this conversation | | `tool` | every call of this tool, in this
-session | | `always` | nothing yet: the answer has lines for the settings file that allow the tool everywhere | |
-`nothing` | nothing any more in the session of the finding |
+| `what` | allows |
+|---|---|
+| `call` | this call, in this conversation |
+| `tool` | every call of this tool, in this session |
+| `always` | nothing yet: the answer has lines for the settings file that allow the tool everywhere |
+| `nothing` | nothing any more in the session of the finding |
 
 Allowances are kept with the session in the ledger, so processes that share a store share them.
 """

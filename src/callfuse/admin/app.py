@@ -1,20 +1,25 @@
 """Provide the admin app, an ASGI app to mount: `app.mount("/_callfuse", AdminApp(fuse))`. `AdminMount` mounts it, too.
 
-| path | | |---|---| | `health` | JSON, without token: status, version, whether the guard is enabled | | `ready` | JSON,
-without token: 200 or 503, and the state of each part; `?exclude=store` leaves one out | | `metrics` | for Prometheus |
-| `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` | |
-`sessions` | JSON: all sessions, with their own settings; `?changed=1`: only sessions with their own settings | |
-`openapi.json` | JSON: the description of all endpoints, as OpenAPI | | `events` | the event feed, a stream of
-`text/event-stream`; `?session=...&kind=...` | | `reset` | POST: forgets blocks and evidence of a session, and resets
-its fuse; `?session=...` | | `allow` | POST: allows a call or a tool from now on, as JSON: `{"finding": ID, "what":
-"call"}` | | `feedback` | POST: rates a finding, as JSON: `{"finding": ID, "kind": "false_positive"}` | | `guardrail` |
-POST: LiteLLM's guardrail request (`admin/guardrail.py`), with a key of its own | | `login-code` | POST: a code for one
-login within a minute, by a link: `./?code=...` | | `change` | POST: sets or unsets settings of a session;
-`?session=...` | | `findings`, `findings/detail` | JSON or CSV: past findings and loops (`admin/findings.py`) | |
-`findings/exchange` | JSON: what the vendor sent and the client got (`admin/exchanges.py`); `?id=...` | | `activity`,
-`activity/session`, `rates` | JSON: the data of the live page (`admin/live.py`) | | `./`, `page.js`, `findings.js`,
-`exchange.js`, `page.css` | the live page, and the form that takes the token once | | `plain` | settings and sessions as
-a page without script |
+| path | |
+|---|---|
+| `health` | JSON, without token: status, version, whether the guard is enabled |
+| `ready` | JSON, without token: 200 or 503, and the state of each part; `?exclude=store` leaves one out |
+| `metrics` | for Prometheus |
+| `settings` | JSON, as `callfuse config explain --json`; `?model=openai:gpt-4o&tool=search_web&session=...` |
+| `sessions` | JSON: all sessions, with their own settings; `?changed=1`: only sessions with their own settings |
+| `openapi.json` | JSON: the description of all endpoints, as OpenAPI |
+| `events` | the event feed, a stream of `text/event-stream`; `?session=...&kind=...` |
+| `reset` | POST: forgets blocks and evidence of a session, and resets its fuse; `?session=...` |
+| `allow` | POST: allows a call or a tool from now on, as JSON: `{"finding": ID, "what": "call"}` |
+| `feedback` | POST: rates a finding, as JSON: `{"finding": ID, "kind": "false_positive"}` |
+| `guardrail` | POST: LiteLLM's guardrail request (`admin/guardrail.py`), with a key of its own |
+| `login-code` | POST: a code for one login within a minute, by a link: `./?code=...` |
+| `change` | POST: sets or unsets settings of a session; `?session=...` |
+| `findings`, `findings/detail` | JSON or CSV: past findings and loops (`admin/findings.py`) |
+| `findings/exchange` | JSON: what the vendor sent and the client got (`admin/exchanges.py`); `?id=...` |
+| `activity`, `activity/session`, `rates` | JSON: the data of the live page (`admin/live.py`) |
+| `./`, `page.js`, `findings.js`, `exchange.js`, `page.css` | the live page, and the form that takes the token once |
+| `plain` | settings and sessions as a page without script |
 """
 
 import os

@@ -1,8 +1,9 @@
 """Serve the endpoints of findings: a list of findings or loops, and everything known about one.
 
-| path | | |---|---| | `findings` | findings, or with `by=loop` loops, by time, kind, tool, model, session and action,
-as JSON or CSV | | `findings/detail` | one finding, by its id: its session with the call, in the form of
-`activity/session` |
+| path | |
+|---|---|
+| `findings` | findings, or with `by=loop` loops, by time, kind, tool, model, session and action, as JSON or CSV |
+| `findings/detail` | one finding, by its id: its session with the call, in the form of `activity/session` |
 """
 
 import csv

@@ -1,8 +1,10 @@
 """Serve the live page: its HTML, script and style, and its JSON data.
 
-| path | | |---|---| | `activity` | a page of sessions, the last used one first;
-`?page=0&search=...&found=1&server=...&since=VERSION` | | `activity/session` | all lanes and beads of one, and its
-changeable settings; `?session=ID&bead=NUMBER` | | `rates` | totals since the start, and amounts in buckets of time |
+| path | |
+|---|---|
+| `activity` | a page of sessions, the last used one first; `?page=0&search=...&found=1&server=...&since=VERSION` |
+| `activity/session` | all lanes and beads of one, and its changeable settings; `?session=ID&bead=NUMBER` |
+| `rates` | totals since the start, and amounts in buckets of time |
 
 Sessions that have not changed since the version `since` of the activity `server` are not sent again. Processes that
 share a store show the same activity, with the same versions and numbers of beads, so a page may ask any of them.

@@ -109,8 +109,7 @@ class Intake:
     the first chunk, if it was sent unread. `has_length`: the start declares a length; `waits_for_body`: the body is not
     a stream, and the start has headers that depend on it.
 
-    `streamed`: the client asked for a stream. Then an answer declared as JSON may still be a stream, which the first
-    bytes show.
+    `streamed`: the client asked for a stream. Then the first bytes show whether declared JSON is a stream anyway.
     """
 
     __slots__ = (

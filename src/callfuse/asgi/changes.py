@@ -37,8 +37,7 @@ async def change_lanes(
     """Add an exchange's results to the state that it `read`, or that others have written since. Returns False if every
     try failed because others wrote first.
 
-    After a failed first try, writers of one event loop take turns. Otherwise each would fail once for each of the
-    others.
+    After a failed first try, writers of one event loop take turns. Otherwise each would fail once for each other.
 
     `make`: returns the new states by lane, given the current state; None stands for the state that was `read`.
     """

@@ -24,8 +24,7 @@ HARMLESS_BYTES: Final = 16 * 1024 * 1024
 """A body may always unpack to this length, because a looping conversation packs very well. It is 4 million tokens, more
 than any model reads."""
 MOST_TIMES: Final = 100
-"""A body that unpacks to more than that may grow by at most this factor. Text grows by 3 to 20, images hardly at
-all."""
+"""A body that unpacks to more than that may grow by at most this factor. Text grows by 3 to 20, images hardly."""
 
 
 class UnreadableBodyError(ValueError):

@@ -1,5 +1,4 @@
-"""Deliver one client's answer: send the bytes that its guard releases, carry out verdicts, and settle the exchange at
-the end.
+"""Deliver one client's answer: send the bytes that its guard releases, carry out verdicts, and settle the exchange.
 
 `AnswerDriver` (`driver.py`) takes the messages, and detects the form of the body. `AnswerDelivery` decides what is
 sent: it feeds the guard plain bytes, gets verdicts and carries them out, counts bytes in memory, and stores the results

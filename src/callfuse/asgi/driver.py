@@ -37,8 +37,8 @@ from callfuse.policy import texts
 from callfuse.wire.jsontext import BACKSLASH, may_hide_letters
 
 MOST_UNPACKED_BYTES = 8 * 1024 * 1024
-"""The most unpacked bytes of one message that are read before it passes. This takes about 10 ms, in which all other
-streams wait."""
+"""The most unpacked bytes of one message that are read before it passes. This takes about 10 ms, in which all others
+wait."""
 
 NO_CHUNK: Callable[[bytes], bool] = frozenset[bytes]().__contains__
 """False for any chunk."""

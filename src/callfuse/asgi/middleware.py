@@ -99,8 +99,8 @@ class CallFuseMiddleware:
 
     `owns_store`: whether the middleware opened the store, from the settings or a URL, instead of getting a `Ledger`.
 
-    `bus` gets all events (`callfuse.observe.events`), and passes them to each sink added to it. `findings`: the newest
-    findings, by id.
+    `bus` gets all events (`callfuse.observe.events`), and passes them to its sinks. `findings`: the newest findings, by
+    id.
 
     Raises `ConfigError` for a wrong setting, here and in `configure`, but never while serving. If Starlette or FastAPI
     builds it, the server's start fails instead. Does no IO before the first request.

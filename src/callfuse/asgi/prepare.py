@@ -92,8 +92,7 @@ class Prepared:
     body must not be changed. `observed`: another callfuse guards it, so this one only observes. `keeps_place`: the
     state must be stored for a chain's next request, even after an answer without calls, because the session has
     settings or the lane a state. `tally`: the account of the exchange. `arm`: that of its session in a holdout.
-    `weight`: that of the body, for `off_loop.run`. `spawner`: the session whose agent started this one; empty if
-    unknown.
+    `weight`: that of the body, for `off_loop.run`. `spawner`: the session whose agent started this one, if known.
     """
 
     request: KeptRequest
@@ -135,8 +134,8 @@ async def prepare(
     tally: Tally,
     stage: Stage,
 ) -> Prepared | SyntheticReply | Unjudged | None:
-    """Read a request, its state and its settings, in this stage. `found`: its headers by name. Raises only exceptions
-    of `receive`."""
+    """Read a request, its state and its settings, in this stage. `found`: its headers by name. Raises only `receive`'s
+    errors."""
     limit = host.settings.max_request_bytes
     length = found.get(b"content-length", b"0")
     fits = length.isdigit() and len(length) <= MOST_DIGITS and int(length) <= limit

@@ -45,8 +45,7 @@ def _shared_lane(prepared: Prepared) -> Lane | None:
 
 
 class Spending:
-    """Adds up the spending of one exchange. `shared`: the spending of a session or a credential, as read; None for a
-    turn.
+    """Adds up the spending of one exchange. `shared`: that of a session or a credential, as read; None for a turn.
 
     `stage`: catches errors of counting tokens. `last`: the cost of the last answer, as far as it is known.
     """

@@ -1,8 +1,8 @@
 """Find the storms that a request belongs to: failing requests, sub-agents with the same opening, compactions.
 
 A storm is counted in the state of a lane: failed requests in the lane of the request itself, the others under their own
-keys. These keys are read and written only for a request that begins a sub-agent, or that has a summary in place of its
-history.
+keys. These keys are read and written only for a request that begins a sub-agent, or that replaces its history by a
+summary.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

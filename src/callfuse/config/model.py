@@ -1,8 +1,8 @@
 """Define the whole configuration as one validated value, and its keys as paths.
 
 A key's path is the tuple of its names from the top: `("tool_call_loop", "max_repeats")`. A *leaf* is a key with a
-value, a *section* one with further keys. Every source names keys by path, so all of them know each new field of a
-settings class.
+value, a *section* one with further keys. Every source names keys by path, so each knows every new field of a settings
+class.
 """
 
 from collections.abc import Iterator

@@ -3,8 +3,10 @@
     keeper = keep_findings(middleware)       # a sink, added to the middleware's bus
     await keeper.ask(lambda table: table.listed(query))
 
-| kept in | how | |---|---| | a file (`findings.path`) | a thread writes new events; other processes may write the same
-file | | a stream of the store | a task sends new events; a query reads those of all processes into a table in memory |
+| kept in | how |
+|---|---|
+| a file (`findings.path`) | a thread writes new events; other processes may write the same file |
+| a stream of the store | a task sends new events; a query reads those of all processes into a table in memory |
 | memory | new events wait for a query, or until there are many of them |
 
 No exchange waits for this. Events that cannot be written wait, within bounds, and are tried again with the next

@@ -1,9 +1,12 @@
 """Parse a query for findings: the parameters of the endpoint `findings`.
 
-| name | value | |---|---| | `range` | `hour`, `day`, `week`, `month` or `all`, up to now; `day` if neither `from` nor
-`to` is given | | `from`, `to` | a time: ISO 8601 (UTC if it names no zone) or Unix seconds | | `kind`, `tool`, `model`,
-`session`, `action` | only rows with these values; each may be given more than once | | `by` | `finding`, a row for
-each, or `loop`, a row for each loop | | `sort` | a column, with a leading `-` in descending order; `-time` by default |
+| name | value |
+|---|---|
+| `range` | `hour`, `day`, `week`, `month` or `all`, up to now; `day` if neither `from` nor `to` is given |
+| `from`, `to` | a time: ISO 8601 (UTC if it names no zone) or Unix seconds |
+| `kind`, `tool`, `model`, `session`, `action` | only rows with these values; each may be given more than once |
+| `by` | `finding`, a row for each, or `loop`, a row for each loop |
+| `sort` | a column, with a leading `-` in descending order; `-time` by default |
 | `page`, `size` | at most `size` rows from row `page * size` on |
 """
 

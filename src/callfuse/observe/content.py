@@ -2,8 +2,7 @@
 
     shown(event, "short")  # fields_of(event), with "gen_ai.tool.call.arguments": '{"query": "weather"}', ...
 
-Everything shown is bounded and printable, and secrets of known forms are masked. `callfuse.cut` names the texts that
-were cut.
+Everything shown is bounded and printable, and secrets of known forms are masked. `callfuse.cut` names cut texts.
 """
 
 from collections.abc import Iterator, Mapping

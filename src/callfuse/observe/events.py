@@ -195,8 +195,8 @@ class HoldEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class Decided(Event):
-    """The calls of a guarded answer were judged, and the action was begun, within `seconds`; the time of a callback is
-    included."""
+    """The calls of a guarded answer were judged, and the action was begun, within `seconds`, including a callback's
+    time."""
 
     name: ClassVar[str] = "decided"
     where: Where

@@ -308,8 +308,7 @@ def take_place(folder: str) -> WorkerPlace:
 
 
 def _free_place(folder: Path) -> str:
-    """Return the first place whose file is not locked. The system releases the lock when the process ends, even if it
-    crashes."""
+    """Return the first place whose file is not locked. The system releases the lock at the end of the process."""
     if sys.platform == "win32":
         return str(os.getpid())
     import fcntl

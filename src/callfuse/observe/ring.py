@@ -40,8 +40,7 @@ def number_of(id_: EventId) -> int:
 
 
 class FeedEvent(ABC):
-    """An event of the feed. `size`: its bytes in a ring. `is_own`: no other process has it, although they share a
-    store."""
+    """An event of the feed. `size`: its bytes in a ring. `is_own`: other processes lack it despite a shared store."""
 
     __slots__ = ("_fields", "id", "is_own", "size")
 

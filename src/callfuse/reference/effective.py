@@ -16,7 +16,7 @@ DEFAULT, SERVER = "default", "server"
 COMMAND = "command in the chat, or admin page"
 """The source of a session's own values."""
 TOOL_KEYS = {"poller": "pollers", "changes_state": "state_changing", "ignore": "ignore"}
-"""Settings of a tool, each with the top-level key that applies if the tool has no entry of its own."""
+"""Settings of a tool, each with the key of `tool_call_loop` that applies if the tool has no entry of its own."""
 
 
 @dataclass(frozen=True, slots=True)

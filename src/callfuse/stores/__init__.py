@@ -58,7 +58,7 @@ def open_ledger(
 
 
 def open_relay(store: str, *, timeout_s: float, bus: Bus, stream: StreamPlace = FEED) -> Relay | None:
-    """Make the relay of the event feed, or of another stream, for the URL of a store whose ledger is open; None for
+    """Make the relay of the event feed, or of another stream, for the URL of a store with an open ledger; None for
     `memory://`."""
     address = address_of(store)
     if address is None:
