@@ -4,7 +4,7 @@ The app's own `send` is `AnswerDriver.send`. How a message is passed on depends 
 
 - none, or none yet: a chunk of text is sent unread, in the server's own awaitable; a chunk with a call is read on the
   side. If a later call could be one too many in its answer, frames are sent whole, and a whole answer at its end;
-- any call: the guard decides what is sent. One client's answer may then consist of several answers of the app
+- any single call: the guard decides what is sent. One client's answer may then be several answers of the app
   (`calls.py`), each read from its start.
 
 Guard, stream and driver work the same if the guard follows the answer from a later call on, instead of from its start.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 LONG_BYTES: Final = 64 * 1024
 """Longer bodies are processed in a thread. For an ordinary conversation of this size, this takes 1 to 3 ms."""
 MANY_VALUES: Final = 4000
-"""So are shorter bodies with this many values, because each value may be a message that takes 3 to 5 us."""
+"""Shorter bodies with more values are processed in a thread, too: each may be a message that takes 3 to 5 us."""
 HUGE_BYTES: Final = 4 * 1024 * 1024
 """Longer bodies are processed one at a time. Shorter ones need not wait for them."""
 
