@@ -15,12 +15,8 @@ data:
     held          under `block`: a call in 40 pieces that differs from a loop only in its last piece
     blocked       a looping call in 40 pieces; the model is asked again, and repeats it
 
-<<<<<<< HEAD
-`--functions` prints the functions of one of them, by calls; `--rooms` the packages, by their share of the time that 160
-exchanges spend in Python functions, under the profiler.
-=======
-`--functions` prints the functions of one way, by calls.
->>>>>>> a5268fcd (benchmarks: docstrings read once)
+`--functions` prints the functions of one way, by calls; `--rooms` prints the packages, by their share of the time that
+160 exchanges spend in Python functions, under the profiler.
 """
 
 import argparse
@@ -43,13 +39,9 @@ PATH: Final = "/v1/chat/completions"
 BEFORE: Final = 3
 """The number of exchanges of the same kind before the measured ones."""
 MEASURED: Final = 4
-<<<<<<< HEAD
-"""Exchanges that are counted, of which the mean is given."""
-RUNS: Final = 40
-"""How often the exchanges are repeated whose time is divided by packages."""
-=======
 """The number of measured exchanges, whose mean is reported."""
->>>>>>> a5268fcd (benchmarks: docstrings read once)
+RUNS: Final = 40
+"""How often the exchanges are repeated to divide their time by packages."""
 
 
 @dataclass(frozen=True)
