@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callfuse.dialects.ollama import Ollama
 from tests.support.asgi import Request, run
 from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.model import Answer, Call, History, Round, User, View, seen
@@ -85,6 +86,12 @@ def test_cutting_loses_nothing(data: st.DataObject) -> None:
     body = stream_of(kit, answer)
     assert b"".join(cut(body, data.draw(st.lists(st.integers(0, 500))))) == b"".join(frames(body)) == body
     assert quiet(body) == b"".join(frame.raw for frame in kit.frames(answer) if frame.kind != "noise")
+
+
+def test_a_keep_alive_is_seen_behind_a_blank_line() -> None:
+    """A stream of lines may begin with an empty one, and have one in it that is no JSON."""
+    line, alive = b'{"message":{"content":"So"}}\n', Ollama.heartbeat
+    assert quiet(b"\n" + line + b"data: null\n" + alive + line) == line + b"data: null\n" + line
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def frames(body: bytes) -> list[bytes]:
         return list(_messages(body))
     if body.lstrip().startswith(b"["):
         return _array(body)
-    return [part for part in (_LINE if body.startswith(b"{") else _FRAME).findall(body) if part]
+    return [part for part in (_LINE if body.lstrip().startswith(b"{") else _FRAME).findall(body) if part]
 
 
 def _messages(body: bytes) -> Iterator[bytes]:
