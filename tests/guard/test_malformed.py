@@ -16,7 +16,19 @@ from tests.guard.driving import Scene, play, scene
 from tests.support.examples import THOROUGH
 from tests.support.kits import KITS, DialectKit, stream_of
 from tests.support.meeting import MARK, ask, every_dialect, meet, reply, streamed_and_whole
-from tests.support.plain import again, elsewhere, known_call, new_call, same_call, saying, spin, thinking
+from tests.support.model import History, Round, User
+from tests.support.plain import (
+    OTHER_RESULT,
+    RESULT,
+    again,
+    elsewhere,
+    known_call,
+    new_call,
+    same_call,
+    saying,
+    spin,
+    thinking,
+)
 from tests.support.scripted import Reply
 from tests.support.wire import frames
 
@@ -115,6 +127,23 @@ def test_a_piece_without_a_readable_index_is_renumbered_as_its_call(index: str) 
     assert not any("failed open" in message for _, _, message in met.log), met.log
     assert b"call_first" not in met.body
     assert b"call_other" in met.body
+
+
+def test_a_callback_cannot_withhold_a_call_that_has_left() -> None:
+    """Responses: pieces that differ from the loop let the call go, and the event that ends it has the loop's text."""
+    kit = next(kit for kit in KITS if kit.name == "openai-responses")
+    rounds = [Round((same_call(f"call_s{at}"), known_call(f"call_k{at}")), (RESULT, OTHER_RESULT)) for at in (1, 2)]
+    history = History((User("Find the zebra crossing."), *rounds))
+    body = reply(kit, saying(same_call("call_first"), known_call("call_second")), stream=True).body
+    body, gone = re.subn(rb"event: response\.function_call_arguments\.delta\n[^\n]*\n\n", b"", body, count=1)
+    assert gone == 1
+    met = meet(ask(kit, history, stream=True), [Reply((body,))], "observe", on_loop=lambda _: "block")
+    assert b"call_second" not in met.body
+    calls = [call.id for call in kit.read(met.body, stream=True)[0].calls]
+    assert calls == ["call_first"]
+    assert (
+        met.body.count(b'"call_first"') == body.count(b'"call_first"') == 3
+    )  # begun, ended, and in the list at the end
 
 
 UNREADABLE = ("null", "true", "false", '"1"', "1.5", "-1")

@@ -103,9 +103,8 @@ class VerdictActions:
         """Return the verdicts on choices, without those that would withhold a call that has left already. If such a
         call's arguments run away, its verdict is only observed, unless the answer ends in the middle of the call."""
         found: list[Verdict] = []
-        holds = self._queue.holds_call
         for calls in self._calls.of_choices(sorted(choices)):
-            gone = {whole: call for call, whole in calls.items() if not (holds(call) or call is self._calls.endless)}
+            gone = self._gone(calls)
             for verdict in self._loop.judge.verdicts(list(calls.values())):
                 if not (verdict.withholds and verdict.call in gone):
                     found.append(verdict)
@@ -113,9 +112,21 @@ class VerdictActions:
                     found.append(verdict.observed())
         return found if self.cut is None else [*found, self.cut.verdict]
 
+    def _gone(self, calls: Mapping[OpenCall, ToolCall]) -> dict[ToolCall, OpenCall]:
+        """Return those of these calls that have left already and cannot be withheld."""
+        holds = self._queue.holds_call
+        return {whole: call for call, whole in calls.items() if not (holds(call) or call is self._calls.endless)}
+
+    def _after_review(self, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Return the verdicts as the callback decided, but only observed if they would withhold a call that has
+        left."""
+        gone = self._gone(calls) if verdicts else {}
+        return [one.observed() if one.withholds and one.call in gone else one for one in verdicts]
+
     def plan(self, verdicts: Sequence[Verdict]) -> Plan:
         """Record the round, and decide whether the answer is released, asked for again, or thinned."""
         calls = self._calls.complete_calls()
+        verdicts = self._after_review(calls, verdicts)
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
         withheld |= self._never_judged(calls, verdicts) if withheld else set()
@@ -141,7 +152,8 @@ class VerdictActions:
     def plan_cut(self, verdicts: Sequence[Verdict]) -> Plan:
         """Plan for an answer whose text runs away. If the text may pass, a whole answer is judged by its calls alone,
         and the rest of a stream passes."""
-        calls, of_calls = self._calls.complete_calls(), [one for one in verdicts if not one.finding.part]
+        calls = self._calls.complete_calls()
+        of_calls = self._after_review(calls, [one for one in verdicts if not one.finding.part])
         said = next((one for one in verdicts if one.finding.part), None)
         if self.cut and said and said.withholds and not self._codec.is_unfinished(self._kept.chunks):
             return self._cut_off(self.cut.found, said, calls, of_calls)
