@@ -63,7 +63,7 @@ async def test_it_takes_the_settings_of_serve(tmp_path: Path) -> None:
         found = re.search(r"on (127\.0\.0\.1:\d+) guards", said)
         assert found is not None
         assert "mode=block" in said
-        assert said.endswith("asks https://***@vendor.test again")
+        assert said.endswith("asks the model again at https://***@vendor.test")
         assert await health(found[1])
 
 
@@ -146,7 +146,7 @@ async def test_it_is_not_ready_before_it_ends(tmp_path: Path) -> None:
         base, _ = page_of(process)
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
-        assert "draining: not ready any more" in process.stderr.readline()
+        assert "draining: health checks fail" in process.stderr.readline()
         async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client:
             ready = await client.get(f"{base}/ready")
         assert (ready.status_code, ready.json()["serving"]) == (503, "failed")

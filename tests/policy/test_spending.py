@@ -97,11 +97,11 @@ PERIODS = "use none, hour, day, month, or 1 to 31622400 seconds"
         ({"period": [1]}, f"budget.period = [1] (keyword): {PERIODS}"),
         (
             {"period": "day", "tokens": 5},
-            "budget.period = 'day' (keyword): a period is of a credential; set budget.by: ",
+            "budget.period = 'day' (keyword): a period needs a credential's budget; set budget.by: ",
         ),
         (
             {"period": "day", "by": "session"},
-            "budget.period = 'day' (keyword): a period is of a credential; set budget",
+            "budget.period = 'day' (keyword): a period needs a credential's budget; set budget",
         ),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_period_is_of_a_credential() -> None:
     loop = LoopSettings.model_validate({"models": models})
     assert loop.for_exchange("openai:gpt-4").budget.end_of_period(5.0) == 86400
     assert loop.for_exchange("openai:o3").budget.end_of_period(5.0) == 0
-    with pytest.raises(ConfigError, match=r"models.openai:gpt\*.budget.period = 'day' \(keyword\): a period is of a"):
+    with pytest.raises(ConfigError, match=r"models.openai:gpt\*.budget.period = 'day' \(keyword\): a period needs a"):
         load_config({"tool_call_loop": {"models": {"openai:gpt*": {"budget": {"period": "day"}}}}}, {})
 
 

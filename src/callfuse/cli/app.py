@@ -180,8 +180,8 @@ def ext_proc(
     Envoy sends requests and answers here (envoy.service.ext_proc.v3), as docs/envoy.md sets it up: the request's body
     BUFFERED, the answer's FULL_DUPLEX_STREAMED.
 
-    Options and settings are those of `callfuse serve`. Without an upstream, a call is blocked where the model would be
-    asked again.
+    Options and settings are those of `callfuse serve`. Without an upstream, callfuse blocks a call instead of asking
+    the model again.
 
     The admin page, with /ready and /metrics, is at http://HOST:PORT/_callfuse/, with the token of CALLFUSE_ADMIN_TOKEN.
     If that is not set, a new token is printed at the start. CALLFUSE_ADMIN_ENABLED=off turns it off.
@@ -425,7 +425,7 @@ def allow(
     ] = "",
     url: PageUrl = "",
 ) -> None:
-    """Let a call pass that a running `callfuse serve` has found, even if it was refused already.
+    """Let a call pass that a running `callfuse serve` has reported as a loop, even if it was refused already.
 
     Without an option, only this call passes, in its conversation. FINDING is the id of the finding: `finding_id` in log
     lines and events. The live page has buttons for the same. Set the server's token in CALLFUSE_ADMIN_TOKEN.

@@ -102,7 +102,7 @@ def explain(
 ) -> None:
     """Print every setting in effect for a model and a tool, with the tier and the source that it comes from.
 
-    Per-tool entries override per-model entries, these the environment, this the file, and this the defaults.
+    The first of these that sets a key wins: per_tool, models, the environment, the file, the defaults.
     """
     from callfuse.config import model_problem
     from callfuse.reference.effective import as_json, effective_rows

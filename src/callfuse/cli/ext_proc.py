@@ -133,7 +133,7 @@ async def _until_told(told: "asyncio.Queue[int]", stops: Iterable[Callable[[], N
     for stop in stops:
         stop()
     if number == signal.SIGTERM and drain_s:
-        logger.info("draining: not ready any more, requests are served for another %g s", drain_s)
+        logger.info("draining: health checks fail, and requests are served for another %g s", drain_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
                 await told.get()
@@ -141,10 +141,10 @@ async def _until_told(told: "asyncio.Queue[int]", stops: Iterable[Callable[[], N
 
 def _greet(resolved: Resolved, address: str) -> None:
     serve, mode = resolved.config.serve, mode_text(resolved.config.tool_call_loop)
-    asks = f", asks {upstreams_of(serve)} again" if can_ask(serve) else ""
+    asks = f", asks the model again at {upstreams_of(serve)}" if can_ask(serve) else ""
     logger.info("callfuse %s on %s guards for Envoy (%s)%s", __version__, address, mode, asks)
     if not asks:
-        logger.info("no upstream: where the model would be asked again, the call is blocked; --upstream sets one")
+        logger.info("no upstream: callfuse blocks a call instead of asking the model again; --upstream sets one")
 
 
 def _greet_page(resolved: Resolved, port: int, token: str, *, is_new: bool) -> None:

@@ -18,7 +18,7 @@ COMMANDS: Final = {
     "tune": "Set limits from your own successful runs, so that callfuse interrupts at most a given share of such runs.",
     "report": "Say what observing has shown, and whether to turn callfuse on.",
     "feedback": "Rate a finding of a running `callfuse serve`: no loop, a loop, or a loop that was found too late.",
-    "allow": "Let a call pass that a running `callfuse serve` has found, even if it was refused already.",
+    "allow": "Let a call pass that a running `callfuse serve` has reported as a loop, even if it was refused already.",
     "top": "Watch a running `callfuse serve` in the terminal: sessions, calls, holds, findings and actions.",
     "explain": "Explain a kind of finding: what it finds, an example, its settings, what to do about false alarms.",
     "config": "Check a settings file, create one, or show the settings in effect.",

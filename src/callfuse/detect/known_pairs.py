@@ -40,8 +40,8 @@ class KnownPairs(Hindsight):
         limit=SoftLimit(
             "rounds",
             4,
-            "Rounds of the last 20 with one call and the same error; or, of twice as many rounds as this, more than "
-            "half with only known calls and results. Nothing changed in between. Warns at most.",
+            "Rounds of the last 20 with one call and the same error; or more than half of the last rounds (twice this "
+            "number) with only known calls and results. Nothing changed in between. Warns at most.",
         ),
         most="warn",
     )

@@ -29,7 +29,7 @@ class RunawayCall(Detector):
         specific=True,
     )
     parts: ClassVar[tuple[AnswerPart, ...]] = (
-        AnswerPart(ARGUMENTS, "block", "The strictest rung for arguments of calls that do; `off` is off."),
+        AnswerPart(ARGUMENTS, "block", "The strictest rung for arguments that repeat one text; `off` turns it off."),
         AnswerPart(
             TEXT,
             "warn",
@@ -45,7 +45,7 @@ class RunawayCall(Detector):
         AnswerPart(
             FINISH,
             "warn",
-            "The same for an answer that the vendor has ended for it: `off`, `observe` or `warn`.",
+            "The same for an answer that the vendor has ended because of it: `off`, `observe` or `warn`.",
             "an answer that the vendor has ended because it repeats itself",
         ),
     )

@@ -26,8 +26,8 @@ class UnknownTool(Detector):
         limit=SoftLimit(
             "calls",
             3,
-            "Calls in a row of tools that the request does not declare. If it does not list its tools: of tools that "
-            "do not exist, as their results say.",
+            "Calls in a row of tools that the request does not declare. If it does not list its tools: calls of "
+            "tools that do not exist according to their results.",
             in_records=False,
         ),
     )

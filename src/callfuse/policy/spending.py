@@ -15,7 +15,7 @@ from callfuse.policy.periods import NO_PERIOD, Period, end_of
 Scope = Literal["turn", "session", "credential"]
 Limit = Annotated[Whole, Field(ge=0)]
 NO_PRICES: Final = "money needs prices; name them in budget.prices, as in {gpt-4o*: {input: 2.5, output: 10}}"
-NOT_OF_A_CREDENTIAL: Final = "a period is of a credential; set budget.by: credential"
+NOT_OF_A_CREDENTIAL: Final = "a period needs a credential's budget; set budget.by: credential"
 LONGEST_NAME: Final = 256
 """Characters of a model's name that are looked at."""
 
@@ -44,8 +44,8 @@ class BudgetSettings(Strict):
     """What a budget is for: a `turn` (since the last message of the user), a `session`, or all sessions of a
     `credential`."""
     period: Period = NO_PERIOD
-    """After which period a `credential` begins anew: `hour`, `day`, `month` (of UTC) or a number of seconds; `none`
-    counts on until the credential is forgotten."""
+    """The period after which a `credential` gets a new budget: `hour`, `day`, `month` (of UTC) or a number of seconds;
+    `none` counts on until the credential is forgotten."""
     calls: Limit = 0
     """The most calls of tools; 0 is off."""
     tokens: Limit = 0
