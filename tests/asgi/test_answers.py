@@ -243,7 +243,7 @@ def coded(coding: bytes) -> Reply:
     ("second", "why"),
     [
         (whole(b"{}", 503), "it answered with status 503"),
-        (whole(b"{}"), "its answer came in another form"),
+        (whole(b"{}"), "the first answer had another form (streamed or whole)"),
         (coded(b"x-unheard-of"), "its answer cannot be read: content-encoding"),
         (coded(b"gzip"), "its answer broke off"),
         (Reply((b"<html>",), headers=()), "its answer broke off"),

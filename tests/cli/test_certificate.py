@@ -84,7 +84,7 @@ def test_a_connection_gets_the_newest_certificate(
         clock.now += POLL_S
         assert shaken(context, name) == first
     [said] = caplog.messages
-    assert said.startswith("the certificate has errors, the one before stays in use: serve.tls_key = ")
+    assert said.startswith("the new certificate has errors; the previous one stays in use: serve.tls_key = ")
     shutil.copy(other[1], one[1])
     clock.now += POLL_S
     assert shaken(context, name) == der(other[0])

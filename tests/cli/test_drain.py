@@ -124,7 +124,7 @@ def test_ready_fails_first_and_then_streams_end(vendor: str) -> None:
         assert stream.read(3) == b"/sl"
         assert readiness(served) == (200, "ok")
         served.process.send_signal(signal.SIGTERM)
-        assert "draining: not ready any more, requests are served for another 9999 s" in told(served, "draining")
+        assert "draining: ready answers 503, and requests are served for another 9999 s" in told(served, "draining")
         assert readiness(served) == (503, "failed")
         with served.asked("/late") as answer:
             assert (answer.status, answer.getheader("connection")) == (200, "close")
@@ -145,7 +145,7 @@ def test_workers_drain_too(vendor: str) -> None:
             time.sleep(0.05)
         code, printed = served.end(signal.SIGTERM)
     assert code == 0
-    assert printed.count("draining: not ready any more") == 2
+    assert printed.count("draining: ready answers 503") == 2
     assert "Traceback" not in printed
 
 

@@ -374,7 +374,7 @@ async def test_few_callbacks_are_overdue_at_once(monkeypatch: pytest.MonkeyPatch
             exchange = await drive(guarded, ask(kit, spin(), stream=True))
             assert b"call_first" not in exchange.body
     assert len(calls) == 2
-    assert any("it is not called: 2 earlier runs have not ended" in text for _, _, text in log)
+    assert any("it is not called, because 2 earlier calls have not ended" in text for _, _, text in log)
 
 
 async def test_the_exchange_can_still_be_cancelled() -> None:

@@ -269,7 +269,7 @@ class GuardedExchange:
         delivery.ask = None
         scope = self._scope_for(ask)
         if scope is None:
-            await delivery.escalate(f"no path to {ask.model}")
+            await delivery.escalate(f"the request's path cannot name the model {ask.model}")
             return None
         delivery.keeper.bus.emit(AskedAgain(delivery.keeper.tally.where, ask.model))
         limit_s = delivery.evidence.settings.steer_timeout_s

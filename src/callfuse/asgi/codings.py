@@ -233,7 +233,7 @@ def _within_limits(unpacker: Unpacker, content: bytes, limit: int) -> Iterator[b
         if size > limit:
             raise UnreadableBodyError("over the limit")
         if size > most:
-            raise UnreadableBodyError(f"over {MOST_TIMES} times its length")
+            raise UnreadableBodyError(f"decompressed, it is more than {MOST_TIMES} times as long")
         if unpacker.members > MOST_MEMBERS:
             raise UnreadableBodyError(f"over {MOST_MEMBERS} members")
         yield piece

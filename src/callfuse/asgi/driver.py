@@ -418,7 +418,7 @@ class AnswerDriver:
             if intake.shape.unreadable:
                 return f"its answer cannot be read: {intake.shape.unreadable}"
             intake.direct = intake.shape.stream is not None and not intake.packed
-            return "" if self._continues(intake.shape) else "its answer came in another form"
+            return "" if self._continues(intake.shape) else "the first answer had another form (streamed or whole)"
         return "its answer cannot be read"
 
     def _continues(self, shape: Shape) -> bool:

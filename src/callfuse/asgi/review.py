@@ -179,7 +179,7 @@ class Review:
     async def _ask(self, callback: Callback, event: LoopEvent) -> object:
         """Return the callback's answer. Raises OnLoopError if there is none within `callback_timeout_s`."""
         if callback.has_too_many_overdue():
-            raise OnLoopError(f"it is not called: {MOST_OVERDUE} earlier runs have not ended")
+            raise OnLoopError(f"it is not called, because {MOST_OVERDUE} earlier calls have not ended")
         run = _CallbackRun()
         limit_s = self._judge.settings.callback_timeout_s
         in_time = await run.run_within(limit_s, callback, event)

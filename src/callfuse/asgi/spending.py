@@ -25,7 +25,7 @@ SOURCE: Final = "budget"
 
 
 Make = Callable[[LaneState | None], Awaitable[Mapping[Lane, LaneState]]]
-BUSY: Final = "busy lane: other exchanges always wrote first"
+BUSY: Final = "other exchanges of this lane wrote first each time"
 
 
 async def open_spending(host: Host, prepared: Prepared) -> "Spending":

@@ -102,7 +102,7 @@ class Certificate:
         with Boundary(keep_traceback=True) as boundary:
             self._newest = load_context(*self._files)
         if isinstance(boundary.error, ConfigError):
-            logger.error("the certificate has errors, the one before stays in use: %s", boundary.error)
+            logger.error("the new certificate has errors; the previous one stays in use: %s", boundary.error)
         elif boundary.error is not None:
             logger.error("the certificate stays as it is", exc_info=boundary.error)
         else:

@@ -75,7 +75,7 @@ class Drain:
                 signal.signal(wrapped, own)
 
     def _start(self, loop: asyncio.AbstractEventLoop, end: Handler) -> None:
-        logger.info("draining: not ready any more, requests are served for another %g s", self._seconds)
+        logger.info("draining: ready answers 503, and requests are served for another %g s", self._seconds)
         loop.call_later(self._seconds, end, signal.SIGTERM, None)
 
 

@@ -262,7 +262,7 @@ def store_up(store: str) -> None:
 def store_failed(store: str, operation: str) -> None:
     """Log that values of the shared store come from a newer version. Other failures have their own lines."""
     if operation == events.StoreFailed.NEWER:
-        what = "callfuse leaves those alone, and continues with the requests' histories and this process's memory"
+        what = "callfuse does not overwrite them, and continues with the requests' histories and this process's memory"
         logger.warning("the store %s has values of a newer version of callfuse: %s", shown(store), what)
 
 

@@ -130,7 +130,7 @@ class UpstreamClient:
             at_once = loop.time() - began_s < STALE_WITHIN_S
             if _connected_anew.get() or not at_once or not is_replayable(body) or _has_begun(error):
                 raise
-        _log.debug("the upstream had closed a pooled connection; asking once more")
+        _log.debug("the upstream had closed a pooled connection; sending the request again")
         return await self._send(method, url, headers, body)
 
     async def _send(
