@@ -284,7 +284,7 @@ def test_a_store_that_is_down_stops_nobody(vendor: str) -> None:
             "reddis://me:s3cret@h",
             "store = 'reddis://***@h' (option --store): there is no such store; did you mean redis",
         ),
-        ("redis://me:s3cret@h?odd=1", "(option --store): an option behind ? is unknown"),
+        ("redis://me:s3cret@h?odd=1", "(option --store): an option after ? is unknown"),
     ],
 )
 def test_a_store_that_cannot_be(store: str, problem: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from callfuse.stores.address import STORE_HINT, address_of, check_store_url
 
 MASTER_HINT = (
-    "behind the Sentinels comes the name of the master, and perhaps a database: "
+    "after the Sentinels, give the name of the master and optionally a database: "
     "redis+sentinel://HOST:26379,HOST:26379/mymaster/0"
 )
 
@@ -90,7 +90,10 @@ def test_memory_is_no_address() -> None:
         ("redis+sentinel://a,[::1/m", f"it is not a URL; {STORE_HINT}"),
         ("redis+sentinal://a/m", "there is no such store; did you mean redis+sentinel://?"),
         ("rediss+clutser://a", "there is no such store; did you mean rediss+cluster://?"),
-        ("redis://a:1,b:2", "only a Cluster or Sentinels are several hosts: redis+cluster:// or redis+sentinel://"),
+        (
+            "redis://a:1,b:2",
+            "only a Cluster or Sentinels may have several hosts: redis+cluster:// or redis+sentinel://",
+        ),
         ("redis+sentinel://a,b", f"it names no master; {MASTER_HINT}"),
         ("redis+sentinel://a,b/0", f"it names no master; {MASTER_HINT}"),
         ("redis+sentinel://a/m/x", f"it has another path; {MASTER_HINT}"),

@@ -289,7 +289,7 @@ def test_a_url_wins_over_the_configuration_s() -> None:
         ("reddis://me:s3cret@h", "store = 'reddis://***@h' (keyword): there is no such store; did you mean redis://?"),
         (
             "redis://me:s3cret@h?odd=1",
-            "store = 'redis://***@h?***' (keyword): an option behind ? is unknown: in a password, ",
+            "store = 'redis://***@h?***' (keyword): an option after ? is unknown. In a password, ",
         ),
         ("redis://me:s3cret@h?max_connections=x", "store = 'redis://h:6379': redis-py does not take this URL: "),
         ("redis+cluster://me:s3cret@h,i?db=x", "store = 'redis+cluster://h:6379,i:6379': redis-py does not take this"),

@@ -148,7 +148,7 @@ def _check_options(query: str, scheme: str) -> None:
                 raise ValueError(f"there is no option {name[:40]!r}; did you mean {near}?")
             # The option may be part of a password, so it is not quoted.
             known = ", ".join(sorted(_OPTIONS))
-            raise ValueError(f"an option behind ? is unknown: in a password, ? is %3F; else use {known}")
+            raise ValueError(f"an option after ? is unknown. In a password, write %3F for ?; otherwise use {known}")
         if name in _SENTINEL_OPTIONS and not scheme.endswith(SENTINEL):
             raise ValueError(f"the option {name} is for Sentinels: {scheme.partition('+')[0]}{SENTINEL}://")
         if name.startswith(_TLS) and not is_tls:
@@ -178,7 +178,7 @@ def _hosts(listed: str, scheme: str) -> tuple[Endpoint, ...]:
     several = scheme.endswith((CLUSTER, SENTINEL))
     if len(names) > 1 and not several:
         raise ValueError(
-            f"only a Cluster or Sentinels are several hosts: {scheme}{CLUSTER}:// or {scheme}{SENTINEL}://"
+            f"only a Cluster or Sentinels may have several hosts: {scheme}{CLUSTER}:// or {scheme}{SENTINEL}://"
         )
     default = SENTINEL_PORT if scheme.endswith(SENTINEL) else PORT
     hosts = []
@@ -213,7 +213,7 @@ def _master_and_database(path: str) -> tuple[str, str]:
     if found is None or found[1].isdigit():
         what = "names no master" if path.strip("/").isdigit() or not path.strip("/") else "has another path"
         raise ValueError(
-            f"it {what}; behind the Sentinels comes the name of the master, and perhaps a database: "
+            f"it {what}; after the Sentinels, give the name of the master and optionally a database: "
             "redis+sentinel://HOST:26379,HOST:26379/mymaster/0"
         )
     return unquote(found[1]), found[2] or ""

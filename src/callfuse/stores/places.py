@@ -66,14 +66,14 @@ class SlotMap:
         """Update the map from the reply of `asked` to CLUSTER SLOTS. Raises UnexpectedReplyError."""
         owners, nodes = [""] * SLOTS, dict[str, None]()
         if not isinstance(reply, list):
-            raise UnexpectedReplyError(f"not slots but {type(reply).__name__}")
+            raise UnexpectedReplyError(f"expected slots, got {type(reply).__name__}")
         for one in reply:
             try:
                 first, last, (host, port, *_), *_ = one
                 name = host.decode() if host else ""
                 node, width = _node(name, int(port), asked), last - first + 1
             except (TypeError, ValueError, AttributeError) as error:
-                raise UnexpectedReplyError(f"not slots: {error}") from None
+                raise UnexpectedReplyError(f"unreadable slots: {error}") from None
             if not 0 <= first <= last < SLOTS:
                 raise UnexpectedReplyError("no such slots")
             owners[first : last + 1] = [node] * width

@@ -22,14 +22,14 @@ def read_value(reply: Any) -> Value:
     """Read the value of a key."""
     if reply is None or isinstance(reply, bytes):
         return reply
-    raise UnexpectedReplyError(f"not a value but {type(reply).__name__}")
+    raise UnexpectedReplyError(f"expected a value, got {type(reply).__name__}")
 
 
 def read_number(reply: Any) -> int:
     """Read a whole number."""
     if type(reply) is int:
         return reply
-    raise UnexpectedReplyError(f"not a number but {type(reply).__name__}")
+    raise UnexpectedReplyError(f"expected a number, got {type(reply).__name__}")
 
 
 def values_of(count: int) -> Reader[list[Value]]:
@@ -52,7 +52,7 @@ def read_scores(reply: Any) -> list[tuple[bytes, float]]:
     """Return the members of a sorted set, each with its score. Raises ValueError for a score that is not a number."""
     items = _list(reply)
     if len(items) % 2 or not all(isinstance(item, bytes) for item in items):
-        raise UnexpectedReplyError("not members with their scores")
+        raise UnexpectedReplyError("expected members with their scores")
     return [(member, float(score)) for member, score in zip(items[::2], items[1::2], strict=True)]
 
 
@@ -85,5 +85,5 @@ def _read_states(count: int, reply: Any) -> list[tuple[Value, int]]:
 def _list(reply: Any, length: int | None = None) -> list[Any]:
     """Check that a reply is a list of this length (None: any length)."""
     if not isinstance(reply, list) or length not in (None, len(reply)):
-        raise UnexpectedReplyError(f"not a list of the expected length but {type(reply).__name__}")
+        raise UnexpectedReplyError(f"expected a list of the right length, got {type(reply).__name__}")
     return reply
