@@ -286,7 +286,7 @@ def test_a_store_that_works(redis: RedisServer) -> None:
 def test_a_store_that_is_down() -> None:
     """The reason, without a password, and what happens meanwhile."""
     check = examined(store=f"redis://:s3cret@127.0.0.1:{free_port()}")["store"]
-    assert (check.state, "memory is used" in check.advice) == (CheckState.FAILED, True)
+    assert (check.state, "callfuse uses memory" in check.advice) == (CheckState.FAILED, True)
     assert "s3cret" not in str(check)
 
 

@@ -103,7 +103,7 @@ FAULTS: dict[str, tuple[Change, CheckState, str, str, str]] = {
         lambda c: filter_settings(c).pop("failure_mode_allow"),
         CheckState.WARNING,
         "typed_config:",
-        "failure_mode_allow is not set; the default is false (line {}): while callfuse is not there, no request passes",
+        "failure_mode_allow is not set; the default is false (line {}): while callfuse is down, no request passes",
         "set it to true",
     ),
     "observability": (
@@ -117,7 +117,7 @@ FAULTS: dict[str, tuple[Change, CheckState, str, str, str]] = {
         lambda c: filter_settings(c).update(disable_immediate_response=True),
         CheckState.WARNING,
         "disable_immediate_response:",
-        "disable_immediate_response = true (line {}): what callfuse answers itself",
+        "disable_immediate_response = true (line {}): callfuse's own answers",
         "remove it",
     ),
     "mutation rules": (
@@ -138,7 +138,7 @@ FAULTS: dict[str, tuple[Change, CheckState, str, str, str]] = {
         lambda c: filter_settings(c).update(message_timeout="0.5s"),
         CheckState.WARNING,
         "message_timeout: 0.5s",
-        "message_timeout = '0.5s' (line {}): Envoy waits no longer for the reply to a buffered request",
+        "message_timeout = '0.5s' (line {}): after this time Envoy lets a buffered request pass",
         "set it to 5s; callfuse may need 1 s",
     ),
     "no message timeout": (
@@ -187,14 +187,14 @@ FAULTS: dict[str, tuple[Change, CheckState, str, str, str]] = {
         lambda c: route(c).update(idle_timeout="59s"),
         CheckState.WARNING,
         "idle_timeout: 59s",
-        "idle_timeout = '59s' (line {}): Envoy cuts an answer in which nothing comes",
+        "idle_timeout = '59s' (line {}): Envoy cuts an answer that is silent",
         "set it to 0s",
     ),
     "idle stream": (
         lambda c: manager(c).update(stream_idle_timeout="20s"),
         CheckState.WARNING,
         "stream_idle_timeout: 20s",
-        "stream_idle_timeout = '20s' (line {}): Envoy cuts an answer in which nothing comes",
+        "stream_idle_timeout = '20s' (line {}): Envoy cuts an answer that is silent",
         "set it to 0s",
     ),
     "buffer": (

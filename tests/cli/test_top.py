@@ -68,7 +68,7 @@ def test_what_there_is_now(looping: str) -> None:
         assert ("\none  " in alone.stdout, "\ntwo  " in alone.stdout) == (True, False)
         stranger = top(url, "--once", CALLFUSE_ADMIN_TOKEN="another-token-than-that")
         assert (stranger.returncode, stranger.stdout) == (1, "")
-        assert "/_callfuse: the token in CALLFUSE_ADMIN_TOKEN is not the one that this server uses" in stranger.stderr
+        assert "/_callfuse: the server refused the token in CALLFUSE_ADMIN_TOKEN; use the one" in stranger.stderr
 
 
 class Terminal:

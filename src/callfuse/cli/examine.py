@@ -193,7 +193,7 @@ def _examine_variables(serve: ServeSettings) -> Iterator[Check]:
         yield ok(area, f"these variables point to {own}: {', '.join(here)}")
     for name in sorted({*named} - {*here}):
         found = f"{name}={without_credentials(named[name])} in this environment bypasses callfuse"
-        yield warning(area, found, f"to guard its agents, set it to {own}, with the path it had")
+        yield warning(area, found, f"to guard agents that read it, set it to {own} followed by its old path")
     if not named:
         yield ok(area, f"no variable in this environment names a vendor; an agent needs the base URL {own}")
 
@@ -301,7 +301,10 @@ async def _examine_store(resolved: Resolved) -> list[Check]:
     except ConfigError as error:
         return [failed(area, str(error), "correct `store`, or install what it needs")]
     except OSError as error:
-        advice = "is it running, and are address, password and rights (EVALSHA, SET) right? Until then memory is used"
+        advice = (
+            "is it running? Are the address, the password and the rights (EVALSHA, SET) correct? Until then "
+            "callfuse uses memory"
+        )
         return [failed(area, str(error), advice)]
     found = f"{without_credentials(config.store)} takes a write in {1000 * seconds:.1f} ms"
     if seconds > SLOW * config.store_timeout_s:

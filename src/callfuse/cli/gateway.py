@@ -65,7 +65,7 @@ class Flavour(NamedTuple):
 
 _UNGUARDED: Final = "answers cannot be changed, so nothing is guarded"
 _PARTIAL: Final = "callfuse does not get the whole request before the vendor does, so nothing is guarded"
-_STOPS: Final = "while callfuse is not there, no request passes"
+_STOPS: Final = "while callfuse is down, no request passes"
 _REFUSED: Final = "Envoy refuses to stream in full duplex without it"
 
 _MODES: Final = (
@@ -85,7 +85,7 @@ _ENVOY: Final = Flavour(
             "disable_immediate_response",
             ("false",),
             "false",
-            "what callfuse answers itself, such as a command in the chat, does not reach the client",
+            "callfuse's own answers, such as those to chat commands, do not reach the client",
             CheckState.WARNING,
         ),
         FilterRule(
@@ -133,7 +133,7 @@ class LeastValue(NamedTuple):
 
 
 _CUTS: Final = "Envoy cuts an answer that takes longer"
-_SILENCE: Final = "Envoy cuts an answer in which nothing comes for so long, while a model thinks"
+_SILENCE: Final = "Envoy cuts an answer that is silent for this long, as while a model thinks"
 _LONGER: Final = "set it to 0s, or at least to 60s; answers of models take minutes"
 _TOO_LONG: Final = "a request that is longer gets 413"
 _LARGER: Final = "set request_body_buffer_limit (older releases: per_connection_buffer_limit_bytes) to 67108864, 64 MiB"
@@ -311,7 +311,7 @@ def _check_processor(one: Processor, resolved: Resolved, faults: GatewayFaults) 
         faults.check_rule(settings, _REQUEST_TRAILERS)
     if flavour.message_timeout and one.is_buffered:
         store_s = 0.0 if resolved.config.store == MEMORY else resolved.config.store_timeout_s
-        least, why = READ_S + store_s, "Envoy waits no longer for the reply to a buffered request, which then passes"
+        least, why = READ_S + store_s, "after this time Envoy lets a buffered request pass unguarded"
         advice = f"set it to {max(5.0, 2 * least):g}s; callfuse may need {least:g} s for a long request"
         limit = LeastValue(flavour.message_timeout, least, _seconds, why, advice, "0.2s", zero_is_none=False)
         faults.check_limit(settings, limit, is_complete=True)

@@ -144,7 +144,7 @@ def _file_text(options: TuneOptions, tuned: Tuned) -> str:
         copy = Path(folder, Path(options.write).name)
         copy.write_text(text, encoding="utf-8", newline="")
         if limits_of(load_config(copy, env={}).tool_call_loop) != tuned.limits:
-            raise ConfigError(f"{options.write}: the file would contain other limits; write to a new file")
+            raise ConfigError(f"{options.write}: the edited file would lack the tuned limits; write to a new file")
     return text
 
 
