@@ -343,7 +343,7 @@ def test_the_admin_path_hides_no_route(admin: str, routed: str, hidden: bool, tm
     source = f"{file}, line 1" if "admin" in given else "default"
     if hidden:
         assert complaint(file) == (
-            f"admin.path = '{admin}' ({source}): nothing would reach serve.routes[1].path = '{routed}'; "
+            f"admin.path = '{admin}' ({source}): no request would reach serve.routes[1].path = '{routed}'; "
             "use another path"
         )
     assert load_config({**given, "admin": {"path": admin, "enabled": not hidden}}, {}).admin.path == admin

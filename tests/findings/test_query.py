@@ -75,7 +75,7 @@ def test_what_is_wrong_is_told(name: str, value: str, why: str) -> None:
 def test_what_does_not_fit_together_is_told() -> None:
     """A range with from, an end before its beginning, a name twice, too many values."""
     for given, why in [
-        ([("range", "day"), ("from", "0")], "range ends now"),
+        ([("range", "day"), ("from", "0")], "range always ends now"),
         ([("from", "20"), ("to", "10")], "from is not before to"),
         ([("page", "1"), ("page", "2")], "page is given twice"),
         ([("tool", str(n)) for n in range(51)], "tool is given more than 50 times"),

@@ -150,8 +150,8 @@ def test_results_have_names() -> None:
     assert [type(result.error) for result in results] == [ValueError, *[type(None)] * 5, TypeError]
     assert results[0].text == "ValueError: bad"
     assert results[2].text == f"{MARKER} There is no tool serach. The tools are: search, fail."
-    assert results[3].text == f"{MARKER} The arguments of search are no JSON object."
-    assert results[4].text.startswith(f"{MARKER} The arguments of search are no JSON: ")
+    assert results[3].text == f"{MARKER} The arguments of search are not a JSON object."
+    assert results[4].text.startswith(f"{MARKER} The arguments of search are not JSON: ")
     assert results[6].text.startswith("TypeError: ")
     assert tools.run([]) == []
 
@@ -386,9 +386,9 @@ def test_async_tools_want_to_be_awaited() -> None:
         return NOTHING
 
     tools = guarded({"search": search, "disguised": lambda: search()})
-    with pytest.raises(TypeError, match="tool search is async"):
+    with pytest.raises(TypeError, match="tool search returned an awaitable"):
         tools.run([call("search", {})])
-    with pytest.raises(TypeError, match="tool disguised is async: define it with `async def`"):
+    with pytest.raises(TypeError, match="tool disguised returned an awaitable: define it with `async def`"):
         tools["disguised"]()
     assert anyio.run(tools.arun, [call("disguised", {})])[0].text == NOTHING
 

@@ -78,7 +78,7 @@ def test_a_tool_has_no_text() -> None:
     own = {"write_file": {"detectors": {"runaway": {"arguments": "off"}}}}
     assert not settings(True, per_tool=own).for_tool("write_file").settings.detectors.finds("runaway")
     assert settings(True, per_tool=own).for_tool("*").settings.detectors.finds("runaway")
-    with pytest.raises(ValidationError, match="runaway_text is of no tool: set it for all, for a model or for a sess"):
+    with pytest.raises(ValidationError, match="runaway_text cannot be set for a tool; set it for all, for"):
         settings(True, per_tool={"write_file": {"detectors": {"runaway": {"text": "off"}}}})
 
 

@@ -41,7 +41,7 @@ class ExchangesPage:
         found = kept.find(request.query_params.get("id", ""))
         if found is None:
             raise UnknownExchange(
-                "this exchange is not kept: it is too old, made room for others, or was served by another process"
+                "this exchange is not kept: it is too old, was dropped to make room, or was served by another process"
             )
         limit = self._middleware.resolved.config.admin.max_exchange_bytes
         return JSONResponse(await run_in_threadpool(_as_json, found, limit))

@@ -199,7 +199,7 @@ def _find_shadowed_routes(config: Config, values: Mapping[KeyPath, SourcedValue]
         if config.admin.holds(route.path):
             which = f"serve.routes[{at}].path = {format_value(route.path)}"
             admin = f"admin.path = {format_value(config.admin.path)} ({source})"
-            yield f"{admin}: nothing would reach {which}; use another path"
+            yield f"{admin}: no request would reach {which}; use another path"
 
 
 def model_problem(model: str, config: Config) -> str | None:

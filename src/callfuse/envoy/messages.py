@@ -40,7 +40,7 @@ def why_unguardable(first: Any) -> str:
         return "Envoy sends no headers of requests; set request_header_mode: SEND"
     request, response = modes_of(first)
     if response != FULL_DUPLEX:
-        return "Envoy does not let answers be streamed; set response_body_mode: FULL_DUPLEX_STREAMED"
+        return "Envoy does not stream answers; set response_body_mode: FULL_DUPLEX_STREAMED"
     if request not in (BUFFERED, FULL_DUPLEX) and not first.request_headers.end_of_stream:
         return "Envoy does not send whole requests; set request_body_mode: BUFFERED"
     return ""

@@ -86,7 +86,7 @@ def read_query(given: Iterable[tuple[str, str]], now: float) -> FindingsQuery:
 def _times(one: dict[str, str], now: float) -> tuple[float, float]:
     """Return the begin and the end of the queried time."""
     if "range" in one and ("from" in one or "to" in one):
-        raise ValueError("range ends now; give from and to, or range")
+        raise ValueError("range always ends now; use either range, or from and to")
     if "from" in one or "to" in one:
         begin, end = (_time(name, one[name]) if name in one else None for name in ("from", "to"))
         if begin is not None and end is not None and begin >= end:

@@ -184,9 +184,9 @@ class GuardedTools(Mapping[str, Tool]):
             try:
                 arguments = loads(arguments) if arguments.strip() else {}
             except NotJSON as error:
-                raise _UnusableCallError(f"The arguments of {call.name} are no JSON: {error}.") from None
+                raise _UnusableCallError(f"The arguments of {call.name} are not JSON: {error}.") from None
         if not isinstance(arguments, Mapping):
-            raise _UnusableCallError(f"The arguments of {call.name} are no JSON object.")
+            raise _UnusableCallError(f"The arguments of {call.name} are not a JSON object.")
         return self._tools[call.name], dict(arguments)
 
     def _withhold(self, call: ToolCall, found: LoopDetection) -> ToolResult:
@@ -336,7 +336,7 @@ def _plain_result(name: str, result: Any) -> Any:
         return result
     if inspect.iscoroutine(result):
         result.close()
-    raise TypeError(f"tool {name} is async: define it with `async def`, and run rounds of it with `await arun(calls)`")
+    raise TypeError(f"tool {name} returned an awaitable: define it with `async def`, and call `await arun(calls)`")
 
 
 def _binder(tool: Tool) -> Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]]:

@@ -289,12 +289,12 @@ class ToolSettings(TierSettings):
 
     @model_validator(mode="after")
     def _has_no_text(self) -> Self:
-        """Raise ValueError for a key about an answer's text, which cannot be set for a tool."""
+        """What an answer says belongs to no tool."""
         given = self.detectors.model_fields_set if self.detectors is not None else ()
         for kind, parts in PARTS.items():
             for part in parts:
                 if part != ARGUMENTS and (key := cap_key(kind, part)) in given:
-                    raise ValueError(f"{key} is of no tool: set it for all, for a model or for a session")
+                    raise ValueError(f"{key} cannot be set for a tool; set it for all, for a model or for a session")
         return self
 
     max_calls: Calls | None = None

@@ -204,7 +204,7 @@ def _read(frame: bytes) -> _EventMessage:
     if size > len(frame) or len(frame) < _PRELUDE.size:
         raise NotJSON("a message is cut off")
     if size != len(frame) or crc32(memoryview(frame)[:-4]) != _NUMBER.unpack_from(frame, size - 4)[0]:
-        raise NotFramed("no message of an event stream, or one with a wrong checksum")
+        raise NotFramed("not an event-stream message, or a message with a wrong checksum")
     end = _PRELUDE.size + _NUMBER.unpack_from(frame, 4)[0]
     headers = frame[_PRELUDE.size : end]
     kind = _kind_of(headers)
@@ -261,7 +261,7 @@ def _object(text: bytes) -> Payload:
     """Parse a JSON object. Raises NotJSON."""
     value = _parsed(text)
     if not isinstance(value, dict):
-        raise NotJSON("what a message carries is no object")
+        raise NotJSON("what a message carries is not an object")
     return value
 
 

@@ -41,7 +41,7 @@ class Events:
         value = _payload_of_any(frame)
         if isinstance(value, dict) or value is None:
             return value
-        raise NotJSON("an event's data is no object")
+        raise NotJSON("an event's data is not an object")
 
     def text(self, frame: bytes) -> bytes:
         """Return the JSON text of the payload; `{}` for an event without data."""

@@ -217,12 +217,12 @@ class JSONArray:
         if frame[begin : begin + 1] in (b"", b"]"):
             return None
         if frame[begin : begin + 1] != b"{":
-            raise NotFramed("no object and no part of an array")
+            raise NotFramed("neither an object nor a part of an array")
         if len(frame) > MOST_VALUES and has_too_many_values(frame[begin:]):
             raise NotJSON("too many values")
         value: Any = loads(frame[begin:])
         if not isinstance(value, dict):
-            raise NotJSON("an element is no object")
+            raise NotJSON("an element is not an object")
         return value
 
     def text(self, frame: bytes) -> bytes:

@@ -81,7 +81,7 @@ class Lines:
             return None
         value = loads_exact(frame)
         if not isinstance(value, dict):
-            raise NotJSON("a line is no object")
+            raise NotJSON("a line is not an object")
         return value
 
     def text(self, frame: bytes) -> bytes:

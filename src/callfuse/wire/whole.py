@@ -60,7 +60,7 @@ class Whole:
             raise UnreadableJSON("too many values")
         value = loads_exact(text) if _WIDE.search(text) else loads(text)
         if not isinstance(value, dict):
-            raise UnreadableJSON("a body is no object")
+            raise UnreadableJSON("a body is not an object")
         return value
 
     def text(self, frame: bytes) -> bytes:
