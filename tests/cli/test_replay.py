@@ -45,7 +45,7 @@ def test_the_table_in_a_pipe(log: str) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "\x1b" not in ended.stdout
     answer, blank, head, lab, *rest = ended.stdout.splitlines()
-    assert answer == "No recommendation: 2 runs with calls; at least 20 are needed."
+    assert answer == "No recommendation: 2 runs with a call or a finding; at least 20 are needed."
     assert blank == ""
     assert head.split()[:2] == ["source", "rule"]
     assert lab.split() == ["lab", "any", "rule", "1", "1", "0", "(0.0%)", "1", "(100.0%)", "0", "(0.0%)", "2", "0",

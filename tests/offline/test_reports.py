@@ -280,8 +280,8 @@ def many(count: int, rounds: list[list[str]], success: bool | None) -> list[Reco
 @pytest.mark.parametrize(
     ("runs", "says"),
     [
-        ([], "No recommendation: 0 runs with calls; at least 20 are needed."),
-        (many(1, THREE, success=True), "No recommendation: 1 run with calls; at least 20 are needed."),
+        ([], "No recommendation: 0 runs with a call or a finding; at least 20 are needed."),
+        (many(1, THREE, success=True), "No recommendation: 1 run with a call or a finding; at least 20 are needed."),
         (many(20, [["a"]], success=None), "Change nothing: nothing was found in 20 runs."),
         (
             [*many(18, [["a"]], success=True), *many(2, THREE, success=True)],

@@ -15,7 +15,7 @@ def answer_of(replay: Replay) -> str:
     figures = total(replay.figures.values())
     runs, fired = figures.runs.total(), figures.fired[ANY]
     if runs < LEAST_RUNS:
-        return f"No recommendation: {_runs(runs)} with calls; at least {LEAST_RUNS} are needed."
+        return f"No recommendation: {_runs(runs)} with a call or a finding; at least {LEAST_RUNS} are needed."
     if not fired.runs.total():
         return f"Change nothing: nothing was found in {_runs(runs)}."
     if not fired.acting_runs.total():
