@@ -71,7 +71,7 @@ COUNTERS: Final[Mapping[str, Counted]] = {
         (_DIALECT, Label("outcome", fields.OUTCOME, labels.OUTCOMES)),
     ),
     "upstream_responses": Counted(
-        "Answers of the app, by HTTP status; those that continue an answer are not among them.",
+        "Answers of the app, by HTTP status; answers to requests that ask again are not counted.",
         "{response}",
         (_DIALECT, _ROUTE, Label("status", fields.STATUS, labels.STATUSES)),
     ),
@@ -109,7 +109,7 @@ COUNTERS: Final[Mapping[str, Counted]] = {
         "ESTIMATE of what these tokens would have cost by the prices of the settings, in their currency.", "{unit}"
     ),
     "tokens": Counted(
-        "Tokens of answers, by type (input, cached, output; cached ones are input, too) and by who says so (vendor, "
+        "Tokens of answers, by type (input, cached, output; cached ones are input, too) and by source (vendor, "
         "estimate); only where tokens are counted.",
         "{token}",
         (
