@@ -38,14 +38,14 @@ class Input(Enum):
     """The inputs of a hold, from a frame or from the end of frames."""
 
     FREE = "a call opens that cannot be a loop"
-    SUSPECT = "a call opens that could be one"
-    INNOCENT = "the suspect ends and is none"
-    DIFFERENT = "the suspect goes on, but can no longer be one"
-    LOOPING = "the suspect ends and is one"
+    SUSPECT = "a call opens that could be a loop"
+    INNOCENT = "the suspect call is complete and is not a loop"
+    DIFFERENT = "the suspect call continues, but can no longer be a loop"
+    LOOPING = "the suspect call is complete and is a loop"
     NEWS = "a new call came in this round"
     END = "the answer is complete"
     CUT = "the answer broke off"
-    LIMIT = "a budget is spent, or an error"
+    LIMIT = "a limit was reached, or an error occurred"
 
 
 class Effect(Enum):
