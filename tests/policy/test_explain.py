@@ -31,7 +31,7 @@ SEEN = {
     "no_news": (
         ["read=x", "list=y", "find=z", "list=y", "find=z", "find=z"],
         "read",
-        "round 4 in a row that only repeats known calls, and they brought what they had brought before",
+        "round 4 in a row that only repeats known calls, with the results that they had before",
     ),
     "cycle": (
         [*LAP, LAP[0]],
@@ -44,7 +44,7 @@ SEEN = {
         "read113",
         "call 3 of read in a row with nearly the same arguments (67% alike) and result",
     ),
-    "stagnation": (["read=x", "list=x"], "find", "call 3 in a row that brings the same result, whatever is called"),
+    "stagnation": (["read=x", "list=x"], "find", "call 3 in a row that returns the same result, whatever is called"),
     "budget": ([f"read{at}={letter}" for at, letter in enumerate("abcdefg")], "find", "8"),
 }
 

@@ -14,7 +14,7 @@ class Monologue(RequestRule):
     kind = Kind(
         "monologue",
         seen="the same answer for the last {count} times, without a call in between",
-        suggestion="Say or do something else: call a tool, ask for what is missing, or say why there is no going on.",
+        suggestion="Say or do something else: call a tool, ask for what is missing, or say why you cannot continue.",
         limit=SoftLimit(
             "answers",
             3,

@@ -31,7 +31,7 @@ class NoEffect(Hindsight):
     kind = Kind(
         "no_effect",
         seen="result {count} of the same call that is equal to those before, whatever was changed in between",
-        suggestion="The changes do not reach it: is what was changed what runs? Look at that before the next change.",
+        suggestion="The changes have no effect on it. Check first that the program that runs is the one you changed.",
         limit=SoftLimit(
             "calls",
             6,

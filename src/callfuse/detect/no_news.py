@@ -26,7 +26,7 @@ class NoNews(Detector):
 
     kind = Kind(
         "no_news",
-        seen="round {count} in a row that only repeats known calls, and they brought what they had brought before",
+        seen="round {count} in a row that only repeats known calls, with the results that they had before",
         seen_uncompared="round {count} in a row that only repeats known calls",
         suggestion="Use what these calls have returned, or do something that has not been done yet.",
         limit=SoftLimit("rounds", 4, "Rounds in a row that contain only known calls with known outcomes."),

@@ -25,7 +25,7 @@ class RepeatWithNotes(Detector):
     kind = Kind(
         "repeat_with_notes",
         seen="round {count} in a row with the same calls and results, and nothing but notes in between",
-        suggestion="To write down what is to be done does not do it: go on from what {tool} has returned.",
+        suggestion="Writing a task down does not do it: continue from what {tool} has returned.",
         limit=SoftLimit(
             "rounds",
             10,

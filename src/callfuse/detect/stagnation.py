@@ -22,7 +22,7 @@ class Stagnation(Detector):
 
     kind = Kind(
         "stagnation",
-        seen="call {count} in a row that brings the same result, whatever is called",
+        seen="call {count} in a row that returns the same result, whatever is called",
         suggestion="The answer does not depend on these calls: change the approach.",
         limit=SoftLimit("calls", 6, "Different calls in a row with the same outcome. Off by default.", on=False),
         spares_pollers=True,

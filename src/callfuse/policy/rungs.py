@@ -9,8 +9,8 @@ RETURNED: Final = "It last returned: {previous_result}\n{empty_result}"
 EMPTY_RESULT: Final = "An empty result is an answer, too: ask for something else, or say that nothing was found.\n"
 """Follows `RETURNED` if that result was empty: models take an empty result as a failure, and try again."""
 USE_IT: Final = "use what you have"
-ACCEPT_IT: Final = "take the empty result for an answer"
-"""What a warning asks for: with a result, and with an empty one."""
+ACCEPT_IT: Final = "accept the empty result as an answer"
+"""What a warning asks for, and what it asks for where the result was empty."""
 BLOCK: Final = (
     "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
     f"{RETURNED}The call was not run. {{suggestion}}"
@@ -21,7 +21,7 @@ WARNING: Final = (
 )
 GUIDANCE: Final = (
     "This call was not run. It would have been {finding} (pauses of at most {window} s). "
-    f"{RETURNED}Pause and reflect: why would it bring anything else now? {{suggestion}} Then either make one "
+    f"{RETURNED}Pause and reflect: why would it return anything else now? {{suggestion}} Then either make one "
     "corrected call, or answer in plain text with what you know and what is missing."
 )
 TEXT_ONLY: Final = (

@@ -15,7 +15,7 @@ from callfuse.policy.sections import ErrorMessages
 from callfuse.policy.settings import LoopSettings
 
 LOOP_HINT: Final = (
-    f"{MARKER} The same call with the same arguments brings the same result: do not repeat it. If a result is of no "
+    f"{MARKER} The same call with the same arguments returns the same result: do not repeat it. If a result is of no "
     f"use, change the arguments, take another tool, or answer with what is known. A text that begins with {MARKER} "
     "in a result says that calls are repeating."
 )
