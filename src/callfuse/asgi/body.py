@@ -53,8 +53,8 @@ class RequestBody:
         self._waiting: list[anyio.CancelScope] = []
 
     async def read(self, limit: int, pause_s: float = math.inf) -> None:
-        """Read the body. Stops early if it is longer than `limit` bytes, the share is used up, the client disconnects,
-        no message arrives for `pause_s` seconds, or the whole body takes ten times as long."""
+        """Read the body. Stops early if it is longer than `limit` bytes, there is no memory left for it, the client
+        disconnects, no message arrives for `pause_s` seconds, or the whole body takes ten times `pause_s`."""
         try:
             async with Waiting(pause_s, MOST_PAUSES * pause_s) as waiting:
                 while self._take(await self._receive(), limit):

@@ -38,7 +38,8 @@ class Paid(Protocol):
         ...
 
     def pay(self, used: Tokens | None) -> None:
-        """Add the cost of an answer that is over or has broken off; None if it cost nothing, or was counted before."""
+        """Add the cost of an answer that is over or has broken off; `used` is None if there was no answer, or if
+        it was counted before."""
         ...
 
     async def settle_rest(self) -> None:

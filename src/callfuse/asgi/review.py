@@ -190,8 +190,8 @@ class Review:
         raise OnLoopError("it was cancelled" if in_time else f"no answer within {limit_s:g} s")
 
     def _note_change(self, verdict: Verdict) -> None:
-        """Keep a callback's change as a note, because later requests add warnings by the ladder. Not for verdicts on a
-        request or a text, which are reported with the answer."""
+        """Note that a callback gave a call a warning, or took one away: later requests derive warnings from history and
+        ladder alone. Verdicts on a request or a text need no note, because they are reported with the answer."""
         if verdict.finding.part or verdict.finding.kind in OF_REQUESTS:
             return
         ladder = self._judge.ladder(verdict.call.full_name, verdict.finding)

@@ -80,8 +80,8 @@ class Storms:
         return storm(compactions.KIND, found.summary, len(row), limit, compactions.WITHIN_S)
 
     async def _count(self, key: Lane, *others: Lane, add: Callable[[Row], Row]) -> Row:
-        """Add to the row of a key, and write the row under the others, too. Returns the row. Does not write if nothing
-        is added, for example for a request that is sent again."""
+        """Add an entry to the row of `key`, write the row under `others`, too, and return it. Nothing is written if the
+        row stays as it is, for example if a request is sent again."""
         ledger, prepared = self._host.ledger, self._prepared
         read = Read(key, *await ledger.read(key, prepared.now))
         before = read.state.storm

@@ -19,9 +19,9 @@ _SAID: Final = {
 
 
 def run_allow(finding: str, what: str, client: str, url: str) -> int:
-    """Let pass what belongs to a finding: a `call`, a `tool`, or `nothing` any more; for `always`, print the lines for
-    the settings file. `client`: whose session it is, if several have one of its name. `url`: that of the admin page;
-    empty: by the settings. Returns the exit code."""
+    """Allow the `call` or `tool` of a finding, or `nothing` any more; for `always`, print the lines for the settings
+    file. `client`: selects one if several have a session of this name. `url`: that of the admin page; empty: from the
+    settings. Returns the exit code."""
     try:
         server = RunningServer.find(url)
     except ConfigError as error:

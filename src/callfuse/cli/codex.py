@@ -51,8 +51,8 @@ def led_to(base_url: str, command: Sequence[str], env: Mapping[str, str]) -> Ite
 
 
 def _machine() -> str:
-    """Return a digest of the host name, because machines and containers may share a home directory, but not process
-    ids."""
+    """Return a digest of the host name, for the names of profiles: if several machines share a home directory, a
+    process id alone does not tell whose profile it is."""
     return sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 

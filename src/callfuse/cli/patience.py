@@ -45,7 +45,7 @@ class PatientProtocol(asyncio.Protocol):
         return cycle is not None and not cycle.response_complete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection."""
+        """Begin a connection, and the time within which its first request must come."""
         self._transport = transport
         self._inner.connection_made(transport)
         self._start()

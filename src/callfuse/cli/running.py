@@ -13,9 +13,9 @@ from callfuse.observe.printable import plain
 _URL_HINT: Final = "use the address of the admin page, as in http://127.0.0.1:8100/_callfuse"
 UNAUTHORIZED: Final = 401
 UNREACHABLE: Final = "is `callfuse serve` running there? --url sets another address"
-"""What to do where there is no answer."""
+"""The advice if there is no answer."""
 REFUSED: Final = f"the server refused the token in {ADMIN_TOKEN}; use the one set for it, or printed at its start"
-"""What an answer of this status means."""
+"""The meaning of a 401 answer."""
 _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what listens everywhere listens here
 
 

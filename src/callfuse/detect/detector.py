@@ -117,7 +117,7 @@ class RoundDetector(Detector):
 
 
 class Hindsight(Rule):
-    """Finds one kind of loop in results, once they are known; the finding is reported with the last of them.
+    """Finds one kind of loop in the results of executed calls, when the result that completes it has arrived.
 
     A subclass must define `kind`, with its limit, `needs` and `evidence`. The calls have been executed, so it warns at
     most. If settings lift the cap of its kind, `detect/onward.py` finds pending calls that continue the loop.

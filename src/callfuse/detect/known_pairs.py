@@ -84,7 +84,8 @@ class _Walk:
         return found
 
     def _is_change(self, call: PastCall) -> bool:
-        """Whether a call may have changed something that it had not changed before."""
+        """Whether a call may have changed something. A repeated call counts if its tool changes state by the settings,
+        or if it changes something and its outcome is new."""
         effect = effect_of(call.call, self._settings)
         if effect is Effect.READS or call.failed or polls(call.call, self._settings):
             return False

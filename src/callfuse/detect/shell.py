@@ -46,7 +46,8 @@ _WRITES = re.compile(
 
 
 def sleeps(arguments: Any) -> bool:
-    """Whether arguments, as an object, have a command that is run (not only quoted) and sleeps for a second or more."""
+    """Whether a command in the parsed arguments sleeps for a second or more, or for an unknown time. Quoted text counts
+    only if it is run."""
     texts = (_RUN_QUOTED.sub(_run, text.partition("<<")[0]) for text in _commands(arguments) if "leep" in text)
     return any(_is_long(found) for text in texts for found in _SLEEPS.finditer(text))
 

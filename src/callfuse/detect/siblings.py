@@ -35,7 +35,7 @@ class Room(NamedTuple):
     equal: int = NEVER
 
     def is_passed_by(self, calls: Sequence[ToolCall]) -> bool:
-        """Whether a complete round has more calls than this."""
+        """Whether a complete round has more calls, or more equal calls, than this room allows."""
         if len(calls) <= min(self):
             return False
         return len(calls) > self.calls or max(Counter([one.signature for one in calls]).values()) > self.equal

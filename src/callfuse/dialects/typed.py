@@ -30,7 +30,7 @@ _ATTACHED_KEYS: Final = frozenset((
 
 
 class Speech(Enum):
-    """What the model says in a message: nothing, words, or calls for the client."""
+    """What the model says in a message: nothing, words, or calls."""
 
     NOTHING = 0
     WORDS = 1

@@ -55,7 +55,7 @@ class Found(Protocol):
 
     @property
     def count(self) -> int:
-        """Calls, rounds or laps so far, including the pending one."""
+        """The length of the loop so far, including the pending call: in calls, rounds, or laps of a cycle."""
         ...
 
     @property

@@ -10,7 +10,7 @@ EMPTY_RESULT: Final = "An empty result is an answer, too: ask for something else
 """Follows `RETURNED` if that result was empty: models take an empty result as a failure, and try again."""
 USE_IT: Final = "use what you have"
 ACCEPT_IT: Final = "accept the empty result as an answer"
-"""What a warning asks for, and what it asks for where the result was empty."""
+"""What a warning asks for: with a result, and with an empty one."""
 BLOCK: Final = (
     "Stopped a tool call loop: this would have been {finding} (limit {max_repeats}, pauses of at most {window} s). "
     f"{RETURNED}The call was not run. {{suggestion}}"

@@ -289,7 +289,7 @@ class ToolSettings(TierSettings):
 
     @model_validator(mode="after")
     def _has_no_text(self) -> Self:
-        """What an answer says belongs to no tool."""
+        """Raise ValueError for a key about an answer's text, which cannot be set for a tool."""
         given = self.detectors.model_fields_set if self.detectors is not None else ()
         for kind, parts in PARTS.items():
             for part in parts:

@@ -21,7 +21,7 @@ _HEAD = (
 
 
 def template(*, toml: bool = False) -> str:
-    """Write the text of the file, YAML or TOML."""
+    """Return the template of the settings file, as YAML or TOML."""
     lines = [*_comment(_HEAD, ""), "", *_comment(ABOUT, ""), f"{KEY} = {CURRENT}" if toml else f"{KEY}: {CURRENT}"]
     for key in reference():
         lines += _in_toml(key) if toml else _in_yaml(key)

@@ -151,6 +151,6 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 def parts(message: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the blocks of one kind in a message."""
+    """Return the contents of the blocks of one kind in a message."""
     found = (block.get(key) for block in objects(message.get("content")))
     return [part for part in found if isinstance(part, dict)]

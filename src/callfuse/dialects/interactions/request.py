@@ -198,7 +198,7 @@ class InteractionsRequest(ItemList):
         return is_of(self._items[at], RESULT)
 
     def speech(self, at: int) -> Utterance:
-        """Return what the model says in a step, including calls of Google's own tools."""
+        """Return what the model says in a step. Calls and results count as calls, also those of Google's own tools."""
         step = self._items[at]
         if is_of(step, OUTPUT):
             return speech_of(step.get("content"))
