@@ -21,7 +21,7 @@ from callfuse.policy.settings import LoopSettings
 from callfuse.wire.jsontext import loads
 from tests.conversations.talks import Ids, Lane, by_number, messages, without, words
 from tests.support.kits import DialectKit
-from tests.support.meeting import Session, ask, every_dialect, reply
+from tests.support.meeting import Session, ask, every_dialect, meet, reply
 from tests.support.model import Call, History, Round, User
 from tests.support.plain import RESULT, saying
 from tests.support.work import lines_run
@@ -90,6 +90,17 @@ def test_known_words_begin_nothing(kit: DialectKit, nudge: str) -> None:
 def test_the_same_again_begins_nothing(kit: DialectKit, nudge: str) -> None:
     """Of words that nobody knows the first may be a person's, so it is one call later."""
     assert Harness(kit, UNKNOWN[nudge]).executions() == 3
+
+
+@every_dialect
+def test_what_was_said_twice_is_said_again(kit: DialectKit) -> None:
+    """The same words twice, in one message where the format joins them, and then once: nobody has said anything new."""
+    turns: list[User | Round] = [TASK]
+    for at, times in enumerate((1, 2, 1)):
+        turns += [Round((Call(f"call_{at}", "search", ('{"q": "zebra"}',)),), (RESULT,)), *[User("And now?")] * times]
+    answer = reply(kit, saying(Call("call_again", "search", ('{"q": "zebra"}',))), stream=True)
+    met = meet(ask(kit, History(tuple(turns)), stream=True), [answer], "block")
+    assert not kit.read(met.body, stream=True)[0].calls
 
 
 @every_dialect

@@ -56,7 +56,7 @@ def find_nudges(messages: Messages, known: Nudges) -> Nudges:
             is_behind_results = True
         elif is_behind_results:
             texts = _texts(content)
-            parts = [_BEHIND_RESULTS, *map(_without_state, texts)]
+            parts = [_BEHIND_RESULTS, *dict.fromkeys(map(_without_state, texts))]
             digest = digests[position] = blake2b(b"\x00".join(parts), digest_size=16).digest()
             said.add(digest)
             if digest in before or _is_known(texts, shows=bool(media_of(content))):
