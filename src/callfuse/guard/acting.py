@@ -120,13 +120,13 @@ class VerdictActions:
     def _after_review(self, calls: Mapping[OpenCall, ToolCall], verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Return the verdicts as the callback decided, but only observed if they would withhold a call that has
         left."""
-        gone = self._gone(calls)
+        gone = self._gone(calls) if verdicts else {}
         return [one.observed() if one.withholds and one.call in gone else one for one in verdicts]
 
     def plan(self, verdicts: Sequence[Verdict]) -> Plan:
         """Record the round, and decide whether the answer is released, asked for again, or thinned."""
         calls = self._calls.complete_calls()
-        verdicts = self._after_review(calls, verdicts) if verdicts else []
+        verdicts = self._after_review(calls, verdicts)
         guilty = {verdict.call for verdict in verdicts if verdict.withholds}
         withheld = {call for call, whole in calls.items() if whole in guilty}
         withheld |= self._never_judged(calls, verdicts) if withheld else set()
