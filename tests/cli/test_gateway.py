@@ -217,7 +217,7 @@ FAULTS: dict[str, tuple[Change, CheckState, str, str, str]] = {
         ),
         CheckState.WARNING,
         "typed_config:",
-        "a filter that compresses stands behind callfuse's (line {}): callfuse gets compressed answers",
+        "a compressing filter comes after callfuse's (line {}): callfuse gets compressed answers",
         "put it before the external processor",
     ),
     "a route's own mode": (

@@ -413,7 +413,7 @@ def test_a_closed_key() -> None:
     """`keys` leaves some open: the others are not to be set."""
     (said,) = told(KITS[0], meet(typing(KITS[0], "!/set(tool-loop-detection=off)"), [], "block",
                                  commands={"keys": ["tool-loop-ttl"]}))  # fmt: skip
-    assert said == "Nothing was changed: tool-loop-detection is not a key that can be set here; use tool-loop-ttl."
+    assert said == "Nothing was changed: tool-loop-detection cannot be set here; use tool-loop-ttl."
 
 
 @pytest.mark.parametrize(

@@ -372,7 +372,7 @@ async def test_a_callback_goes_on_or_stops(kit: DialectKit, answer: bool | None,
     one = Fuse(kit)
     one.guard = CallFuseMiddleware(one._call, {"tool_call_loop": {"mode": "chance"}}, on_loop=on_loop)
     assert one.calls(await one.send(spin(2), again(), elsewhere())) == delivered
-    assert seen == [("Try other arguments or another tool, or go on with what is already known.", 1.0)]
+    assert seen == [("Try other arguments or another tool, or continue with what is already known.", 1.0)]
 
 
 def test_clear_resets_and_stats_count() -> None:

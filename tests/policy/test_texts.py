@@ -14,7 +14,7 @@ from callfuse.policy.settings import PLACEHOLDERS, LoopSettings, Rung
 ARGUMENTS = '{"query": "{zebra} crossing"}'
 ALL = " | ".join(f"{{{name}}}" for name in PLACEHOLDERS)
 SEEN = "call 4 of search in a row with the same arguments, and nothing new came of it"
-TRY = "Try other arguments or another tool, or go on with what is already known."
+TRY = "Try other arguments or another tool, or continue with what is already known."
 FILLED = f"search | {{}} | 4 | 3 | 300 | nothing {{{{was}}}} found | gpt-test | {SEEN} | {TRY}"
 
 

@@ -79,7 +79,7 @@ def _settings(given: DoctorOptions, logged: list[str]) -> tuple[Resolved | None,
     try:
         resolved = resolve(given.config, options=given.options)
     except ConfigError as error:
-        advice = "`callfuse config check FILE` checks a file; `callfuse config init` writes one with every key"
+        advice = "`callfuse config check FILE` checks a file; `callfuse config init` writes a file with every key"
         return None, [failed("settings", line, advice) for line in str(error).splitlines()]
     checks = [warning("settings", line, "correct it, or unset it") for line in logged]
     return resolved, [*checks, *examine_settings(resolved)]

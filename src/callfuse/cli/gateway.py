@@ -103,7 +103,7 @@ _ENVOY_GATEWAY: Final = Flavour(
     (
         FilterRule("processingMode.request.body", ("Buffered", "FullDuplexStreamed"), "not to send it", _PARTIAL),
         FilterRule("processingMode.response.body", ("FullDuplexStreamed",), "not to send it", _UNGUARDED),
-        FilterRule("failOpen", ("false",), "false", "Envoy Gateway refuses it beside FullDuplexStreamed"),
+        FilterRule("failOpen", ("false",), "false", "Envoy Gateway refuses it together with FullDuplexStreamed"),
     ),
     "processingMode.request.body",
     "messageTimeout",
@@ -391,7 +391,7 @@ def _check_manager(one: Processor, faults: GatewayFaults) -> None:
     place = next((at for at, part in enumerate(filters) if part.value is one.settings.value), len(filters))
     for part in filters[place:]:
         if _type_of(part).endswith(COMPRESSOR):
-            found, why = "a filter that compresses stands behind callfuse's", "callfuse gets compressed answers"
+            found, why = "a compressing filter comes after callfuse's", "callfuse gets compressed answers"
             faults.add(GatewayFault(CheckState.WARNING, found, why, "put it before the external processor"), part.place)
     if one.is_buffered and manager.has("rds"):
         _check_buffer(manager, faults)

@@ -143,5 +143,5 @@ def _key(typed: str, keys: Collection[str], locked: Collection[str]) -> str:
         raise _CommandError(f"{key} can only be set by the operator of this server")
     if key not in keys:
         others = f"use {', '.join(keys)}" if key in KEYS else suggest(key, keys)  # a known key is not a misspelling
-        raise _CommandError(f"{typed} is not a key that can be set here; {others if keys else 'none can be'}")
+        raise _CommandError(f"{typed} cannot be set here; {others if keys else 'no setting can be changed'}")
     return key

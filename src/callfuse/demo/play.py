@@ -142,7 +142,7 @@ class Play:
             try:
                 happened = self._happened.get(timeout=max(deadline - time.monotonic(), 0))
             except queue.Empty:
-                raise DemoError(f"the demo was not over after {TIME_LIMIT_S:.0f} seconds") from None
+                raise DemoError(f"the demo did not finish within {TIME_LIMIT_S:.0f} seconds") from None
             if isinstance(happened, Exception):
                 raise DemoError(f"the agent failed: {type(happened).__name__}: {happened}") from happened
             if isinstance(happened, RunSummary):

@@ -36,7 +36,7 @@ class KnownPairs(Hindsight):
         "known_pairs",
         seen="one of {count} recent rounds that went over the same ground: the same calls, the same results, and "
         "nothing changed in between",
-        suggestion="All of it is known: go on from what it says, or do what has not been done yet.",
+        suggestion="All of it is known: continue from what it says, or do what has not been done yet.",
         limit=SoftLimit(
             "rounds",
             4,

@@ -43,7 +43,7 @@ class NoDifference(Hindsight):
     kind = Kind(
         "no_difference",
         seen="call {count} of {tool} that differs from those before in a detail only, and returns the same result",
-        suggestion="What differs makes no difference: change what the result depends on, or go on from it.",
+        suggestion="What differs makes no difference: change what the result depends on, or continue from it.",
         limit=SoftLimit(
             "calls",
             8,

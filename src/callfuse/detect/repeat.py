@@ -62,7 +62,7 @@ class Repeat(RepeatChanging):
         seen_in_answer="call {count} of {tool} in one answer with the same arguments",
         seen_uncompared="call {count} of {tool} in a row with the same arguments",
         seen_returned="a call of {tool} with the same arguments as one that was blocked",
-        suggestion="Try other arguments or another tool, or go on with what is already known.",
+        suggestion="Try other arguments or another tool, or continue with what is already known.",
         limited_by="max_repeats",
         about="Equal calls in a row with equal outcomes, and blocked calls that come back; the limit is `max_repeats`. "
         "`false` is off, but leaves `repeat_changing` on.",

@@ -383,7 +383,7 @@ class Tuned:
             self.promise,
             self.recommendation,
             "Tune again for another mix of tasks, another model or other prompts: the promise does not cover them.",
-            "Unknown tools are not looked for, because few recorded runs list the tools.",
+            "Unknown tools are not detected, because few recorded runs list the tools.",
         )
 
     def block(self) -> dict[str, Any]:

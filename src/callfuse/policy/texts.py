@@ -16,7 +16,7 @@ from callfuse.policy.settings import LoopSettings
 
 LOOP_HINT: Final = (
     f"{MARKER} The same call with the same arguments returns the same result: do not repeat it. If a result is of no "
-    f"use, change the arguments, take another tool, or answer with what is known. A text that begins with {MARKER} "
+    f"use, change the arguments, use another tool, or answer with what is known. A text that begins with {MARKER} "
     "in a result says that calls are repeating."
 )
 """The hint that `tool_hint` adds to descriptions of tools. A constant, so that cached prompts stay cached."""
@@ -35,8 +35,8 @@ STOPPED: Final = (
 
 CUT_OFF: Final = "The answer was cut off here: this was {finding}. {suggestion}"
 GO_ON: Final = (
-    "Your answer was cut off, because it was {finding}. What you had said before the repetition stands above. "
-    "Go on from there without the repetition, or do something else."
+    "Your answer was cut off, because it was {finding}. Your text before the repetition is above. "
+    "Continue from there without the repetition, or do something else."
 )
 """What the client and the model get about a text that was cut off."""
 SAME_AGAIN: Final = "This is {finding} (limit {max_repeats}). {suggestion}"

@@ -56,7 +56,7 @@ class Node:
         packed = _ASKING + _packed(arguments) if asking else _packed(arguments)
         async with self._free:
             if self._is_closed:
-                raise Broken("it has been left")
+                raise Broken("its connections were closed")
             try:
                 return await self._exchange(packed, answers=1 + asking)
             except Broken:

@@ -101,10 +101,10 @@ class Fault:
     answer: Answer = Answer()
     after_frames: int = 0
     status: int = 500
-    message: str = "the scripted vendor failed as it was told to"
+    message: str = "the scripted vendor failed as scripted"
 
     @classmethod
-    def http(cls, status: int, message: str = "the scripted vendor failed as it was told to") -> "Fault":
+    def http(cls, status: int, message: str = "the scripted vendor failed as scripted") -> "Fault":
         """Return a fault that is an HTTP error in the vendor's envelope, in place of an answer."""
         return cls(FaultKind.STATUS, status=status, message=message)
 
