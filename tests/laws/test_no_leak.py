@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.asgi import Watch, drive
-from tests.support.config import ACTING, ONLY_REPEATS, guard
-from tests.support.kits import DialectKit
+from tests.support.config import ACTING, LADDERS, ONLY_REPEATS, guard
+from tests.support.kits import KITS, DialectKit
 from tests.support.meeting import MARK, ask, every_dialect, ids_of, meet, reply, streamed_and_whole
 from tests.support.model import seen
 from tests.support.oracle import loops
-from tests.support.plain import again, spin
-from tests.support.scripted import play
+from tests.support.plain import again, saying, spin
+from tests.support.scripted import Reply, play
 from tests.support.streams import KNOWN, answers, chunkings, fresh, looping, tangled
 from tests.support.wire import quiet
 
@@ -92,3 +92,27 @@ async def test_a_withheld_call_is_never_seen_on_the_way(kit: DialectKit) -> None
     assert not watch.has(b"call_first")
     assert not watch.has(b"zeb")
     assert watch.has(MARK.encode())
+
+
+@given(data=st.data())
+def test_a_call_is_whole_or_gone_where_its_pieces_are_not(data: st.DataObject) -> None:
+    """Responses repeat a call's arguments at its end, so pieces may be missing before: the call may differ from a loop
+    as it grows, leave, and be one after all. Whatever a callback answers then, the client has all of it or nothing."""
+    kit = next(kit for kit in KITS if kit.name == "openai-responses")
+    answer = data.draw(
+        answers(kit, data.draw(st.lists(st.sampled_from(KNOWN[:2]), min_size=1, max_size=3)), plain=True)
+    )
+    framed = kit.frames(answer)
+    pieces = [at for at, frame in enumerate(framed) if b"function_call_arguments.delta" in frame.raw]
+    lost = data.draw(st.sets(st.sampled_from(pieces)) if pieces else st.just(set[int]()))
+    body = b"".join(frame.raw for at, frame in enumerate(framed) if at not in lost)
+    decided = data.draw(st.sampled_from(["block", "steer", "allow", None]))
+    script = Reply((body,)).cut(data.draw(chunkings(body)))
+    later = [reply(kit, saying("I am done.", tag=tag), stream=True) for tag in LATER]
+    request = ask(kit, data.draw(tangled()), stream=True)
+    met = meet(request, [script, *later], data.draw(st.sampled_from(list(LADDERS))), on_loop=lambda _: decided)
+    for call in answer.calls():
+        shown = f'"{call.id}"'.encode()
+        assert met.body.count(shown) in (0, body.count(shown))
+    faults = {fault for fault in kit.faults(met.body) if not fault.startswith("sequence numbers")}  # of what was lost
+    assert faults <= set(kit.faults(body))

@@ -489,7 +489,7 @@ FINDINGS = st.builds(
     hard=st.booleans(),
     calls=st.lists(TEXTS, max_size=3).map(tuple),
     previous=st.none() | TEXTS,
-    stretch=st.builds(Stretch, st.lists(TEXTS, max_size=3).map(tuple)),
+    stretch=st.builds(Stretch, st.lists(TEXTS, max_size=3).map(tuple), part=st.just(""), unit=st.just("")),
 )
 CALLS = st.builds(ToolCall, TEXTS, st.sampled_from(["search", "\x1b[31m", "z" * 300]), TEXTS)
 PLACES = st.sampled_from([WHERE, WHERE._replace(lane="other"), WHERE._replace(session="two", model="m" * 300)])
