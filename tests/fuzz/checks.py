@@ -37,7 +37,7 @@ from tests.fuzz.virtual import Hang, VirtualLoop
 from tests.support.asgi import Exchange, Message, Request, Scope
 from tests.support.meeting import given_log
 from tests.support.scripted import OTHER_STREAMS, Gate, Heard, Reply, ScriptedApp
-from tests.support.wire import quiet
+from tests.support.wire import is_noise, quiet
 from tests.support.zstd import zstd
 
 TURNS_TO_SETTLE: Final = 20
@@ -352,7 +352,7 @@ def _same(sent: bytes, got: bytes) -> bool:
 
 def _lines(body: bytes) -> list[bytes]:
     """The lines of a body that say something, whatever kinds of line ends stand between them."""
-    return [line for line in body.splitlines() if line and not line.startswith(b":")]
+    return [line for line in body.splitlines() if not is_noise(line)]
 
 
 def _plain(headers: Any, body: bytes) -> bytes:

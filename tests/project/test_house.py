@@ -42,7 +42,7 @@ MOST_USED_ONCE = 63
 MOST_NAMED_TWICE = 18
 """Names that several classes have, each in a module of its own. It only falls."""
 LONG_FUNCTIONS: set[str] = set()
-MOST_CORE_LINES = 39_879
+MOST_CORE_LINES = 39_882
 """As many as there are; only a new kind or setting makes them more. The goal is `CORE_GOAL`."""
 COMPLEX: set[str] = set()
 COMPLEX_WITH_CONDITIONS: set[str] = set()

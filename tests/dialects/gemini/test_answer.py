@@ -8,7 +8,9 @@ import pytest
 from callfuse.dialects.ask_again import CannotReplay
 from callfuse.dialects.base import What
 from callfuse.dialects.gemini.answer import GeminiReader, model_turn, model_turn_of_whole, read_whole
-from callfuse.dialects.gemini.parts import UnknownPieceError, join_pieces
+from callfuse.dialects.gemini.parts import UnknownPieceError, join_pieces, remove_thoughts, thoughts
+from callfuse.dialects.thought_signatures import STAND_IN
+from callfuse.wire.jsontext import apply, dumps, loads
 
 
 def chunk(*parts: dict[str, Any], finish: Any = None, index: int | None = 0) -> dict[str, Any]:
@@ -282,3 +284,13 @@ def test_a_whole_answer_keeps_its_bytes() -> None:
     assert json.loads(model_turn_of_whole(bare, json.loads(bare)))["role"] == "model"
     with pytest.raises(CannotReplay):
         model_turn_of_whole(b'{"candidates":[]}', {"candidates": []})
+
+
+def test_a_call_that_is_marked_as_a_thought_is_a_call() -> None:
+    """It stays in the turn that another model gets, with the stand-in for its signature."""
+    call = {"functionCall": {"name": "f", "args": {}}, "thought": True, "thoughtSignature": "c2ln"}
+    turn = dumps({"role": "model", "parts": [{"text": "Hm.", "thought": True}, call]})
+    parts = loads(turn)["parts"]
+    assert thoughts(parts) == [0]
+    (left,) = loads(apply(turn, remove_thoughts(parts, (), "gemini-3-pro")))["parts"]
+    assert left == call | {"thoughtSignature": STAND_IN}

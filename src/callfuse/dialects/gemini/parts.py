@@ -56,8 +56,11 @@ def is_answer_text(part: Payload) -> bool:
 
 
 def thoughts(parts: Sequence[Any]) -> list[int]:
-    """Return the indexes of parts that are thoughts or contain only a signature."""
-    return [at for at, part in enumerate(parts) if isinstance(part, dict) and (part.get("thought") or _is_bare(part))]
+    """Return the indexes of parts that are thoughts or contain only a signature. A call is neither, however marked."""
+    no_calls = [
+        (at, part) for at, part in enumerate(parts) if isinstance(part, dict) and get(part, FUNCTION_CALL) is None
+    ]
+    return [at for at, part in no_calls if part.get("thought") or _is_bare(part)]
 
 
 def _is_bare(part: Payload) -> bool:
