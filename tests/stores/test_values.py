@@ -63,7 +63,8 @@ states = st.builds(
         ),
         max_size=3,
     ).map(tuple),
-    spent=st.just(Spent()) | st.builds(Spent, st.floats(0, 1e10), counts, counts, counts, counts, flags, digests),
+    spent=st.just(Spent())
+    | st.builds(Spent, st.floats(0, 1e10), counts, counts, counts, counts, flags, digests, st.floats(0, 1e11)),
 )
 settings: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
