@@ -54,6 +54,24 @@ def test_the_report_in_a_pipe(log: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("setting", ["budget: {calls: 1}", "detectors: {monologue: true}"])
+def test_settings_that_it_does_not_move_are_named(setting: str, tmp_path: Path) -> None:
+    """If they act on every good run, nothing can be tuned: a budget, and equal answers in words."""
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    second = {"id": "b", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    results = [{"role": "tool", "tool_call_id": one["id"], "content": "x"} for one in (call, second)]
+    calls = [{"role": "assistant", "content": None, "tool_calls": [one]} for one in (call, second)]
+    words = [{"role": "assistant", "content": "I can only transfer you."}, {"role": "user", "content": "Hello?"}] * 3
+    history = [{"role": "user", "content": "Look."}, calls[0], results[0], calls[1], results[1], *words]
+    log = written(tmp_path / "log.jsonl", *[{"id": f"r{n}", "messages": history, "success": True} for n in range(40)])
+    config = tmp_path / "callfuse.yaml"
+    config.write_text(f"tool_call_loop: {{{setting}}}")
+    ended = callfuse("tune", log, "--config", str(config))
+    assert ended.returncode == 2
+    assert "40 of 40 successful runs are acted on whatever the limits" in ended.stderr
+    assert callfuse("tune", log).returncode == 0
+
+
 def test_the_file_is_ready(log: str, tmp_path: Path) -> None:
     """It loads; the report says where it is."""
     file = tmp_path / "callfuse.yaml"
